@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use metrics::{describe_counter, describe_histogram};
 use nowserving_client::{Client, LineName};
-use nowserving_tower::Patience;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tonic::server::NamedService;
@@ -16,7 +15,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::pb::RateLimitServiceServer;
-use crate::service::{Answering, OnUnavailable, Service};
+use crate::service::{Answering, Limiters, OnUnavailable, Service};
 
 /// A request is some hundred bytes; the descriptors of a large one some thousand.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -54,10 +53,9 @@ impl Default for Options {
 }
 
 /// A server that listens.
-#[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    service: Service<Client>,
+    service: Service<Limiters>,
 }
 
 impl Server {
@@ -69,14 +67,12 @@ impl Server {
         let answering = Answering {
             domains: options.domains,
             on_unavailable: options.on_unavailable,
-            patience: Patience::new(options.patience),
             with_headers: options.response_headers,
         };
-        // The SDK gives up when the caller does.
-        let client = client.with_deadline(options.patience);
+        let limiters = Limiters::new(client.clone(), options.patience);
         Ok(Server {
             listener: TcpListener::bind(addr).await?,
-            service: Service::new(client, answering),
+            service: Service::new(limiters, answering),
         })
     }
 
@@ -128,7 +124,7 @@ impl Server {
 
 /// Of the server as a whole, and of the service.
 async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
-    let service = <RateLimitServiceServer<Service<Client>> as NamedService>::NAME;
+    let service = <RateLimitServiceServer<Service<Limiters>> as NamedService>::NAME;
     reporter.set_service_status("", status).await;
     reporter.set_service_status(service, status).await;
 }

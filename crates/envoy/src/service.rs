@@ -1,14 +1,14 @@
 //! `ShouldRateLimit`: asks the cluster, and decides what a request gets that the cluster does not decide.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Instant;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use metrics::{counter, histogram};
 use nowserving_client::limits::{Check, CheckReply, DescriptorReply};
-use nowserving_client::{Client, LineName};
-use nowserving_tower::{Patience, Unanswered};
+use nowserving_client::{Client, LimitFallback, Limiter, LimiterOptions, LineName};
+use nowserving_tower::Undecided;
 use tonic::{Request, Response, Status};
 use tracing::{debug, warn};
 
@@ -28,6 +28,9 @@ pub enum OnUnavailable {
     Error,
 }
 
+/// The limiters of more domains are not kept: they are made anew for each request, and know less about the cluster.
+const LIMITERS_MAX: usize = 4_096;
+
 /// The cluster: the SDK's client, or one for tests.
 pub trait Cluster: Clone + Send + Sync + 'static {
     /// One decision about all descriptors of a question.
@@ -35,13 +38,47 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         &self,
         domain: &LineName,
         check: Check,
-    ) -> impl Future<Output = Result<CheckReply, Unanswered>> + Send;
+    ) -> impl Future<Output = Result<CheckReply, Undecided>> + Send;
 }
 
-impl Cluster for Client {
-    async fn check(&self, domain: &LineName, check: Check) -> Result<CheckReply, Unanswered> {
-        let limiter = self.limiter(domain.as_str())?;
-        Ok(limiter.check_with(&check).await?)
+/// A limiter of the SDK for each domain: it knows whether the cluster is away.
+#[derive(Clone)]
+pub struct Limiters {
+    client: Client,
+    patience: Duration,
+    known: Arc<Mutex<HashMap<LineName, Limiter>>>,
+}
+
+impl Limiters {
+    pub fn new(client: Client, patience: Duration) -> Limiters {
+        Limiters {
+            client,
+            patience,
+            known: Arc::default(),
+        }
+    }
+
+    fn of(&self, domain: &LineName) -> Result<Limiter, Undecided> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limiter) = known.get(domain) {
+            return Ok(limiter.clone());
+        }
+        let mut options = LimiterOptions::default();
+        options.patience = self.patience;
+        // The service looks at `without_cluster` and decides itself. With `Fail` each request would wait for a cluster that
+        // is away.
+        options.on_unavailable = LimitFallback::Deny;
+        let limiter = self.client.limiter_with(domain.as_str(), options)?;
+        if known.len() < LIMITERS_MAX {
+            known.insert(domain.clone(), limiter.clone());
+        }
+        Ok(limiter)
+    }
+}
+
+impl Cluster for Limiters {
+    async fn check(&self, domain: &LineName, check: Check) -> Result<CheckReply, Undecided> {
+        Ok(self.of(domain)?.check_with(&check).await?)
     }
 }
 
@@ -51,7 +88,6 @@ pub struct Answering {
     /// The cluster's names of domains that have another name in Envoy's configuration.
     pub domains: BTreeMap<String, LineName>,
     pub on_unavailable: OnUnavailable,
-    pub patience: Patience,
     /// Responses carry header fields for the downstream client.
     pub with_headers: bool,
 }
@@ -115,7 +151,7 @@ impl<C: Cluster> Service<C> {
                 count(label, if reply.allowed { "ok" } else { "over_limit" });
                 Ok(response::decided(&reply, self.answering.with_headers))
             }
-            Err(unanswered) => self.undecided(domain.as_str(), request, &unanswered),
+            Err(undecided) => self.undecided(domain.as_str(), request, &undecided),
         }
     }
 
@@ -129,13 +165,18 @@ impl<C: Cluster> Service<C> {
     }
 
     /// All parts at the same time: each is decided on its own, and the request passes if all allow it.
-    async fn ask(&self, domain: &LineName, parts: Vec<Part>) -> Result<CheckReply, Unanswered> {
+    async fn ask(&self, domain: &LineName, parts: Vec<Part>) -> Result<CheckReply, Undecided> {
         let asked = parts.into_iter().map(|Part { check, places }| async move {
-            let question = self.cluster.check(domain, check);
-            let reply = self.answering.patience.ask(question).await?;
+            let reply = self.cluster.check(domain, check).await?;
+            let undecided = |is_transient, why: &str| Undecided {
+                is_transient,
+                why: why.to_owned(),
+            };
+            if reply.without_cluster {
+                return Err(undecided(true, "the cluster does not answer"));
+            }
             if reply.descriptors.len() != places.len() {
-                let what = "the cluster's answer has another number of descriptors";
-                return Err(Unanswered::Failed(what.to_owned()));
+                return Err(undecided(false, "an answer about other descriptors"));
             }
             Ok((reply, places))
         });
@@ -146,18 +187,23 @@ impl<C: Cluster> Service<C> {
         &self,
         domain: &str,
         request: &RateLimitRequest,
-        unanswered: &Unanswered,
+        undecided: &Undecided,
     ) -> Result<RateLimitResponse, Status> {
-        match unanswered {
-            Unanswered::Failed(why) => warn!(domain, why, "no decision"),
-            why => debug!(domain, %why, "no decision"),
+        let why = &undecided.why;
+        match undecided.is_transient {
+            true => debug!(domain, why, "no decision"),
+            false => warn!(domain, why, "no decision"),
         }
-        count("", "unavailable");
+        let outcome = match undecided.is_transient {
+            true => "unavailable",
+            false => "failed",
+        };
+        count("", outcome);
         let descriptors = request.descriptors.len();
         match self.answering.on_unavailable {
             OnUnavailable::Allow => Ok(response::undecided(true, descriptors)),
             OnUnavailable::Deny => Ok(response::undecided(false, descriptors)),
-            OnUnavailable::Error => Err(Status::unavailable(unanswered.to_string())),
+            OnUnavailable::Error => Err(Status::unavailable(why.clone())),
         }
     }
 }

@@ -7,6 +7,8 @@ use http::StatusCode;
 use nowserving_client::limits::CheckReply;
 use nowserving_client::{Lost, Refused};
 
+use crate::limit::Undecided;
+
 /// Why a layer answers in place of the handler.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -19,13 +21,8 @@ pub enum Blocked {
     OverLimit(CheckReply),
     /// A leaking bucket's delay is longer than [`RateLimitLayer::longest_delay`](crate::RateLimitLayer::longest_delay).
     DelayedTooLong(CheckReply),
-    /// The cluster does not decide about rate limits, and this process's own limit was reached.
-    OverLocalLimit {
-        /// After how long it allows as much. `None`: never.
-        retry_after: Option<Duration>,
-    },
-    /// The cluster does not decide about rate limits, and the layer denies meanwhile.
-    Undecided,
+    /// The cluster does not decide about rate limits, or refuses to.
+    Undecided(Undecided),
 }
 
 impl Blocked {
@@ -46,8 +43,8 @@ impl Blocked {
             Blocked::Lost(_) => "lost",
             Blocked::OverLimit(_) => "over_limit",
             Blocked::DelayedTooLong(_) => "delayed_too_long",
-            Blocked::OverLocalLimit { .. } => "over_local_limit",
-            Blocked::Undecided => "undecided",
+            Blocked::Undecided(undecided) if undecided.is_transient => "unavailable",
+            Blocked::Undecided(_) => "failed",
         }
     }
 
@@ -61,10 +58,11 @@ impl Blocked {
                 Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
-            Blocked::OverLimit(_)
-            | Blocked::DelayedTooLong(_)
-            | Blocked::OverLocalLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Blocked::Lost(_) | Blocked::Undecided => StatusCode::SERVICE_UNAVAILABLE,
+            Blocked::OverLimit(_) | Blocked::DelayedTooLong(_) => StatusCode::TOO_MANY_REQUESTS,
+            Blocked::Undecided(undecided) if !undecided.is_transient => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Blocked::Lost(_) | Blocked::Undecided(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -79,10 +77,9 @@ impl Blocked {
                 _ => 14,
             },
             Blocked::Lost(_) => 10,
-            Blocked::OverLimit(_)
-            | Blocked::DelayedTooLong(_)
-            | Blocked::OverLocalLimit { .. } => 8,
-            Blocked::Undecided => 14,
+            Blocked::OverLimit(_) | Blocked::DelayedTooLong(_) => 8,
+            Blocked::Undecided(undecided) if !undecided.is_transient => 13,
+            Blocked::Undecided(_) => 14,
         }
     }
 
@@ -95,8 +92,7 @@ impl Blocked {
             Blocked::Refused(refused) => refused.retry_after()?,
             Blocked::OverLimit(reply) => Duration::from_millis(reply.retry_after_ms?),
             Blocked::DelayedTooLong(reply) => Duration::from_millis(reply.delay_ms?),
-            Blocked::OverLocalLimit { retry_after } => (*retry_after)?,
-            Blocked::Lost(_) | Blocked::Undecided => return None,
+            Blocked::Lost(_) | Blocked::Undecided(_) => return None,
         };
         let wait_ms = wait.max(Duration::from_secs(1)).as_millis();
         Some(wait_ms.div_ceil(1_000).try_into().unwrap_or(u64::MAX))
@@ -110,11 +106,12 @@ impl fmt::Display for Blocked {
             Blocked::Refused(Refused::Failed(_)) => f.write_str("the guard is not set up"),
             Blocked::Refused(refused) => refused.fmt(f),
             Blocked::Lost(lost) => lost.fmt(f),
-            Blocked::OverLimit(_) | Blocked::OverLocalLimit { .. } => {
-                f.write_str("too many requests")
-            }
+            Blocked::OverLimit(_) => f.write_str("too many requests"),
             Blocked::DelayedTooLong(_) => f.write_str("too many requests are waiting"),
-            Blocked::Undecided => f.write_str("the cluster that limits does not answer"),
+            Blocked::Undecided(undecided) if !undecided.is_transient => {
+                f.write_str("the rate limit is not set up")
+            }
+            Blocked::Undecided(_) => f.write_str("the cluster that limits does not answer"),
         }
     }
 }

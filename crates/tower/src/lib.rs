@@ -44,8 +44,9 @@
 //! | the line is closed; the token was removed; the cluster is away with `Deny`, or has too many requests; the process has too many under way | 503 | 14, `UNAVAILABLE` |
 //! | its seat is lost while its handler runs | 503, and the handler is dropped | 10, `ABORTED` |
 //! | the line does not exist, a right is missing | 500 | 13, `INTERNAL` |
-//! | it is over a rate limit, or this process's own while the cluster is away; a leaking bucket would delay it for too long | 429 with `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
-//! | the cluster does not decide about rate limits, with [`WhenUndecided::Deny`] | 503 | 14, `UNAVAILABLE` |
+//! | it is over a rate limit; a leaking bucket would delay it for too long | 429 with `Retry-After` | 8, `RESOURCE_EXHAUSTED` |
+//! | the cluster does not decide about rate limits, with [`LimitFallback::Deny`](nowserving_client::LimitFallback) or `Fail` | 503 | 14, `UNAVAILABLE` |
+//! | the cluster refuses to decide: a right is missing, or a descriptor is too long | 500 | 13, `INTERNAL` |
 //!
 //! The slot of a guard is held from the admission until the inner service has produced its response, which is before the response's
 //! body is sent. It is given back however that ends: a response, an error, a panic, a client that goes away (the server
@@ -56,7 +57,7 @@
 //! `_dequeued`, `_left`, `_unavailable`, `_lost` and `_abandoned` (see [`GuardCounts`](nowserving_client::GuardCounts)),
 //! each incremented at its event; `_blocked`, with `reason`, by the layer; and the histogram
 //! `nowserving_guard_wait_seconds` of the allowed requests. With the label `domain`: `nowserving_rate_limit_allowed`,
-//! `_blocked`, with `reason`, and `_unavailable`, the requests of either kind about which the cluster did not decide.
+//! `_blocked`, with `reason`, and `_unavailable`: those of either kind about which the cluster did not decide.
 
 #![warn(missing_docs)]
 
@@ -64,14 +65,10 @@ mod blocked;
 mod fields;
 mod guard;
 mod limit;
-mod local;
-mod patience;
 mod response;
 
 pub use blocked::Blocked;
 pub use fields::rate_limit_fields;
 pub use guard::{Anyone, AskBy, ConcurrencyGuard, ConcurrencyGuardLayer};
-pub use limit::{Decide, RateLimit, RateLimitLayer, WhenUndecided};
-pub use local::LocalLimit;
-pub use patience::{Patience, Unanswered};
+pub use limit::{Decide, RateLimit, RateLimitLayer, Undecided};
 pub use response::{GrpcResponses, HttpResponses, Respond};

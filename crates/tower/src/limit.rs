@@ -2,35 +2,49 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Response;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use metrics::counter;
-use nowserving_client::Limiter;
 use nowserving_client::limits::{Check, CheckReply};
+use nowserving_client::{Error, Kind, Limiter, Slices};
 use tower_layer::Layer;
 use tower_service::Service;
-use tracing::{debug, warn};
+use tracing::{debug, error};
 
 use crate::blocked::Blocked;
 use crate::fields::rate_limit_fields;
-use crate::local::{LocalBucket, LocalLimit};
-use crate::patience::{Patience, Unanswered};
 use crate::response::{HttpResponses, Respond};
 
-const PATIENCE: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
-/// Decides whether a request may pass, and counts it: the SDK's [`Limiter`], or one for tests.
+/// Decides whether a request may pass, and counts it: the SDK's [`Limiter`] and [`Slices`], or one for tests.
 pub trait Decide: Clone + Send + Sync + 'static {
     /// The domain of the rules, for metrics.
     fn domain(&self) -> &str;
 
     /// One decision. Over the limit is an answer, not an error.
-    fn decide(&self, check: Check) -> impl Future<Output = Result<CheckReply, Unanswered>> + Send;
+    fn decide(&self, check: Check) -> impl Future<Output = Result<CheckReply, Undecided>> + Send;
+}
+
+/// Why a request was not decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecided {
+    /// The cluster is away or busy. Else it refused the question: a fault of the request or of the set-up.
+    pub is_transient: bool,
+    /// For the log.
+    pub why: String,
+}
+
+impl From<Error> for Undecided {
+    fn from(error: Error) -> Undecided {
+        Undecided {
+            is_transient: error.is_transient() || error.kind() == Kind::Connection,
+            why: error.to_string(),
+        }
+    }
 }
 
 impl Decide for Limiter {
@@ -38,41 +52,37 @@ impl Decide for Limiter {
         Limiter::domain(self).as_str()
     }
 
-    async fn decide(&self, check: Check) -> Result<CheckReply, Unanswered> {
+    async fn decide(&self, check: Check) -> Result<CheckReply, Undecided> {
         Ok(self.check_with(&check).await?)
     }
 }
 
-/// What happens to requests about which the cluster does not decide, because it is away or refuses the question.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WhenUndecided {
-    /// They pass, without a limit.
-    #[default]
-    Allow,
-    /// They are answered with 503.
-    Deny,
-    /// So many pass in this process, whatever their descriptors are.
-    Local(LocalLimit),
+impl Decide for Slices {
+    fn domain(&self) -> &str {
+        Slices::domain(self).as_str()
+    }
+
+    async fn decide(&self, check: Check) -> Result<CheckReply, Undecided> {
+        Ok(self.check_with(&check).await?)
+    }
 }
 
 /// Puts rate limits in front of a service.
 ///
 /// A function says what of a request is limited: its descriptors. With `None` or no descriptors the request passes.
 /// Responses to limited requests have the header fields of [`rate_limit_fields`], except those that the inner service
-/// has set itself. Requests that a leaking bucket delays wait in the layer.
+/// has set itself. Requests that a leaking bucket delays wait in the layer. What happens while the cluster is away is an
+/// option of the limiter: [`LimiterOptions::on_unavailable`](nowserving_client::LimiterOptions::on_unavailable).
 #[derive(Clone)]
 pub struct RateLimitLayer<L, A, R = HttpResponses> {
     limiter: L,
     descriptors: A,
     responses: R,
     longest_delay: Duration,
-    patience: Patience,
-    when_undecided: WhenUndecided,
-    local: Option<Arc<LocalBucket>>,
 }
 
 impl<L, A> RateLimitLayer<L, A> {
-    /// `descriptors` says what of a request is limited. With HTTP responses and [`WhenUndecided::Allow`].
+    /// `descriptors` says what of a request is limited. With HTTP responses.
     #[must_use]
     pub fn new<Request>(limiter: L, descriptors: A) -> RateLimitLayer<L, A>
     where
@@ -84,9 +94,6 @@ impl<L, A> RateLimitLayer<L, A> {
             descriptors,
             responses: HttpResponses,
             longest_delay: LONGEST_DELAY,
-            patience: Patience::new(PATIENCE),
-            when_undecided: WhenUndecided::Allow,
-            local: None,
         }
     }
 }
@@ -101,18 +108,7 @@ impl<L, A, R> RateLimitLayer<L, A, R> {
             descriptors: self.descriptors,
             responses,
             longest_delay: self.longest_delay,
-            patience: self.patience,
-            when_undecided: self.when_undecided,
-            local: self.local,
         }
-    }
-
-    /// How long the cluster may take to decide; default 500 ms. After three questions without an answer, one after the
-    /// other, requests do not wait for it, until it answers one of those that are asked every 250 ms.
-    #[must_use]
-    pub fn patience(self, within: Duration) -> RateLimitLayer<L, A, R> {
-        let patience = Patience::new(within);
-        RateLimitLayer { patience, ..self }
     }
 
     /// The longest time that a request waits because a leaking bucket says so; default 10 s. One that would have to wait
@@ -122,20 +118,6 @@ impl<L, A, R> RateLimitLayer<L, A, R> {
     pub fn longest_delay(self, longest_delay: Duration) -> RateLimitLayer<L, A, R> {
         RateLimitLayer {
             longest_delay,
-            ..self
-        }
-    }
-
-    /// What happens to requests about which the cluster does not decide.
-    #[must_use]
-    pub fn when_undecided(self, when_undecided: WhenUndecided) -> RateLimitLayer<L, A, R> {
-        let local = match when_undecided {
-            WhenUndecided::Local(limit) => Some(Arc::new(LocalBucket::new(limit))),
-            WhenUndecided::Allow | WhenUndecided::Deny => None,
-        };
-        RateLimitLayer {
-            when_undecided,
-            local,
             ..self
         }
     }
@@ -182,13 +164,12 @@ where
         let mut inner = self.inner.clone();
         let check = (layer.descriptors)(&request).filter(|it| !it.descriptors.is_empty());
         Box::pin(async move {
-            let allowed = match check {
-                Some(check) => layer.decide(check).await,
-                None => Ok(None),
-            };
-            let reply = match allowed {
-                Ok(reply) => reply,
-                Err(blocked) => return Ok(layer.blocked(&blocked)),
+            let reply = match check {
+                Some(check) => match layer.decide(check).await {
+                    Ok(reply) => Some(reply),
+                    Err(blocked) => return Ok(layer.blocked(&blocked)),
+                },
+                None => None,
             };
             poll_fn(|context| inner.poll_ready(context)).await?;
             let mut response = inner.call(request).await?;
@@ -201,54 +182,38 @@ where
 }
 
 impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
-    /// Returns when the request may go on. `None`: the cluster did not decide.
-    async fn decide(&self, check: Check) -> Result<Option<CheckReply>, Blocked> {
-        let hits = check.hits();
-        let reply = match self.patience.ask(self.limiter.decide(check)).await {
-            Ok(reply) => self.delayed(reply).await.map(Some),
-            Err(unanswered) => self.undecided(hits, &unanswered).map(|()| None),
-        };
-        if reply.is_ok() {
-            counter!("nowserving_rate_limit_allowed", "domain" => self.domain()).increment(1);
+    /// Returns when the request may go on.
+    async fn decide(&self, check: Check) -> Result<CheckReply, Blocked> {
+        let decided = self.limiter.decide(check).await;
+        if decided.as_ref().map_or(true, |reply| reply.without_cluster) {
+            counter!("nowserving_rate_limit_unavailable", "domain" => self.domain()).increment(1);
         }
-        reply
-    }
-
-    /// Waits as long as a leaking bucket says.
-    async fn delayed(&self, reply: CheckReply) -> Result<CheckReply, Blocked> {
+        let reply = decided.map_err(Blocked::Undecided)?;
         if !reply.allowed {
-            return Err(Blocked::OverLimit(reply));
+            return Err(refused(reply));
         }
         let delay = Duration::from_millis(reply.delay_ms.unwrap_or(0));
         if delay > self.longest_delay {
             return Err(Blocked::DelayedTooLong(reply));
         }
+        counter!("nowserving_rate_limit_allowed", "domain" => self.domain()).increment(1);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
         Ok(reply)
     }
 
-    fn undecided(&self, hits: u32, unanswered: &Unanswered) -> Result<(), Blocked> {
-        let domain = self.limiter.domain();
-        match unanswered {
-            Unanswered::Failed(why) => warn!(domain, why, "no decision about a rate limit"),
-            why => debug!(domain, %why, "no decision about a rate limit"),
-        }
-        counter!("nowserving_rate_limit_unavailable", "domain" => self.domain()).increment(1);
-        match (self.when_undecided, &self.local) {
-            (WhenUndecided::Allow, _) => Ok(()),
-            (WhenUndecided::Local(_), Some(local)) => local
-                .take(hits)
-                .map_err(|retry_after| Blocked::OverLocalLimit { retry_after }),
-            (WhenUndecided::Deny | WhenUndecided::Local(_), _) => Err(Blocked::Undecided),
-        }
-    }
-
     fn blocked<B>(&self, blocked: &Blocked) -> Response<B>
     where
         R: Respond<Response<B>>,
     {
+        let domain = self.limiter.domain();
+        if let Blocked::Undecided(undecided) = blocked {
+            match undecided.is_transient {
+                true => debug!(domain, why = undecided.why, "no decision"),
+                false => error!(domain, why = undecided.why, "no decision"),
+            }
+        }
         let labels = [
             ("domain", self.domain()),
             ("reason", blocked.reason().to_owned()),
@@ -263,6 +228,17 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
 
     fn domain(&self) -> String {
         self.limiter.domain().to_owned()
+    }
+}
+
+/// By a limit, of the cluster or of this process; or without one, because the cluster is away.
+fn refused(reply: CheckReply) -> Blocked {
+    match reply.without_cluster && reply.limit.is_none() {
+        false => Blocked::OverLimit(reply),
+        true => Blocked::Undecided(Undecided {
+            is_transient: true,
+            why: "the cluster is away".to_owned(),
+        }),
     }
 }
 

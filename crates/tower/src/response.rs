@@ -68,6 +68,7 @@ mod tests {
     use nowserving_client::{Lost, Refused};
 
     use super::*;
+    use crate::limit::Undecided;
 
     fn all() -> Vec<(Blocked, u16, u8, Option<&'static str>)> {
         let full = |ms| Refused::Full {
@@ -126,14 +127,19 @@ mod tests {
             delay_ms: Some(12_001),
             ..CheckReply::default()
         });
-        let local = |retry_after| Blocked::OverLocalLimit { retry_after };
+        let undecided = |is_transient| {
+            Blocked::Undecided(Undecided {
+                is_transient,
+                why: "for the log".to_owned(),
+            })
+        };
         vec![
             (over(Some(2_000)), 429, 8, Some("2")),
             (over(None), 429, 8, None),
             (delayed, 429, 8, Some("13")),
-            (local(Some(Duration::ZERO)), 429, 8, Some("1")),
-            (local(None), 429, 8, None),
-            (Blocked::Undecided, 503, 14, None),
+            (over(Some(0)), 429, 8, Some("1")),
+            (undecided(true), 503, 14, None),
+            (undecided(false), 500, 13, None),
         ]
     }
 

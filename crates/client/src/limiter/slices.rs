@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nowserving_line::LineName;
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor};
 use tokio::time::Instant;
 
@@ -39,6 +40,12 @@ impl Slices {
     pub(super) fn new(core: Core<Remote>, hits: u32) -> Slices {
         let inner = Sliced::new(core, hits);
         Slices { inner }
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &LineName {
+        &self.inner.core.shared.domain
     }
 
     /// As [`crate::Limiter::check`].

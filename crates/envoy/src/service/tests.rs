@@ -1,8 +1,5 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Mutex;
-use std::time::Duration;
-
 use nowserving_client::limits::Entry;
 use tonic::Code as Grpc;
 
@@ -13,11 +10,11 @@ use crate::pb::{self, Code, DescriptorStatus, RateLimitDescriptor};
 #[derive(Clone, Default)]
 struct Five {
     asked: Arc<Mutex<Vec<(String, Check)>>>,
-    fails: Option<Unanswered>,
+    fails: Option<Undecided>,
 }
 
 impl Cluster for Five {
-    async fn check(&self, domain: &LineName, check: Check) -> Result<CheckReply, Unanswered> {
+    async fn check(&self, domain: &LineName, check: Check) -> Result<CheckReply, Undecided> {
         let asked = (domain.as_str().to_owned(), check.clone());
         self.asked.lock().unwrap().push(asked);
         if let Some(fails) = &self.fails {
@@ -38,6 +35,7 @@ impl Cluster for Five {
             limit: Some(5),
             remaining,
             retry_after_ms: (!allowed).then_some(900),
+            without_cluster: self.is_away,
             descriptors: check.descriptors.iter().map(descriptor).collect(),
             ..CheckReply::default()
         })
@@ -49,7 +47,6 @@ fn service(cluster: Five, on_unavailable: OnUnavailable) -> Service<Five> {
     let answering = Answering {
         domains: BTreeMap::from([("default/shop.http".to_owned(), shop)]),
         on_unavailable,
-        patience: Patience::new(Duration::from_secs(1)),
         with_headers: true,
     };
     Service::new(cluster, answering)
@@ -113,12 +110,14 @@ async fn parts_are_put_together_in_the_order_of_the_request() {
 
 #[tokio::test]
 async fn what_the_cluster_does_not_decide() {
-    for fails in [
-        Unanswered::Unavailable("no leader".to_owned()),
-        Unanswered::Failed("forbidden".to_owned()),
-    ] {
+    let forbidden = Undecided {
+        is_transient: false,
+        why: "forbidden".to_owned(),
+    };
+    for (is_away, fails) in [(true, None), (false, Some(forbidden))] {
         let cluster = Five {
-            fails: Some(fails),
+            fails,
+            is_away,
             ..Five::default()
         };
         for (on_unavailable, code) in [

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, StatusCode};
@@ -14,7 +15,9 @@ use crate::response::GrpcResponses;
 struct Three {
     asked: Arc<AtomicU64>,
     delay_ms: Option<u64>,
-    fails: Option<Unanswered>,
+    fails: Option<Undecided>,
+    /// What the SDK decides without the cluster.
+    away: Option<CheckReply>,
 }
 
 impl Decide for Three {
@@ -22,10 +25,13 @@ impl Decide for Three {
         "test"
     }
 
-    async fn decide(&self, check: Check) -> Result<CheckReply, Unanswered> {
+    async fn decide(&self, check: Check) -> Result<CheckReply, Undecided> {
         let before = self.asked.fetch_add(1, Ordering::SeqCst);
         if let Some(fails) = &self.fails {
             return Err(fails.clone());
+        }
+        if let Some(away) = &self.away {
+            return Ok(away.clone());
         }
         let allowed = before < 3;
         let remaining = Some(3_u32.saturating_sub(before as u32 + 1));
@@ -85,17 +91,6 @@ fn request(user: &'static str) -> Request<String> {
 
 fn header<'a>(response: &'a Response<String>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
-}
-
-fn failing(why: Unanswered) -> Three {
-    Three {
-        fails: Some(why),
-        ..Three::default()
-    }
-}
-
-fn unavailable() -> Three {
-    failing(Unanswered::Unavailable("no leader".to_owned()))
 }
 
 #[tokio::test]
@@ -162,49 +157,49 @@ async fn a_delayed_request_waits_and_not_for_too_long() {
     assert_eq!(begin.elapsed(), Duration::from_millis(700));
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_a_decision_a_request_passes_unless_it_must_not() {
-    for limiter in [
-        unavailable(),
-        failing(Unanswered::Failed("forbidden".to_owned())),
+/// As the limiter decides by `on_unavailable`.
+#[tokio::test]
+async fn while_the_cluster_is_away() {
+    let without = |allowed, limit| CheckReply {
+        allowed,
+        limit,
+        retry_after_ms: (!allowed).then_some(4_500),
+        without_cluster: true,
+        ..CheckReply::default()
+    };
+    for (away, status, retry_after, limit) in [
+        (without(true, None), 200, None, None),
+        (without(false, None), 503, None, None),
+        (without(true, Some(7)), 200, None, Some("7")),
+        (without(false, Some(7)), 429, Some("5"), Some("7")),
     ] {
-        let layer = RateLimitLayer::new(limiter, by_user);
-        let passed = layer.layer(Page).call(request("a")).await.unwrap();
-        assert_eq!(passed.status(), StatusCode::OK);
-        assert!(passed.headers().is_empty(), "{passed:?}");
-        let layer = layer.when_undecided(WhenUndecided::Deny);
-        let refused = layer.layer(Page).call(request("a")).await.unwrap();
-        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let limiter = Three {
+            away: Some(away.clone()),
+            ..Three::default()
+        };
+        let mut service = RateLimitLayer::new(limiter, by_user).layer(Page);
+        let response = service.call(request("a")).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{away:?}");
+        assert_eq!(header(&response, "retry-after"), retry_after, "{away:?}");
+        assert_eq!(header(&response, "x-ratelimit-limit"), limit, "{away:?}");
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_a_decision_the_process_can_limit_itself() {
-    let local = WhenUndecided::Local(LocalLimit {
-        requests: 2,
-        per: Duration::from_secs(10),
-    });
-    let layer = RateLimitLayer::new(unavailable(), by_user).when_undecided(local);
-    // Services of one layer share the limit.
-    for _ in 0..2 {
-        let passed = layer.layer(Page).call(request("a")).await.unwrap();
-        assert_eq!(passed.status(), StatusCode::OK);
+#[tokio::test]
+async fn a_question_that_fails() {
+    for (is_transient, status) in [(true, 503), (false, 500)] {
+        let limiter = Three {
+            fails: Some(Undecided {
+                is_transient,
+                why: "as the test wants".to_owned(),
+            }),
+            ..Three::default()
+        };
+        let mut service = RateLimitLayer::new(limiter, by_user).layer(Page);
+        let response = service.call(request("a")).await.unwrap();
+        assert_eq!(response.status().as_u16(), status);
+        assert!(!response.body().contains("test"), "{}", response.body());
     }
-    let refused = layer.layer(Page).call(request("b")).await.unwrap();
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(header(&refused, "retry-after"), Some("5"));
-    assert_eq!(header(&refused, "x-ratelimit-limit"), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limiter_that_is_away_is_left_alone() {
-    let limiter = unavailable();
-    let mut service = RateLimitLayer::new(limiter.clone(), by_user).layer(Page);
-    for _ in 0..10 {
-        let passed = service.call(request("a")).await.unwrap();
-        assert_eq!(passed.status(), StatusCode::OK);
-    }
-    assert_eq!(limiter.asked.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
