@@ -1,14 +1,22 @@
-//! Python and Node.js with their NATS clients, for the README's examples: installed once, under the
-//! target folder.
+//! Python and Node.js with their NATS clients, for the README's examples, and Python with gRPC and Envoy's messages:
+//! installed once, under the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 const PYTHON_CLIENT: &str = "nats-py==2.16.0";
 const JS_CLIENT: &str = "@nats-io/transport-node@3.4.0";
+/// gRPC, its health service, and Envoy's messages as the gRPC project publishes them.
+const ENVOY_CLIENT: [&str; 4] = [
+    "grpcio==1.85.1",
+    "grpcio-health-checking==1.85.1",
+    "xds-protos==1.85.0",
+    "protobuf==7.36.2",
+];
 const ADVICE: &str = "`cargo xtask test` installs what is missing";
 
 /// A language that the README has an example in.
@@ -48,6 +56,23 @@ impl Language {
     }
 }
 
+/// Writes a Python program down where it finds a gRPC client and Envoy's messages, which are installed if need be. Returns
+/// the interpreter and the file.
+///
+/// # Errors
+/// The interpreter or pip is missing, or the packages cannot be installed.
+pub async fn grpc_python(name: &str, text: &str) -> Result<(PathBuf, PathBuf)> {
+    static INTERPRETER: OnceCell<PathBuf> = OnceCell::const_new();
+    let folder = folder("grpc")?;
+    std::fs::create_dir_all(&folder)?;
+    let import = "import grpc_health.v1.health_pb2, envoy.service.ratelimit.v3.rls_pb2_grpc";
+    let install = async || python_with(&folder, import, &ENVOY_CLIENT).await;
+    let interpreter = INTERPRETER.get_or_try_init(install).await?.clone();
+    let file = folder.join(name);
+    std::fs::write(&file, text)?;
+    Ok((interpreter, file))
+}
+
 /// target/languages/<name>
 fn folder(name: &str) -> Result<PathBuf> {
     // target/<folder of the profile>/deps/e2e-<hash>
@@ -58,11 +83,16 @@ fn folder(name: &str) -> Result<PathBuf> {
 }
 
 async fn python(folder: &Path) -> Result<PathBuf> {
+    python_with(folder, "import nats", &[PYTHON_CLIENT]).await
+}
+
+/// A virtual environment in which this can be imported: made of these packages, unless it is there.
+async fn python_with(folder: &Path, import: &str, packages: &[&str]) -> Result<PathBuf> {
     let python = folder.join("venv/bin/python");
-    if !python.is_file() || run(&python, &["-c", "import nats"], folder).await.is_err() {
+    if !python.is_file() || run(&python, &["-c", import], folder).await.is_err() {
         let venv = ["-m", "venv", "--clear", "venv"];
         run(Path::new("python3"), &venv, folder).await?;
-        let install = ["-m", "pip", "install", "--quiet", PYTHON_CLIENT];
+        let install = [&["-m", "pip", "install", "--quiet"], packages].concat();
         run(&python, &install, folder).await?;
     }
     Ok(python)

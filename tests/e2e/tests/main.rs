@@ -16,6 +16,7 @@ mod demo_command;
 mod dev_command;
 mod discovery;
 mod disks;
+mod envoy;
 mod errors;
 mod events;
 mod examples;
@@ -30,6 +31,7 @@ mod kv;
 mod large_lines;
 mod late_writes;
 mod left_behind;
+mod limited;
 mod limits;
 mod many_lines;
 mod mapping;
@@ -251,6 +253,18 @@ async fn requests_are_limited() -> Result<()> {
 #[tokio::test]
 async fn limits_hold_over_many_processes_and_a_crash() -> Result<()> {
     rate_limits::over_many_processes().await
+}
+
+/// An axum service behind rate limits, by HTTP.
+#[tokio::test]
+async fn a_limited_service_speaks_http() -> Result<()> {
+    run(Options::default(), limited::by_http).await
+}
+
+/// Envoy's rate limit service, asked by a client of another make.
+#[tokio::test]
+async fn envoy_is_answered() -> Result<()> {
+    run(Options::default(), envoy::asks).await
 }
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,

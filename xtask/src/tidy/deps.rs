@@ -22,6 +22,7 @@ nowserving-sim: tokio async-nats nowserving-node nowserving
 nowserving-rehearse: tokio async-nats raft
 nowserving-client: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving-tower: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
+nowserving-envoy: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving: nowserving-sim nowserving-bite
 ";
 
