@@ -103,7 +103,10 @@ fn renamed(text: &str) -> Result<(String, LineName), String> {
         Some(("", _)) | None => Err("as in default/shop/http=shop".to_owned()),
         Some((envoys, clusters)) => {
             let clusters = clusters.parse::<LineName>();
-            Ok((envoys.to_owned(), clusters.map_err(|error| error.to_string())?))
+            Ok((
+                envoys.to_owned(),
+                clusters.map_err(|error| error.to_string())?,
+            ))
         }
     }
 }

@@ -229,13 +229,24 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let long = "k".repeat(257);
-        let keys: Vec<String> = (0..16).map(|nth| format!("{nth}{}", "k".repeat(200))).collect();
-        let keys: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), b"".as_slice())).collect();
+        let keys: Vec<String> = (0..16)
+            .map(|nth| format!("{nth}{}", "k".repeat(200)))
+            .collect();
+        let keys: Vec<(&str, &[u8])> = keys
+            .iter()
+            .map(|key| (key.as_str(), b"".as_slice()))
+            .collect();
         for (descriptors, names) in [
             (vec![], "descriptors: "),
             (vec![descriptor(&[])], "descriptors[0].entries: "),
-            (vec![descriptor(&[("a", b"")]), descriptor(&[("", b"")])], "descriptors[1].entries[0].key: "),
-            (vec![descriptor(&[(&long, b"")])], "descriptors[0].entries[0].key: "),
+            (
+                vec![descriptor(&[("a", b"")]), descriptor(&[("", b"")])],
+                "descriptors[1].entries[0].key: ",
+            ),
+            (
+                vec![descriptor(&[(&long, b"")])],
+                "descriptors[0].entries[0].key: ",
+            ),
             (vec![descriptor(&keys)], "descriptors[0]: "),
         ] {
             let error = parts("shop", &request(descriptors)).unwrap_err();

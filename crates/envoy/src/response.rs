@@ -131,7 +131,10 @@ mod tests {
             }),
         };
         assert_eq!(response.statuses.first(), Some(&expected));
-        let free = response.statuses.last().map(|it| it.current_limit.is_none());
+        let free = response
+            .statuses
+            .last()
+            .map(|it| it.current_limit.is_none());
         assert_eq!(free, Some(true));
         assert!(response.response_headers_to_add.is_empty());
     }
@@ -147,7 +150,9 @@ mod tests {
             ..CheckReply::default()
         };
         let headers = decided(&reply, true).response_headers_to_add;
-        let headers = headers.iter().map(|it| (it.key.as_str(), it.value.as_str()));
+        let headers = headers
+            .iter()
+            .map(|it| (it.key.as_str(), it.value.as_str()));
         let expected = [
             ("x-ratelimit-limit", "10"),
             ("x-ratelimit-remaining", "4"),

@@ -214,7 +214,10 @@ fn together(parts: Vec<(CheckReply, Vec<usize>)>) -> CheckReply {
     let mut descriptors = vec![DescriptorReply::default(); places];
     let mut shown: Option<CheckReply> = None;
     for (mut reply, places) in parts {
-        for (place, descriptor) in places.into_iter().zip(std::mem::take(&mut reply.descriptors)) {
+        for (place, descriptor) in places
+            .into_iter()
+            .zip(std::mem::take(&mut reply.descriptors))
+        {
             if let Some(slot) = descriptors.get_mut(place) {
                 *slot = descriptor;
             }
@@ -248,7 +251,10 @@ fn says_more(reply: &CheckReply, than: &CheckReply) -> bool {
 }
 
 fn count(domain: &str, outcome: &'static str) {
-    let labels = [("domain", domain.to_owned()), ("outcome", outcome.to_owned())];
+    let labels = [
+        ("domain", domain.to_owned()),
+        ("outcome", outcome.to_owned()),
+    ];
     counter!("nowserving_envoy_requests_total", &labels).increment(1);
 }
 

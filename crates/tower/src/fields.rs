@@ -20,7 +20,9 @@ pub fn rate_limit_fields(reply: &CheckReply) -> Vec<(&'static str, String)> {
     );
     if !reply.allowed {
         // At least a second: with 0 a client would come again at once.
-        let seconds = reply.retry_after_ms.map(|ms| seconds(ms).max(1).to_string());
+        let seconds = reply
+            .retry_after_ms
+            .map(|ms| seconds(ms).max(1).to_string());
         add("x-ratelimit-retry-after", seconds.clone());
         add("retry-after", seconds);
     }
@@ -126,7 +128,9 @@ mod tests {
     }
 
     fn text(fields: &[(&str, String)]) -> String {
-        let lines = fields.iter().map(|(name, value)| format!("{name}: {value}"));
+        let lines = fields
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"));
         lines.collect::<Vec<_>>().join("\n")
     }
 
@@ -151,7 +155,10 @@ mod tests {
 x-ratelimit-remaining: 5
 ratelimit-policy: "by \"ip\" \\ ";q=10;w=60, "7-per-month";q=7, "7-per-month-2";q=7
 ratelimit: "by \"ip\" \\ ";r=5;t=60, "7-per-month";r=3;t=60, "7-per-month-2";r=3;t=60"#;
-        assert_eq!(text(&rate_limit_fields(&reply(true, descriptors))), expected);
+        assert_eq!(
+            text(&rate_limit_fields(&reply(true, descriptors))),
+            expected
+        );
     }
 
     #[test]

@@ -36,13 +36,21 @@ impl Answer {
 
 pub async fn by_http(cluster: &mut Cluster) -> Result<()> {
     let cli = Cli::new(cluster.nats.url());
-    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/limited_service.yaml");
-    cli.run(&["limit", "apply", rules, "--dry-run"]).await?.done()?;
+    let rules = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/limited_service.yaml"
+    );
+    cli.run(&["limit", "apply", rules, "--dry-run"])
+        .await?
+        .done()?;
     let addr = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let service = start(cluster, addr).await?;
 
     let free = get(addr, "/page", "ann").await?;
-    ensure!(free.status == 200 && free.header("x-ratelimit-limit").is_empty(), "no rules yet");
+    ensure!(
+        free.status == 200 && free.header("x-ratelimit-limit").is_empty(),
+        "no rules yet"
+    );
     let api = cluster.api();
     api.limit("apply", json!({"rules": RULES})).await?;
     eventually("all nodes know the rules", PATIENCE, async || {
@@ -65,25 +73,44 @@ pub async fn by_http(cluster: &mut Cluster) -> Result<()> {
 async fn until_over(addr: SocketAddr) -> Result<()> {
     for left in ["2", "1", "0"] {
         let page = get(addr, "/page", "bob").await?;
-        ensure!(page.status == 200 && page.body == "a page\n", "{}", page.body);
+        ensure!(
+            page.status == 200 && page.body == "a page\n",
+            "{}",
+            page.body
+        );
         ensure!(page.header("x-ratelimit-limit") == "3");
         ensure!(page.header("x-ratelimit-remaining") == left);
         ensure!(page.header("ratelimit-policy") == "\"by_key\";q=3");
         let state = page.header("ratelimit");
-        ensure!(state.starts_with(&format!("\"by_key\";r={left};t=")), "{state}");
+        ensure!(
+            state.starts_with(&format!("\"by_key\";r={left};t=")),
+            "{state}"
+        );
     }
     let over = get(addr, "/page", "bob").await?;
-    ensure!(over.status == 429 && over.body == "too many requests\n", "{}", over.body);
+    ensure!(
+        over.status == 429 && over.body == "too many requests\n",
+        "{}",
+        over.body
+    );
     let retry_after: u64 = over.header("retry-after").parse()?;
     // A third of a year.
-    ensure!((10_000_000..=10_520_000).contains(&retry_after), "{retry_after}");
+    ensure!(
+        (10_000_000..=10_520_000).contains(&retry_after),
+        "{retry_after}"
+    );
     ensure!(over.header("x-ratelimit-retry-after") == over.header("retry-after"));
     ensure!(over.header("x-ratelimit-remaining") == "0");
     // Other keys, and paths that are not behind the limit.
     ensure!(get(addr, "/page", "eve").await?.status == 200);
     ensure!(get(addr, "/health", "bob").await?.status == 200);
     ensure!(get(addr, "/unknown", "eve").await?.status == 404);
-    ensure!(get(addr, "/page", "eve").await?.header("x-ratelimit-remaining") == "1");
+    ensure!(
+        get(addr, "/page", "eve")
+            .await?
+            .header("x-ratelimit-remaining")
+            == "1"
+    );
     Ok(())
 }
 
@@ -94,7 +121,11 @@ async fn delayed(addr: SocketAddr) -> Result<()> {
     ensure!(answers.iter().all(|it| it.status == 200));
     let limits = answers.iter().map(|it| it.header("ratelimit-policy"));
     let both = "\"by_key\";q=3, \"searches\";q=5;w=1";
-    ensure!(limits.clone().all(|it| it == both), "{:?}", limits.collect::<Vec<_>>());
+    ensure!(
+        limits.clone().all(|it| it == both),
+        "{:?}",
+        limits.collect::<Vec<_>>()
+    );
     Ok(())
 }
 
@@ -144,7 +175,9 @@ async fn get(addr: SocketAddr, path: &str, key: &str) -> Result<Answer> {
         anyhow::Ok(answer)
     };
     let answer = tokio::time::timeout(PATIENCE, exchange).await??;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the head")?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .context("no end of the head")?;
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
     let headers = lines.filter_map(|line| line.split_once(": "));

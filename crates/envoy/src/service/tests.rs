@@ -53,14 +53,17 @@ fn service(cluster: Five, on_unavailable: OnUnavailable) -> Service<Five> {
 }
 
 fn request(domain: &str, hits: &[Option<u64>]) -> RateLimitRequest {
-    let descriptors = hits.iter().enumerate().map(|(nth, hits)| RateLimitDescriptor {
-        entries: vec![pb::Entry {
-            key: format!("key-{nth}"),
-            value: b"value".to_vec(),
-        }],
-        limit: Some(pb::RateLimitOverride::default()),
-        hits_addend: *hits,
-    });
+    let descriptors = hits
+        .iter()
+        .enumerate()
+        .map(|(nth, hits)| RateLimitDescriptor {
+            entries: vec![pb::Entry {
+                key: format!("key-{nth}"),
+                value: b"value".to_vec(),
+            }],
+            limit: Some(pb::RateLimitOverride::default()),
+            hits_addend: *hits,
+        });
     RateLimitRequest {
         domain: domain.to_owned(),
         descriptors: descriptors.collect(),
@@ -68,7 +71,10 @@ fn request(domain: &str, hits: &[Option<u64>]) -> RateLimitRequest {
     }
 }
 
-async fn ask(service: &Service<Five>, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+async fn ask(
+    service: &Service<Five>,
+    request: RateLimitRequest,
+) -> Result<RateLimitResponse, Status> {
     let answered = service.should_rate_limit(Request::new(request)).await;
     answered.map(Response::into_inner)
 }
@@ -77,13 +83,20 @@ async fn ask(service: &Service<Five>, request: RateLimitRequest) -> Result<RateL
 async fn a_domain_can_have_another_name_in_the_cluster() {
     let cluster = Five::default();
     let service = service(cluster.clone(), OnUnavailable::Error);
-    for (asked, known) in [("default/shop.http", Some("shop")), ("own", Some("own")), ("a.b", None)] {
+    for (asked, known) in [
+        ("default/shop.http", Some("shop")),
+        ("own", Some("own")),
+        ("a.b", None),
+    ] {
         let response = ask(&service, request(asked, &[None])).await.unwrap();
         assert_eq!(response.overall_code(), Code::Ok, "{asked}");
         assert_eq!(response.statuses.len(), 1);
         let asked = cluster.asked.lock().unwrap().pop();
         assert_eq!(asked.as_ref().map(|(domain, _)| domain.as_str()), known);
-        assert_eq!(response.statuses[0].current_limit.is_some(), known.is_some());
+        assert_eq!(
+            response.statuses[0].current_limit.is_some(),
+            known.is_some()
+        );
     }
 }
 

@@ -152,7 +152,9 @@ async fn until_over(server: &Server) -> Result<()> {
     let ask = of(json!([descriptor("remote_address", "10.0.0.1")]));
     let mut renamed = ask.clone();
     renamed["domain"] = json!("default/shop.http");
-    let answers = server.ask(&[ask.clone(), renamed, ask.clone(), ask]).await?;
+    let answers = server
+        .ask(&[ask.clone(), renamed, ask.clone(), ask])
+        .await?;
     for (answer, left) in answers.iter().zip([2, 1, 0]) {
         let status = &answer["statuses"][0];
         let remaining = status["limit_remaining"].as_u64().unwrap_or(0);
@@ -175,7 +177,9 @@ async fn until_over(server: &Server) -> Result<()> {
     let header = |name: &str| {
         let mut headers = headers.into_iter().flatten();
         let found = headers.find(|it| it["key"] == name);
-        found.and_then(|it| it["value"].as_str()).unwrap_or_default()
+        found
+            .and_then(|it| it["value"].as_str())
+            .unwrap_or_default()
     };
     ensure!(header("x-ratelimit-limit") == "3", "{over}");
     ensure!(header("x-ratelimit-remaining") == "0", "{over}");
@@ -193,38 +197,63 @@ async fn several(server: &Server) -> Result<()> {
         {"key": "remote_address", "value": "10.0.0.1"},
         {"key": "path", "value": "/free/page"},
     ]});
-    let own_hits = |hits: u64| {
-        json!({"entries": [{"key": "week", "value": "w"}], "hits_addend": hits.to_string()})
-    };
+    let own_hits = |hits: u64| json!({"entries": [{"key": "week", "value": "w"}], "hits_addend": hits.to_string()});
     let mut two_hits = of(json!([descriptor("remote_address", "10.0.0.2")]));
     two_hits["hits_addend"] = json!(2);
     let answers = server
         .ask(&[
-            of(json!([free, descriptor("shadow", "s"), descriptor("none", "n")])),
+            of(json!([
+                free,
+                descriptor("shadow", "s"),
+                descriptor("none", "n")
+            ])),
             two_hits.clone(),
             two_hits,
-            of(json!([descriptor("remote_address", "10.0.0.2"), own_hits(4)])),
-            of(json!([own_hits(0), descriptor("remote_address", "10.0.0.2")])),
+            of(json!([
+                descriptor("remote_address", "10.0.0.2"),
+                own_hits(4)
+            ])),
+            of(json!([
+                own_hits(0),
+                descriptor("remote_address", "10.0.0.2")
+            ])),
             of(json!([descriptor("account", "a")])),
-            of(json!([descriptor("account", "a"), descriptor("week", "other")])),
+            of(json!([
+                descriptor("account", "a"),
+                descriptor("week", "other")
+            ])),
         ])
         .await?;
-    let codes: Vec<_> = answers.iter().map(|it| it["overall_code"].as_str()).collect();
+    let codes: Vec<_> = answers
+        .iter()
+        .map(|it| it["overall_code"].as_str())
+        .collect();
     let (ok, over) = (Some("OK"), Some("OVER_LIMIT"));
     ensure!(codes == [ok, ok, over, ok, over, ok, over], "{answers:?}");
     let status = |answer: usize, nth: usize| &answers[answer]["statuses"][nth];
     ensure!(status(0, 0) == &json!({"code": "OK"}), "{answers:?}");
     ensure!(status(0, 1)["code"] == "OK", "in shadow: {answers:?}");
     ensure!(status(3, 1)["limit_remaining"] == 1, "{answers:?}");
-    ensure!(status(3, 1)["current_limit"]["unit"] == "WEEK", "{answers:?}");
+    ensure!(
+        status(3, 1)["current_limit"]["unit"] == "WEEK",
+        "{answers:?}"
+    );
     ensure!(status(4, 0)["code"] == "OK" && status(4, 1)["code"] == "OVER_LIMIT");
     ensure!(status(6, 0)["code"] == "OVER_LIMIT" && status(6, 1)["code"] == "OK");
     // More than the cluster takes at once, and a path that is longer than it takes.
-    let many: Vec<_> = (0..40).map(|nth| descriptor("week", &nth.to_string())).collect();
+    let many: Vec<_> = (0..40)
+        .map(|nth| descriptor("week", &nth.to_string()))
+        .collect();
     let long = "x".repeat(5_000);
     let long = of(json!([descriptor("remote_address", &long)]));
     let answers = server
-        .ask(&[of(json!(many)), long.clone(), long.clone(), long.clone(), long])
+        .ask(&[
+            of(json!(many)),
+            long.clone(),
+            long.clone(),
+            long.clone(),
+            long,
+        ])
         .await?;
     let statuses = answers[0]["statuses"].as_array().map(Vec::len);
     ensure!(statuses == Some(40), "{:?}", answers[0]);
@@ -237,7 +266,10 @@ async fn bad(server: &Server) -> Result<()> {
     let bad = [
         (of(json!([])), "descriptors: "),
         (of(json!([{"entries": []}])), "descriptors[0].entries: "),
-        (of(json!([descriptor("", "x")])), "descriptors[0].entries[0].key: "),
+        (
+            of(json!([descriptor("", "x")])),
+            "descriptors[0].entries[0].key: ",
+        ),
         (json!({"descriptors": [descriptor("a", "b")]}), "domain: "),
     ];
     let requests: Vec<_> = bad.iter().map(|(request, _)| request.clone()).collect();
@@ -255,14 +287,20 @@ async fn bad(server: &Server) -> Result<()> {
 async fn counted(server: &Server) -> Result<()> {
     let metrics = Metrics::scrape(server.metrics).await?;
     let requests = |outcome: &str, domain: &str| {
-        let labels = [format!("outcome=\"{outcome}\""), format!("domain=\"{domain}\"")];
+        let labels = [
+            format!("outcome=\"{outcome}\""),
+            format!("domain=\"{domain}\""),
+        ];
         let labels = labels.each_ref().map(String::as_str);
         metrics.sum("nowserving_envoy_requests_total", &labels)
     };
     ensure!(requests("ok", DOMAIN) >= 8.0, "{metrics:?}");
     ensure!(requests("over_limit", DOMAIN) >= 5.0, "{metrics:?}");
     ensure!(requests("bad_request", "") == 4.0, "{metrics:?}");
-    ensure!(requests("ok", "") == 1.0, "of an unknown domain: {metrics:?}");
+    ensure!(
+        requests("ok", "") == 1.0,
+        "of an unknown domain: {metrics:?}"
+    );
     Ok(())
 }
 
@@ -276,7 +314,10 @@ async fn without_a_cluster(
     for id in 1..=nodes {
         cluster.process(id)?.kill().await?;
     }
-    let ask = of(json!([descriptor("remote_address", "10.0.0.3"), descriptor("week", "x")]));
+    let ask = of(json!([
+        descriptor("remote_address", "10.0.0.3"),
+        descriptor("week", "x")
+    ]));
     let failed = server.one(ask.clone()).await?;
     ensure!(failed["error"] == "UNAVAILABLE", "{failed}");
     let allowed = allowing.one(ask.clone()).await?;
