@@ -11,6 +11,7 @@ use crate::pb::{self, Code, DescriptorStatus, RateLimitDescriptor};
 struct Five {
     asked: Arc<Mutex<Vec<(String, Check)>>>,
     fails: Option<Undecided>,
+    is_away: bool,
 }
 
 impl Cluster for Five {
