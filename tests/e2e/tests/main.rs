@@ -31,7 +31,7 @@ mod kv;
 mod large_lines;
 mod late_writes;
 mod left_behind;
-mod limited;
+mod limited_service;
 mod limits;
 mod many_lines;
 mod mapping;
@@ -258,7 +258,7 @@ async fn limits_hold_over_many_processes_and_a_crash() -> Result<()> {
 /// An axum service behind rate limits, by HTTP.
 #[tokio::test]
 async fn a_limited_service_speaks_http() -> Result<()> {
-    run(Options::default(), limited::by_http).await
+    run(Options::default(), limited_service::by_http).await
 }
 
 /// Envoy's rate limit service, asked by a client of another make.
