@@ -1,5 +1,7 @@
 //! `nowserving limit`: the rules of rate limits, and what they count.
 
+mod pictures;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +17,7 @@ use nowserving_limit::Rules;
 
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
+use pictures::PicturesArgs;
 
 /// Rate limits: rules in the YAML of Lyft's ratelimit, and their counters.
 #[derive(Debug, Subcommand)]
@@ -27,6 +30,7 @@ pub enum LimitCommand {
     Reset(DescriptorArgs),
     Test(TestArgs),
     Check(TestArgs),
+    Pictures(PicturesArgs),
 }
 
 /// Replaces the rules of a domain with those of a file, and shows what changes.
@@ -163,6 +167,7 @@ pub async fn run(
             let tested = admin.test_limits(&request).await?;
             output.answer(&tested, check_text)?;
         }
+        LimitCommand::Pictures(args) => pictures::run(&args, output)?,
         LimitCommand::Check(args) => {
             let client = global.connect().await?;
             let mut options = LimiterOptions::default();

@@ -11,7 +11,7 @@
 //! what happens. `books` in it derives all places from the answers, and never asks a queue for its
 //! counters, so that a wrong queue is found out. At the end `tally` and `forecasts` make the [`Summary`]
 //! and the rows of a [`Run`]; `words`, `verdict`, `figures` and `html` (with `plots` and `palette`) show
-//! them as text and as a page.
+//! them as text and as a page. `limits` is a show of its own: the same requests against each algorithm of rate limits.
 //!
 //! Pure and synchronous: no I/O, no clock, no threads.
 
@@ -23,6 +23,7 @@ mod dispatcher;
 mod figures;
 mod forecasts;
 mod html;
+mod limits;
 mod naive;
 mod palette;
 mod plots;
@@ -52,6 +53,7 @@ use nowserving_line::Admission;
 pub use config::{
     Arrival, BadConfig, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
 };
+pub use limits::{LimitRow, Picture, limit_pictures, limit_rows};
 pub use plots::BadPlot;
 pub use report::{FullSummary, LaneSummary, Report, Run, SAMPLE_EVERY_MS, Stages, Summary};
 pub use text::{count, duration};

@@ -55,6 +55,11 @@ impl Colour {
         RGBColor(red, green, blue)
     }
 
+    /// As a picture names it.
+    pub(crate) fn hex(self) -> String {
+        format!("#{:06X}", self.light)
+    }
+
     /// As the style sheet names it.
     pub(crate) fn var(self) -> String {
         format!("var(--{})", self.name)

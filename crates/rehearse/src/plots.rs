@@ -19,7 +19,7 @@ const TEXT: f64 = 12.0 * 1.24 * PIXEL as f64;
 /// A picture that could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw: {0}")]
-pub struct BadPlot(String);
+pub struct BadPlot(pub(crate) String);
 
 pub(crate) type Points = Vec<(f64, f64)>;
 
