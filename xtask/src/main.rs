@@ -8,6 +8,7 @@ mod check;
 mod languages;
 mod nats;
 mod packages;
+mod redis;
 mod release;
 mod shell;
 mod sim;
@@ -83,7 +84,7 @@ struct PassedOn {
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
-        Command::Bench(PassedOn { args }) => release::run("bench", &args),
+        Command::Bench(PassedOn { args }) => release::bench(&args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),
         Command::Limits(PassedOn { args }) => release::measure("limits", &args),

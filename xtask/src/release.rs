@@ -5,14 +5,31 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::{nats, shell};
+use crate::{nats, redis, shell};
 
 /// Builds and runs `nowserving <command> <args>`; its exit code is ours.
 pub fn run(command: &str, args: &[String]) -> Result<ExitCode> {
+    run_with(command, args, |run| run)
+}
+
+/// `nowserving bench`: with `--limits` it needs a Redis server, too.
+pub fn bench(args: &[String]) -> Result<ExitCode> {
+    if !args.iter().any(|arg| arg == "--limits") {
+        return run("bench", args);
+    }
+    let redis_server = redis::ensure()?;
+    run_with("bench", args, |run| run.env(redis::ENV, redis_server))
+}
+
+fn run_with(
+    command: &str,
+    args: &[String],
+    more: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<ExitCode> {
     let nats_server = nats::ensure()?;
     let args = [&[command.to_owned()], args].concat();
     shell::build_and_run("--release --package nowserving", |run| {
-        run.env(nats::ENV, nats_server).args(args)
+        more(run).env(nats::ENV, nats_server).args(args)
     })
 }
 

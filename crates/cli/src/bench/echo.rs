@@ -1,5 +1,6 @@
 //! The measure: a NATS responder that does nothing but answer.
 
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
@@ -8,28 +9,30 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::sync::oneshot;
 
-use super::lines::Polled;
+use super::cpu;
 
 /// A responder on a thread and a connection of its own, as lean as one can be: what it does a
 /// second is what NATS and the requester leave room for.
 #[derive(Debug)]
 pub struct Echo {
-    /// Where it listens; as long as the subject of `status`.
+    /// Where it listens; as long as the subject that it is compared with.
     pub subject: Subject,
+    /// Tells the processor time of its thread.
+    pub cpu: Option<PathBuf>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Echo {
-    /// Starts it; it listens when this returns.
+    /// Starts it, with a subject and answers of that many bytes; it listens when this returns.
     ///
     /// # Errors
     /// No thread, or no connection.
-    pub fn start(url: &str, polled: &Polled) -> anyhow::Result<Echo> {
+    pub fn start(url: &str, subject_bytes: usize, answer_bytes: usize) -> anyhow::Result<Echo> {
         let mut subject = "echo.".to_owned();
-        let more = polled.subject.len().saturating_sub(subject.len());
+        let more = subject_bytes.saturating_sub(subject.len());
         subject.push_str(&"x".repeat(more.max(1)));
-        let answer = Bytes::from(vec![b'x'; polled.answer_bytes]);
+        let answer = Bytes::from(vec![b'x'; answer_bytes]);
         let (ready, wait) = std::sync::mpsc::sync_channel(1);
         let (stop, stopped) = oneshot::channel();
         let (url, listens) = (url.to_owned(), subject.clone());
@@ -46,7 +49,7 @@ impl Echo {
                 runtime.block_on(async {
                     match listen(&url, listens).await {
                         Ok((client, messages)) => {
-                            drop(ready.send(Ok(())));
+                            drop(ready.send(Ok(cpu::of_this_thread())));
                             tokio::select! {
                                 () = serve(client, messages, answer) => {}
                                 _ = stopped => {}
@@ -56,9 +59,10 @@ impl Echo {
                     }
                 });
             })?;
-        wait.recv().context("the echo's thread ended")??;
+        let cpu = wait.recv().context("the echo's thread ended")??;
         Ok(Echo {
             subject: subject.into(),
+            cpu,
             stop: Some(stop),
             thread: Some(thread),
         })

@@ -14,20 +14,54 @@ use nowserving_protocol::error::ErrorReply;
 use nowserving_protocol::header::ERROR_HEADER;
 use tokio::task::JoinSet;
 
+use super::limits::resp::{Redis, Request};
+
 /// After a failure, so that a dead responder is not asked a million times.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How often a request that must succeed is sent.
+const TRIES: u32 = 200;
 /// Three digits of each time are kept.
 const DIGITS: u8 = 3;
 
 /// Makes the request with this number.
 pub type Source = Arc<dyn Fn(u64) -> (Subject, Bytes) + Send + Sync>;
 
+/// Makes the commands with this number.
+pub type Commands = Arc<dyn Fn(u64) -> Request + Send + Sync>;
+
+/// Which server is asked, and what. All requests of a cell share one connection of the requester.
+#[derive(Clone)]
+pub enum Asked {
+    Nats {
+        nats: async_nats::Client,
+        source: Source,
+    },
+    Redis {
+        redis: Redis,
+        commands: Commands,
+    },
+}
+
+impl Asked {
+    /// Why there is no good answer, if there is none.
+    async fn ask(&self, number: u64) -> Option<String> {
+        match self {
+            Asked::Nats { nats, source } => {
+                let (subject, payload) = source(number);
+                failure(nats.request(subject, payload).await)
+            }
+            Asked::Redis { redis, commands } => {
+                let answer = redis.ask(commands(number)).await;
+                answer.err().map(|error| error.to_string())
+            }
+        }
+    }
+}
+
 /// Where a cell's requests come from, and how they are sent.
 #[derive(Clone)]
 pub struct Load {
-    /// The requester's connection; all requests share it and its one inbox.
-    pub nats: async_nats::Client,
-    pub source: Source,
+    pub asked: Asked,
     /// The number of the next request.
     pub counter: Arc<AtomicU64>,
 }
@@ -45,6 +79,8 @@ pub struct Sample {
 pub struct Tally {
     /// Microseconds from asking to the answer.
     pub latency_us: Histogram<u64>,
+    /// Good answers, those of the warm-up included.
+    pub answers: u64,
     /// Failures by message, those of the warm-up included.
     pub failures: BTreeMap<String, u64>,
 }
@@ -57,6 +93,7 @@ impl Tally {
     pub fn new() -> anyhow::Result<Tally> {
         Ok(Tally {
             latency_us: Histogram::new(DIGITS)?,
+            answers: 0,
             failures: BTreeMap::new(),
         })
     }
@@ -77,6 +114,7 @@ impl Tally {
 
     fn add(&mut self, other: Tally) -> anyhow::Result<()> {
         self.latency_us.add(other.latency_us)?;
+        self.answers += other.answers;
         for (failure, count) in other.failures {
             *self.failures.entry(failure).or_default() += count;
         }
@@ -117,14 +155,45 @@ impl Load {
             if asked_at >= to {
                 return Ok(tally);
             }
-            let (subject, payload) = (self.source)(self.counter.fetch_add(1, Ordering::Relaxed));
-            let answer = self.nats.request(subject, payload).await;
+            let number = self.counter.fetch_add(1, Ordering::Relaxed);
+            let failure = self.asked.ask(number).await;
             let answered_at = Instant::now();
-            if let Some(failure) = failure(answer) {
+            if let Some(failure) = failure {
                 tally.fail(failure);
                 tokio::time::sleep(PAUSE).await;
-            } else if (from..to).contains(&answered_at) {
+                continue;
+            }
+            tally.answers += 1;
+            if (from..to).contains(&answered_at) {
                 tally.count(answered_at - asked_at)?;
+            }
+        }
+    }
+
+    /// Sends the requests from the counter's number up to this one, each until it has a good answer.
+    ///
+    /// # Errors
+    /// One fails again and again.
+    pub async fn each_up_to(self, in_flight: u32, end: u64) -> anyhow::Result<()> {
+        let slots = (0..in_flight).map(|_| self.clone().until_done(end));
+        let mut slots: JoinSet<_> = slots.collect();
+        while let Some(slot) = slots.join_next().await {
+            slot??;
+        }
+        Ok(())
+    }
+
+    async fn until_done(self, end: u64) -> anyhow::Result<()> {
+        loop {
+            let number = self.counter.fetch_add(1, Ordering::Relaxed);
+            if number >= end {
+                return Ok(());
+            }
+            let mut tries = 0;
+            while let Some(failure) = self.asked.ask(number).await {
+                tries += 1;
+                anyhow::ensure!(tries < TRIES, "{failure}, {tries} times");
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }

@@ -3,7 +3,9 @@
 //! Numbers of one machine at one moment mean little, so everything is measured in one run, in turns,
 //! and what counts is the ratio of `status` to an echo that carries the same bytes.
 
+mod cpu;
 mod echo;
+mod limits;
 mod lines;
 mod load;
 mod machine;
@@ -26,7 +28,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use echo::Echo;
 use lines::{Lines, Polled};
-use load::{Load, Source};
+use load::{Asked, Load, Source};
 use machine::Machine;
 use plan::{Plan, What};
 use report::{Failures, Report, Rounds};
@@ -37,8 +39,8 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// Measures a three-node cluster on this machine beside a bare NATS echo.
 ///
 /// In rounds, so that all of them meet the same noise: an echo of our own that answers with as many
-/// bytes as `status` does, `status` of waiting tokens, `enter` on one line and on many. Exit code 1
-/// if any request failed.
+/// bytes as `status` does, `status` of waiting tokens, `enter` on one line and on many; with --limits rate limits
+/// beside Redis. Exit code 1 if any request failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 How to read it: requests/s and times are medians over the rounds, with the smallest and largest in
@@ -47,7 +49,8 @@ brackets; `of echo` compares status with the echo of the same round.
 Examples:
   nowserving bench
   nowserving bench --measure 10s --rounds 5 --json
-  nowserving bench --only echo,status --in-flight 64")]
+  nowserving bench --only echo,status --in-flight 64
+  nowserving bench --limits --in-flight 64,256")]
 pub struct BenchArgs {
     /// How long each cell is measured in each round, after half a second of warming up, 1s to 1m.
     // A minute of entering is over a million tokens in a line, which holds ten million.
@@ -68,6 +71,16 @@ pub struct BenchArgs {
     /// Measures only these.
     #[arg(long, value_name = "WHAT,…", value_delimiter = ',', value_enum, default_values_t = What::ALL)]
     only: Vec<What>,
+    /// Measures rate limits instead: `check` beside the echo, and beside a Redis server with the algorithms that Lyft's
+    /// ratelimit and redis-cell use there.
+    #[arg(long, conflicts_with = "only")]
+    limits: bool,
+    /// With --limits: so many counters there are, and any of them may be asked for.
+    #[arg(
+        long, value_name = "N", default_value_t = 1_000_000, requires = "limits",
+        value_parser = clap::value_parser!(u64).range(1..=5_000_000)
+    )]
+    keys: u64,
     /// The cluster's temporary data is made in this directory: `enter` is as fast as its disk
     /// syncs [default: the system's directory for temporary files].
     #[arg(long, value_name = "DIR")]
@@ -81,18 +94,30 @@ pub struct BenchArgs {
 pub async fn run(args: BenchArgs, output: &Output) -> anyhow::Result<ExitCode> {
     // Declared before the cluster: removed after its processes are gone.
     let dir = temporary_dir("nowserving-bench-", args.data_dir.as_deref())?;
-    let work = async |cluster: &mut Cluster| measure(cluster, &args).await;
-    let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
-        return Ok(ExitCode::from(INTERRUPTED));
+    let failures = match args.limits {
+        true => {
+            let work = async |cluster: &mut Cluster| limits::measure(cluster, &args).await;
+            let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
+                return Ok(ExitCode::from(INTERRUPTED));
+            };
+            output.answer(&report, limits::Report::text)?;
+            report.failures
+        }
+        false => {
+            let work = async |cluster: &mut Cluster| measure(cluster, &args).await;
+            let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
+                return Ok(ExitCode::from(INTERRUPTED));
+            };
+            output.answer(&report, Report::text)?;
+            report.failures
+        }
     };
-    output.answer(&report, Report::text)?;
-    for (failure, count) in &report.failures {
+    for (failure, count) in &failures {
         eprintln!("FAILED: {count} requests: {failure}");
     }
-    Ok(if report.failures.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Ok(match failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }
 
@@ -142,7 +167,7 @@ impl Bench {
         lines.settle().await?;
         progress.say(&format!("entering {} tokens to ask for", lines::POLLED));
         let polled = lines.fill_polled().await?;
-        let echo = Echo::start(url, &polled)?;
+        let echo = Echo::start(url, polled.subject.len(), polled.answer_bytes)?;
         let nats = async_nats::connect(url).await?;
         Ok(Bench {
             plan,
@@ -169,8 +194,10 @@ impl Bench {
                 self.progress.bar.tick();
                 let source = self.source(what).await?;
                 let load = Load {
-                    nats: self.nats.clone(),
-                    source,
+                    asked: Asked::Nats {
+                        nats: self.nats.clone(),
+                        source,
+                    },
                     counter: self.counter.clone(),
                 };
                 let sample = load.run(in_flight, WARM_UP, self.plan.measured).await?;

@@ -67,7 +67,7 @@ pub struct Spread {
 
 impl Spread {
     /// `None` if there are no values.
-    fn of(values: impl Iterator<Item = f64>, digits: i32) -> Option<Spread> {
+    pub fn of(values: impl Iterator<Item = f64>, digits: i32) -> Option<Spread> {
         let scale = 10_f64.powi(digits);
         let mut values: Vec<f64> = values.map(|v| (v * scale).round() / scale).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -81,7 +81,7 @@ impl Spread {
         Some(Spread { median, min, max })
     }
 
-    fn text(&self, show: impl Fn(f64) -> String) -> String {
+    pub fn text(&self, show: impl Fn(f64) -> String) -> String {
         let Spread { median, min, max } = *self;
         if min == max {
             return show(median);
@@ -198,7 +198,7 @@ impl Cell {
 }
 
 /// A whole number with its thousands apart.
-fn grouped(number: f64) -> String {
+pub fn grouped(number: f64) -> String {
     count(number.round_ties_even() as u64)
 }
 

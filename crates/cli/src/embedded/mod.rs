@@ -4,6 +4,7 @@
 mod child;
 mod data_dir;
 pub mod leash;
+mod limits;
 mod nats;
 mod ready;
 pub mod tail;
@@ -17,8 +18,7 @@ use anyhow::{Context as _, bail};
 use futures::future::select_all;
 use tempfile::TempDir;
 
-use child::Child;
-pub use child::Ended;
+pub use child::{Child, Ended};
 pub use data_dir::{DataDir, last_lines};
 use nats::Nats;
 
@@ -145,6 +145,11 @@ impl Cluster {
         self.nats.child.is_alive()
     }
 
+    /// The process id of nats-server.
+    pub fn nats_pid(&self) -> u32 {
+        self.nats.child.pid()
+    }
+
     /// The URL at which clients connect.
     pub fn url(&self) -> &str {
         &self.nats.url
@@ -252,7 +257,10 @@ fn position(id: u64) -> anyhow::Result<usize> {
 
 /// Free ports of 127.0.0.1, for the nodes' metrics. Another program could take one before the node
 /// does; the range they come from makes that unlikely.
-fn free_addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+///
+/// # Errors
+/// There is none.
+pub fn free_addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     let held: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .collect::<Result<_, _>>()

@@ -1,0 +1,346 @@
+//! `nowserving bench --limits`: `check` of rate limits, beside a bare NATS echo and beside Redis.
+//!
+//! As in the other measurement everything runs in turns, so that all meet the same noise; what counts is the ratio of
+//! two cells of one round.
+
+mod redis;
+mod report;
+pub mod resp;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use async_nats::Subject;
+use bytes::Bytes;
+use nowserving_client::Client;
+use nowserving_client::limits::{Check, CheckReply, Entry};
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{self, Format};
+use nowserving_protocol::subject::Subjects;
+use nowserving_rehearse::count;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::echo::Echo;
+use super::lines::Lines;
+use super::load::{Asked, Load, Sample, Source};
+use super::machine::Machine;
+use super::{BenchArgs, WARM_UP, cpu};
+use crate::embedded::Cluster;
+use crate::progress::Progress;
+use redis::Server;
+use resp::Redis;
+
+pub use report::Report;
+
+const DOMAIN: &str = "bench";
+/// More than any key is asked for: all requests are allowed.
+const PER_HOUR: u32 = 1_000_000;
+/// Requests under way while counters are made.
+const AT_ONCE: u32 = 256;
+/// After checks, until the leaders have written what changed.
+const REST_DEADLINE: Duration = Duration::from_secs(60);
+const REST_POLL: Duration = Duration::from_millis(100);
+
+/// From the number of a request to the number of its user.
+type Keys = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
+
+/// The kind of request of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A bare NATS responder that answers with as many bytes as `check` does.
+    Echo,
+    /// `check` of one descriptor with a fixed window.
+    Check,
+    /// INCRBY and EXPIRE, as Lyft's ratelimit.
+    RedisFixedWindow,
+    /// The algorithm of redis-cell as a script.
+    RedisGcra,
+}
+
+impl What {
+    /// In the order of a round.
+    const ALL: [What; 4] = [
+        What::Echo,
+        What::Check,
+        What::RedisFixedWindow,
+        What::RedisGcra,
+    ];
+}
+
+/// One measurement of a cell.
+#[derive(Debug)]
+pub struct Measured {
+    pub sample: Sample,
+    /// Processor time of all server processes for one request, in µs.
+    pub cpu_us: Option<f64>,
+}
+
+type Rounds = BTreeMap<(u32, What), Vec<Measured>>;
+
+/// Measures.
+///
+/// # Errors
+/// The cluster or Redis cannot be started or prepared.
+pub async fn measure(cluster: &mut Cluster, args: &BenchArgs) -> anyhow::Result<Report> {
+    let mut in_flight = args.in_flight.clone();
+    in_flight.sort_unstable();
+    in_flight.dedup();
+    let cells = in_flight.len() * What::ALL.len() * args.rounds as usize;
+    let progress = Progress::new(
+        Some(cells as u64),
+        "{wide_bar} {pos}/{len}  {msg}  {eta} left",
+    );
+    progress.say("starting nats-server, three nodes and redis-server");
+    let (server, redis) = Server::start(cluster.dir()).await?;
+    cluster
+        .wait_ready(&mut |waiting_for| progress.say(&waiting_for))
+        .await?;
+    let bench = Bench::prepare(cluster, server, redis, args.keys, &progress).await?;
+    let machine = Machine::look(cluster.dir().path(), &bench.nats)?;
+    let measured = Duration::from_millis(args.measure_ms);
+    let mut rounds = Rounds::new();
+    for round in 1..=args.rounds {
+        for &in_flight in &in_flight {
+            for what in What::ALL {
+                let cell = format!(
+                    "round {round} of {}: {what}, {in_flight} in flight",
+                    args.rounds
+                );
+                progress.bar.set_message(cell.clone());
+                progress.bar.tick();
+                let result = bench.cell(what, in_flight, measured).await?;
+                progress.bar.inc(1);
+                let per_second = count(result.sample.per_second.round_ties_even() as u64);
+                progress.say(&format!("{cell}: {per_second}/s"));
+                rounds.entry((in_flight, what)).or_default().push(result);
+            }
+        }
+    }
+    Ok(Report::new(machine, args, &bench, &rounds))
+}
+
+/// Everything that a cell needs.
+struct Bench {
+    client: Client,
+    nats: async_nats::Client,
+    redis: Redis,
+    echo: Echo,
+    server: Server,
+    check_subject: Subject,
+    gcra: super::load::Commands,
+    keys: Keys,
+    /// Where the processor time of each kind of request stands.
+    nats_cpu: PathBuf,
+    nodes_cpu: Vec<PathBuf>,
+    request_bytes: usize,
+    answer_bytes: usize,
+    counter: Arc<AtomicU64>,
+}
+
+impl Bench {
+    async fn prepare(
+        cluster: &Cluster,
+        server: Server,
+        redis: Redis,
+        keys: u64,
+        progress: &Progress,
+    ) -> anyhow::Result<Bench> {
+        let client = Client::connect(cluster.url()).await?;
+        progress.say("waiting until the shards' leaders stay where they are");
+        // Its lines are not used: only that it knows when leaders stay.
+        let lines = Lines::new(client.clone(), Duration::from_secs(300)).await?;
+        lines.settle().await?;
+        Cluster::apply_limits(&client, DOMAIN, rules()).await?;
+        let nats = async_nats::connect(cluster.url()).await?;
+        let domain = LineName::try_from(DOMAIN)?;
+        let check_subject: Subject = Subjects::default().limit(&domain, "check").into();
+        let request = check_request(0);
+        let answer = nats.request(check_subject.clone(), request.clone()).await?;
+        let reply: CheckReply = codec::decode(&answer.payload)?;
+        ensure!(reply.allowed && reply.limit == Some(PER_HOUR), "{reply:?}");
+        let answer_bytes = answer.payload.len();
+        let any = spread(keys);
+        let bench = Bench {
+            echo: Echo::start(cluster.url(), check_subject.len(), answer_bytes)?,
+            gcra: redis::gcra(&redis, any.clone()).await?,
+            client,
+            redis,
+            server,
+            check_subject,
+            keys: any,
+            nats_cpu: cpu::of_process(cluster.nats_pid()),
+            nodes_cpu: cluster
+                .nodes()
+                .map(|(_, pid, _)| cpu::of_process(pid))
+                .collect(),
+            request_bytes: request.len(),
+            answer_bytes,
+            counter: Arc::default(),
+            nats,
+        };
+        bench.fill(keys, progress).await?;
+        Ok(bench)
+    }
+
+    /// Makes all counters.
+    async fn fill(&self, keys: u64, progress: &Progress) -> anyhow::Result<()> {
+        let in_turn: Keys = Arc::new(|number| number);
+        let gcra = redis::gcra(&self.redis, in_turn.clone()).await?;
+        for (name, asked) in [
+            ("nowserving", self.check(in_turn.clone())),
+            (
+                "Redis, fixed window",
+                self.redis(redis::fixed_window(in_turn)),
+            ),
+            ("Redis, GCRA", self.redis(gcra)),
+        ] {
+            progress.say(&format!("making {} counters: {name}", count(keys)));
+            let load = Load {
+                asked,
+                counter: Arc::default(),
+            };
+            let filled = load.each_up_to(AT_ONCE, keys).await;
+            filled.with_context(|| format!("making counters: {name}"))?;
+        }
+        self.rest().await
+    }
+
+    fn check(&self, keys: Keys) -> Asked {
+        self.nats(self.check_subject.clone(), keys)
+    }
+
+    /// The very same requests for the echo.
+    fn nats(&self, subject: Subject, keys: Keys) -> Asked {
+        let source: Source = Arc::new(move |number| (subject.clone(), check_request(keys(number))));
+        Asked::Nats {
+            nats: self.nats.clone(),
+            source,
+        }
+    }
+
+    fn redis(&self, commands: super::load::Commands) -> Asked {
+        Asked::Redis {
+            redis: self.redis.clone(),
+            commands,
+        }
+    }
+
+    async fn cell(
+        &self,
+        what: What,
+        in_flight: u32,
+        measured: Duration,
+    ) -> anyhow::Result<Measured> {
+        let keys = self.keys.clone();
+        let (asked, servers) = match what {
+            What::Echo => {
+                let echo = self.echo.cpu.iter().chain([&self.nats_cpu]).cloned();
+                (self.nats(self.echo.subject.clone(), keys), echo.collect())
+            }
+            What::Check => {
+                let cluster = self.nodes_cpu.iter().chain([&self.nats_cpu]).cloned();
+                (self.check(keys), cluster.collect())
+            }
+            What::RedisFixedWindow => (self.redis(redis::fixed_window(keys)), self.redis_cpu()),
+            What::RedisGcra => (self.redis(self.gcra.clone()), self.redis_cpu()),
+        };
+        let load = Load {
+            asked,
+            counter: self.counter.clone(),
+        };
+        let before = cpu::spent(&servers);
+        let sample = load.run(in_flight, WARM_UP, measured).await?;
+        if what == What::Check {
+            // What is written later belongs to these checks, too.
+            self.rest().await?;
+        }
+        let after = cpu::spent(&servers);
+        let spent = before
+            .zip(after)
+            .map(|(before, after)| after.saturating_sub(before));
+        let each = |spent: Duration| spent.as_secs_f64() * 1e6 / sample.tally.answers.max(1) as f64;
+        Ok(Measured {
+            cpu_us: spent.map(each),
+            sample,
+        })
+    }
+
+    fn redis_cpu(&self) -> Vec<PathBuf> {
+        vec![cpu::of_process(self.server.pid())]
+    }
+
+    /// Waits until the last checkpoint is written: the next cell has the machine for itself.
+    async fn rest(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + REST_DEADLINE;
+        loop {
+            let stats = self.client.admin().limit_stats().await?;
+            if stats.shards.iter().all(|shard| shard.changed == 0) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "checkpoints do not come to an end"
+            );
+            tokio::time::sleep(REST_POLL).await;
+        }
+    }
+}
+
+fn rules() -> String {
+    format!(
+        "domain: {DOMAIN}\ndescriptors:\n  - key: user\n    \
+         rate_limit: {{unit: hour, requests_per_unit: {PER_HOUR}}}\n"
+    )
+}
+
+/// Any of so many users, in no order that a cache could know.
+fn spread(keys: u64) -> Keys {
+    // The last step of splitmix64.
+    Arc::new(move |number| {
+        let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % keys
+    })
+}
+
+/// The same length for all.
+fn user(number: u64) -> String {
+    format!("user-{number:08}")
+}
+
+fn check_request(number: u64) -> Bytes {
+    let descriptor = vec![Entry::new("user", user(number))];
+    codec::encode(&Check::new(vec![descriptor]), Format::MsgPack).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn requests_are_spread_over_all_keys() {
+        let keys = spread(1_000);
+        let mut hits = vec![0; 1_000];
+        (0..100_000).for_each(|number| hits[keys(number) as usize] += 1);
+        assert!(hits.iter().all(|hits| (40..=180).contains(hits)));
+    }
+
+    #[test]
+    fn a_request_names_its_user() {
+        let read: Check = codec::decode(&check_request(7)).unwrap();
+        assert_eq!(
+            read.descriptors,
+            [vec![Entry::new("user", "user-00000007")]]
+        );
+        assert_eq!(check_request(7).len(), check_request(99_999_999).len());
+        nowserving_limit::Rules::parse(&rules()).unwrap();
+    }
+}

@@ -1,0 +1,217 @@
+//! How the measurement of rate limits ends: a table for people, one line of JSON for programs.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::{Bench, Measured, Rounds, What};
+use crate::bench::BenchArgs;
+use crate::bench::machine::Machine;
+use crate::bench::report::{Failures, Spread, grouped};
+use crate::duration;
+use crate::embedded::NODES;
+use nowserving_rehearse::count;
+
+/// The line of JSON; its fields in this order.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub machine: Machine,
+    /// Version of redis-server.
+    pub redis_server: String,
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Counters that each of them has.
+    pub keys: u64,
+    pub rounds: u32,
+    /// How long each cell was measured each time, in milliseconds.
+    pub measured_ms: u64,
+    /// Size of a check; the echo's request is the same.
+    pub request_bytes: usize,
+    /// Size of its answer; the echo's is as long.
+    pub answer_bytes: usize,
+    pub cells: Vec<Cell>,
+    /// Requests that failed, and why; empty if all went well.
+    pub failures: Failures,
+}
+
+/// One kind of request at one concurrency.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Cell {
+    pub what: What,
+    /// Requests under way at once.
+    pub in_flight: u32,
+    /// Good answers only.
+    pub requests_per_s: Spread,
+    pub median_us: Spread,
+    pub p99_us: Spread,
+    /// Processor time of all servers for one request; null where the system does not tell.
+    pub cpu_us: Option<Spread>,
+    /// Requests a second of `check`, by those of this one in the same round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check_ratio: Option<Spread>,
+    pub failed: u64,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            What::Echo => "NATS echo",
+            What::Check => "check",
+            What::RedisFixedWindow => "Redis, INCRBY + EXPIRE",
+            What::RedisGcra => "Redis, GCRA script",
+        })
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        machine: Machine,
+        args: &BenchArgs,
+        bench: &Bench,
+        rounds: &Rounds,
+    ) -> Report {
+        let cells = rounds.iter().filter_map(|(&(in_flight, what), measured)| {
+            let check = rounds.get(&(in_flight, What::Check));
+            Cell::new(what, in_flight, measured, check.map(Vec::as_slice))
+        });
+        Report {
+            machine,
+            redis_server: bench.server.version.clone(),
+            nodes: NODES.len(),
+            keys: args.keys,
+            rounds: args.rounds,
+            measured_ms: args.measure_ms,
+            request_bytes: bench.request_bytes,
+            answer_bytes: bench.answer_bytes,
+            cells: cells.collect(),
+            failures: failures(rounds),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        format!(
+            "{}\n{}, redis-server {}\n{} nodes, nats-server, redis-server and requester share the machine; median \
+             (min–max) of rounds: {} × {};\n{} counters; check and echo: {} bytes asked, {} answered. CPU: user and \
+             system time of the servers\n(the echo and nats-server; nats-server and all nodes, checkpoints included; \
+             redis-server, which keeps nothing on disk)",
+            self.table(),
+            self.machine.text(),
+            self.redis_server,
+            self.nodes,
+            self.rounds,
+            duration::typed(self.measured_ms),
+            count(self.keys),
+            self.request_bytes,
+            self.answer_bytes,
+        )
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        let header =
+            "in flight, what, requests/s, median ms, 99 % ms, CPU µs, check by this, failed";
+        table.set_header(header.split(", "));
+        for cell in &self.cells {
+            table.add_row(cell.row());
+        }
+        for column in [0, 2, 3, 4, 5, 6, 7] {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table
+    }
+}
+
+fn failures(rounds: &Rounds) -> Failures {
+    let mut failures = Failures::new();
+    for ((_, what), measured) in rounds {
+        for (failure, count) in measured.iter().flat_map(|it| &it.sample.tally.failures) {
+            *failures.entry(format!("{what}: {failure}")).or_default() += count;
+        }
+    }
+    failures
+}
+
+impl Cell {
+    fn new(
+        what: What,
+        in_flight: u32,
+        measured: &[Measured],
+        check: Option<&[Measured]>,
+    ) -> Option<Cell> {
+        let rate = |it: &Measured| it.sample.per_second;
+        let quantile = |q: f64| {
+            let times = measured.iter().map(|it| &it.sample.tally.latency_us);
+            Spread::of(times.map(|times| times.value_at_quantile(q) as f64), 0)
+        };
+        let check_ratio = check.filter(|_| what != What::Check).and_then(|check| {
+            let ratios = check.iter().zip(measured);
+            let ratios = ratios.map(|(check, this)| rate(check) / rate(this));
+            Spread::of(ratios.filter(|ratio| ratio.is_finite()), 3)
+        });
+        let failed = measured
+            .iter()
+            .flat_map(|it| it.sample.tally.failures.values());
+        Some(Cell {
+            what,
+            in_flight,
+            requests_per_s: Spread::of(measured.iter().map(rate), 0)?,
+            median_us: quantile(0.5)?,
+            p99_us: quantile(0.99)?,
+            cpu_us: Spread::of(measured.iter().filter_map(|it| it.cpu_us), 1),
+            check_ratio,
+            failed: failed.sum(),
+        })
+    }
+
+    fn row(&self) -> [String; 8] {
+        let ms = |us: f64| format!("{:.2}", us / 1_000.0);
+        let or_none = |spread: Option<Spread>, show: fn(f64) -> String| {
+            spread.map_or(String::new(), |spread| spread.text(show))
+        };
+        [
+            self.in_flight.to_string(),
+            self.what.to_string(),
+            self.requests_per_s.text(grouped),
+            self.median_us.text(ms),
+            self.p99_us.text(ms),
+            or_none(self.cpu_us, |us| format!("{us:.1}")),
+            or_none(self.check_ratio, |ratio| format!("{ratio:.2}")),
+            self.failed.to_string(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::load::{Sample, Tally};
+
+    fn measured(per_second: f64, cpu_us: Option<f64>) -> Measured {
+        let mut tally = Tally::new().unwrap();
+        tally.count(Duration::from_micros(10)).unwrap();
+        Measured {
+            sample: Sample { per_second, tally },
+            cpu_us,
+        }
+    }
+
+    #[test]
+    fn all_are_compared_with_the_check_of_their_own_round() {
+        let check = [measured(50.0, None), measured(100.0, None)];
+        let redis = [measured(100.0, Some(7.04)), measured(200.0, Some(9.0))];
+        let cell = Cell::new(What::RedisGcra, 64, &redis, Some(&check)).unwrap();
+        let ratio = cell.check_ratio.unwrap();
+        assert_eq!((ratio.min, ratio.max), (0.5, 0.5));
+        assert_eq!(cell.cpu_us.map(|cpu| cpu.min), Some(7.0));
+        let own = Cell::new(What::Check, 64, &check, Some(&check)).unwrap();
+        assert_eq!((own.check_ratio, own.cpu_us), (None, None));
+        assert_eq!(own.row()[5], "");
+    }
+}
