@@ -44,6 +44,31 @@ pub async fn a_small_crowd() -> Result<()> {
     sums(&report)
 }
 
+/// Clients that share rate limits, and a leader that is killed half way.
+pub async fn rate_limits() -> Result<()> {
+    // As above.
+    let cli = Cli::new("nats://127.0.0.1:1".to_owned());
+    let said = cli.run(&["demo", "--limits"]).await?;
+    let stderr = said.stderr.clone();
+    let report = said.done()?;
+    ensure!(report["errors"] == 0, "{report}\n{stderr}");
+    ensure!(number(&report, "failover_ms")? > 0, "{report}");
+    for field in ["forgotten", "forgotten_ms"] {
+        ensure!(report[field].is_u64(), "{field}: {report}");
+    }
+    let limits = report["limits"].as_array().context("limits")?;
+    ensure!(limits.len() == 6, "{report}");
+    for row in limits {
+        let (asked, allowed) = (number(row, "asked")?, number(row, "allowed")?);
+        ensure!(
+            allowed > 0 && allowed <= number(row, "allowed_max")?,
+            "{row}"
+        );
+        ensure!(asked == allowed + number(row, "refused")?, "{row}");
+    }
+    Ok(())
+}
+
 /// Every shopper is accounted for: at most one in five gives up or vanishes.
 fn sums(report: &Value) -> Result<()> {
     let gone = report["gone"].as_object().context("gone")?;

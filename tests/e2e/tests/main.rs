@@ -299,6 +299,12 @@ async fn the_demo_keeps_its_promises() -> Result<()> {
     demo_command::a_small_crowd().await
 }
 
+/// `nowserving demo --limits`: its last line.
+#[tokio::test]
+async fn the_demo_of_rate_limits_keeps_them() -> Result<()> {
+    demo_command::rate_limits().await
+}
+
 /// The README's examples in Python and JavaScript, as they stand there.
 #[tokio::test]
 async fn examples_of_the_readme_run() -> Result<()> {

@@ -1,6 +1,7 @@
 //! `nowserving demo`: a cluster on this machine, a crowd in front of it, and a leader that dies.
 
 mod director;
+mod limits;
 mod scene;
 
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ const LINE: &str = "demo";
 const SHOW: Duration = Duration::from_secs(60);
 
 /// Runs a three-node cluster and a crowd of shoppers for about a minute, and kills the leader half
-/// way.
+/// way; with --limits, clients of rate limits instead of shoppers.
 ///
 /// Ends with a table and one line of JSON (with --json only that), counted by the crowd from the answers
 /// that it received. Exit code 1 if a seat was oversold, a token overtaken, a number issued twice, or
@@ -43,6 +44,9 @@ pub struct DemoArgs {
     /// Keeps the cluster's data and logs in this new or empty directory.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Shows rate limits instead: clients that share limits of each algorithm, and a leader that dies.
+    #[arg(long, conflicts_with_all = ["shoppers", "seats", "seed"])]
+    limits: bool,
 }
 
 /// Runs the demo. `json`: nothing on stdout but the one line.
@@ -50,7 +54,6 @@ pub struct DemoArgs {
 /// # Errors
 /// The cluster cannot be started, or fails in a way that is not part of the show.
 pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
     // Declared before the cluster: removed after its processes are gone.
     let temporary;
     let dir = match &args.keep {
@@ -65,6 +68,14 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
     };
     // Gone with the show, so that what is printed after it is not drawn over.
     let screen = Screen::new(json);
+    if args.limits {
+        let show = async |cluster: &mut Cluster| limits::perform(cluster, screen).await;
+        return match with_cluster(dir, "demo", show).await? {
+            Some(report) => report.tell(json),
+            None => Ok(ExitCode::from(INTERRUPTED)),
+        };
+    }
+    let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
     eprintln!("seed {seed}");
     let show = async |cluster: &mut Cluster| perform(cluster, &args, seed, screen).await;
     match with_cluster(dir, "demo", show).await? {

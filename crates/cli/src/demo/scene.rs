@@ -23,8 +23,17 @@ pub struct Scene {
     pub nodes: Vec<String>,
 }
 
-impl Scene {
-    /// The scene for a terminal.
+/// What a screen can show.
+pub trait Shown {
+    /// For a terminal.
+    fn board(&self) -> String;
+    /// For a log, in one line.
+    fn line(&self) -> String;
+    /// Since the show began.
+    fn seconds(&self) -> u64;
+}
+
+impl Shown for Scene {
     fn board(&self) -> String {
         let (shoppers, seats) = (self.report.shoppers, self.report.seats);
         let (held, waiting, gone) = (self.held, self.waiting, self.gone());
@@ -55,7 +64,6 @@ impl Scene {
         lines.iter().map(|line| format!("  {line}\n")).collect()
     }
 
-    /// The scene for a log, in one line.
     fn line(&self) -> String {
         format!(
             "{:>3} s: {} of {} came, {} waiting, {} of {} seats held, {} through; {}",
@@ -73,7 +81,9 @@ impl Scene {
     fn seconds(&self) -> u64 {
         self.report.duration_ms / 1_000
     }
+}
 
+impl Scene {
     fn gone(&self) -> u64 {
         self.report.gone.values().sum()
     }
@@ -96,7 +106,7 @@ impl Screen {
     }
 
     /// Shows the scene, if it is time to.
-    pub fn show(&mut self, scene: &Scene) {
+    pub fn show(&mut self, scene: &impl Shown) {
         let Some(Progress { bar }) = &self.progress else {
             return;
         };
