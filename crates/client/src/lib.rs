@@ -69,6 +69,7 @@ pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};
 
 // The types of arguments and results, so that callers need no other dependency.
+pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Outcome, Target};
 pub use nowserving_line::{
     Admission, AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota,
     ScheduledChange, Settings, SettingsPatch, State,

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use metrics::{counter, histogram};
-use nowserving_client::{Ask, Guard, GuardEvent, Refused, Slot};
+use metrics::{counter, gauge, histogram};
+use nowserving_client::{Ask, Guard, GuardEvent, Outcome, Refused, Slot};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::error;
@@ -146,7 +146,7 @@ where
         let mut inner = self.inner.clone();
         let ask = layer.ask.ask(&request);
         Box::pin(async move {
-            let slot = match layer.slot(ask).await {
+            let mut slot = match layer.slot(ask).await {
                 Ok(slot) => slot,
                 Err(refused) => return Ok(layer.blocked(Blocked::Refused(refused))),
             };
@@ -156,11 +156,16 @@ where
                 inner.call(request).await
             };
             if !layer.cancel_lost {
+                slot.set_outcome(Outcome::BrokenOff);
                 let response = work.await;
+                slot.set_outcome(match &response {
+                    Ok(_) => Outcome::Done,
+                    Err(_) => Outcome::Failed,
+                });
                 drop(slot);
                 return response;
             }
-            match slot.run(work).await {
+            match slot.run_measured(work, Result::is_ok).await {
                 Ok(response) => response,
                 Err(lost) => Ok(layer.blocked(Blocked::Lost(lost))),
             }
@@ -203,6 +208,11 @@ fn count(line: &str, event: GuardEvent) {
         GuardEvent::Unavailable => "nowserving_guard_unavailable",
         GuardEvent::Lost => "nowserving_guard_lost",
         GuardEvent::Abandoned => "nowserving_guard_abandoned",
+        GuardEvent::TellFailed => "nowserving_guard_tell_failed",
+        GuardEvent::SeatsTold(seats) => {
+            gauge!("nowserving_guard_seats", "line" => line.to_owned()).set(seats);
+            return;
+        }
         // `nowserving_guard_blocked` has them, by reason.
         _ => return,
     };

@@ -54,10 +54,12 @@
 //! while it waits leaves the line.
 //!
 //! Metrics, by the `metrics` facade, each with the label `line`: the counters `nowserving_guard_allowed`, `_enqueued`,
-//! `_dequeued`, `_left`, `_unavailable`, `_lost` and `_abandoned` (see [`GuardCounts`](nowserving_client::GuardCounts)),
-//! each incremented at its event; `_blocked`, with `reason`, by the layer; and the histogram
-//! `nowserving_guard_wait_seconds` of the allowed requests. With the label `domain`: `nowserving_rate_limit_allowed`,
-//! `_blocked`, with `reason`, and `_unavailable`: those of either kind about which the cluster did not decide.
+//! `_dequeued`, `_left`, `_unavailable`, `_lost`, `_abandoned` and `_tell_failed` (see
+//! [`GuardCounts`](nowserving_client::GuardCounts)), each incremented at its event; `_blocked`, with `reason`, by the layer;
+//! the histogram `nowserving_guard_wait_seconds` of the allowed requests; and with
+//! [`auto_seats`](nowserving_client::GuardOptions::auto_seats) the gauge `nowserving_guard_seats`: the line's seats.
+//! With the label `domain`: `nowserving_rate_limit_allowed`, `_blocked`, with `reason`, and `_unavailable`: those of
+//! either kind about which the cluster did not decide.
 
 #![warn(missing_docs)]
 

@@ -36,6 +36,7 @@ nowserving-engine: rand getrandom
 /// All that a crate may name in its manifest, where the list is short enough to be closed.
 const ONLY: &str = "\
 nowserving-line: libm nowserving-bite thiserror
+nowserving-adapt: thiserror
 nowserving-calendar: jiff
 nowserving-limit: nowserving-calendar saphyr-parser thiserror
 nowserving-kv: nowserving-bite thiserror

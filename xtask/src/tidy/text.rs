@@ -32,6 +32,9 @@ const PURE: [(&str, &str, &str); 5] = [
         "kv",
         "SystemTime Instant rand tokio async std::fs std::net std::env std::thread std::io HashMap HashSet",
         "key-values are pure: the same commands must give the same state on every node",
+        "adapt",
+        "SystemTime Instant rand tokio async std::fs std::net std::env std::thread std::io HashMap HashSet",
+        "the rule for seats is pure: a rehearsal with it gives the same bytes on every machine",
     ),
     (
         "shard replica engine",

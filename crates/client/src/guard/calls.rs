@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use nowserving_line::{LaneName, State};
+use nowserving_adapt::LineNow;
+use nowserving_protocol::admin::CapacityTold;
 use nowserving_protocol::event::TokenEvent;
 use nowserving_protocol::user::{Key, StatusReply};
 
@@ -33,6 +35,10 @@ pub(crate) trait Calls: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<StatusReply>> + Send;
     fn leave(&self, ticket: &str) -> impl Future<Output = Result<StatusReply>> + Send;
     fn find(&self, key: Key) -> impl Future<Output = Result<StatusReply>> + Send;
+    /// The seats in force, and those held.
+    fn seats(&self) -> impl Future<Output = Result<LineNow>> + Send;
+    /// Tells the line's seats, for so long.
+    fn tell(&self, seats: u32, lasts: Duration) -> impl Future<Output = Result<()>> + Send;
     /// Whether a read is answered within [`ASK_FOR`].
     fn answers(&self) -> impl Future<Output = bool> + Send;
 }
@@ -102,6 +108,23 @@ impl Calls for Line {
 
     async fn find(&self, key: Key) -> Result<StatusReply> {
         self.find(key.as_bytes()).await
+    }
+
+    async fn seats(&self) -> Result<LineNow> {
+        let board = self.info().await?.board;
+        Ok(LineNow {
+            seats: board.seats,
+            held: board.admitted + board.in_checkout,
+        })
+    }
+
+    async fn tell(&self, seats: u32, lasts: Duration) -> Result<()> {
+        let told = CapacityTold {
+            seats: Some(seats),
+            for_ms: Some(lasts.as_millis().try_into().unwrap_or(u64::MAX)),
+        };
+        let line = self.client().admin().line(self.name().as_str())?;
+        line.capacity_told(&told).await.map(drop)
     }
 
     async fn answers(&self) -> bool {

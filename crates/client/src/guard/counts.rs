@@ -27,6 +27,10 @@ pub struct GuardCounts {
     pub lost: u64,
     /// Seats or places in line whose release the cluster did not take: they time out.
     pub abandoned: u64,
+    /// How often the line's seats were told, with [`GuardOptions::auto_seats`](crate::GuardOptions::auto_seats).
+    pub seats_told: u64,
+    /// How often they could not be told.
+    pub tell_failed: u64,
 }
 
 /// One step of the count of the same name in [`GuardCounts`].
@@ -44,9 +48,31 @@ pub enum GuardEvent {
     Unavailable,
     Lost,
     Abandoned,
+    /// With the seats that the line has now.
+    SeatsTold(u32),
+    TellFailed,
 }
 
-const KINDS: usize = GuardEvent::Abandoned as usize + 1;
+const KINDS: usize = 12;
+
+impl GuardEvent {
+    fn index(self) -> usize {
+        match self {
+            GuardEvent::Allowed => 0,
+            GuardEvent::Enqueued => 1,
+            GuardEvent::Dequeued => 2,
+            GuardEvent::Blocked => 3,
+            GuardEvent::Full => 4,
+            GuardEvent::Late => 5,
+            GuardEvent::Left => 6,
+            GuardEvent::Unavailable => 7,
+            GuardEvent::Lost => 8,
+            GuardEvent::Abandoned => 9,
+            GuardEvent::SeatsTold(_) => 10,
+            GuardEvent::TellFailed => KINDS - 1,
+        }
+    }
+}
 
 type Observer = Box<dyn Fn(GuardEvent) + Send + Sync>;
 
@@ -59,7 +85,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn add(&self, event: GuardEvent) {
-        self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts[event.index()].fetch_add(1, Ordering::Relaxed);
         if let Some(observer) = self.observer.get() {
             observer(event);
         }
@@ -71,7 +97,7 @@ impl Counters {
     }
 
     pub(crate) fn snapshot(&self) -> GuardCounts {
-        let count = |event: GuardEvent| self.counts[event as usize].load(Ordering::Relaxed);
+        let count = |event: GuardEvent| self.counts[event.index()].load(Ordering::Relaxed);
         GuardCounts {
             allowed: count(GuardEvent::Allowed),
             // Read before `enqueued`, so that it is never the larger one.
@@ -84,6 +110,8 @@ impl Counters {
             unavailable: count(GuardEvent::Unavailable),
             lost: count(GuardEvent::Lost),
             abandoned: count(GuardEvent::Abandoned),
+            seats_told: count(GuardEvent::SeatsTold(0)),
+            tell_failed: count(GuardEvent::TellFailed),
         }
     }
 }

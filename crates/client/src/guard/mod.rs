@@ -28,6 +28,7 @@
 //! The line is made by an operator, with `release_on_claim` off (the default):
 //! `nowserving line create reports --seats 8 --queue-limit 200 …`.
 
+mod auto;
 mod away;
 mod calls;
 mod counts;
@@ -52,6 +53,7 @@ pub use self::counts::{GuardCounts, GuardEvent};
 pub use self::options::{Ask, GuardOptions, OnUnavailable, Refused};
 pub use self::slot::{Lost, Slot, SlotKind};
 
+use self::auto::Auto;
 use self::calls::Calls;
 use self::counts::Counters;
 use self::health::Health;
@@ -83,6 +85,8 @@ pub(crate) struct Shared {
     outside: watch::Sender<usize>,
     draining: AtomicBool,
     health: Health,
+    /// With [`GuardOptions::auto_seats`].
+    auto: Option<Arc<Auto>>,
 }
 
 /// Counts a slot of [`OnUnavailable::Allow`] while it lives.
@@ -141,6 +145,14 @@ impl Guard {
         self.shared.counts.snapshot()
     }
 
+    /// The load of this process or its machine, for [`Target::Load`](crate::Target::Load): 0.7 for 70 % of the CPU. To be
+    /// called every second or so. What is not a number from 0 on is ignored, as is a load without such a target.
+    pub fn report_load(&self, load: f64) {
+        if let Some(auto) = &self.shared.auto {
+            auto.load(load);
+        }
+    }
+
     /// Whether the cluster is away, so that [`GuardOptions::on_unavailable`] decides.
     #[must_use]
     pub fn is_away(&self) -> bool {
@@ -167,6 +179,7 @@ impl Shared {
             line: line.to_owned(),
             in_flight: Arc::new(Semaphore::new(options.in_flight_max as usize)),
             local: Arc::new(Semaphore::new(local as usize)),
+            auto: options.auto_seats.map(|auto| Arc::new(Auto::new(auto))),
             options,
             counts: Counters::default(),
             outside: watch::Sender::new(0),
@@ -228,6 +241,7 @@ pub(crate) async fn acquire<C: Calls>(
     shared: &Arc<Shared>,
     ask: Ask,
 ) -> Result<Slot, Refused> {
+    auto::start(calls, shared);
     let decided = decide(calls, shared, &ask).await;
     let counts = &shared.counts;
     let line = &shared.line;
@@ -282,13 +296,17 @@ async fn visit<C: Calls>(
         begin,
         gives_up,
         caller,
+        from_line: false,
         _in_flight: in_flight,
     };
     tokio::spawn(visit.run(calls.clone(), shared.clone()));
     tokio::select! {
         biased;
         outcome = outcome => match outcome {
-            Ok(Ok(slot)) => Ok(Some(slot)),
+            Ok(Ok(mut slot)) => {
+                slot.time(|from_line| shared.auto.as_ref().map(|auto| auto.begin(from_line)));
+                Ok(Some(slot))
+            }
             Ok(Err(Stop::Refused(refused))) => Err(refused),
             Ok(Err(Stop::Away | Stop::CallerGone)) => Ok(None),
             // The task was dropped with its runtime.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use nowserving_adapt::AutoSeats;
 use nowserving_line::LaneName;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Key;
@@ -27,6 +28,10 @@ pub struct GuardOptions {
     /// How many visits of this process may be under way: callers that wait, slots held, and releases that the cluster
     /// does not know of yet. Default 16,384; more are refused as [`Refused::Busy`].
     pub in_flight_max: u32,
+    /// The line's seats follow the time that handlers take, or the load that [`Guard::report_load`](crate::Guard::report_load)
+    /// is told: see [`AutoSeats`]. The same for all processes behind the line: each tells the cluster its part of the change
+    /// (`capacity_told`), for which it needs the right. Default: none, the seats are those of the line's settings.
+    pub auto_seats: Option<AutoSeats>,
 }
 
 impl Default for GuardOptions {
@@ -36,6 +41,7 @@ impl Default for GuardOptions {
             patience: Duration::from_secs(5),
             max_wait: None,
             in_flight_max: 16_384,
+            auto_seats: None,
         }
     }
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use nowserving_adapt::Outcome;
 use nowserving_line::LaneName;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use super::Outside;
+use super::auto::Timed;
 
 /// Tells that the release is done.
 pub(crate) type Ack = oneshot::Sender<()>;
@@ -16,6 +18,8 @@ pub(crate) type Ack = oneshot::Sender<()>;
 pub struct Slot {
     held: Held,
     waited: Duration,
+    /// With `auto_seats`, from when its caller has it.
+    timed: Option<Timed>,
 }
 
 enum Held {
@@ -29,6 +33,8 @@ pub(crate) struct Seat {
     pub(crate) lane: LaneName,
     pub(crate) token: u64,
     pub(crate) epoch: u64,
+    /// It had to wait for its turn.
+    pub(crate) from_line: bool,
     pub(crate) end: oneshot::Sender<Ack>,
     /// Closed while it is [`Tenure::Held`] if the visit's task ended with its runtime: nobody renews the claim any more.
     pub(crate) tenure: watch::Receiver<Tenure>,
@@ -67,18 +73,28 @@ impl std::error::Error for Lost {}
 
 impl Slot {
     pub(crate) fn seat(seat: Seat, waited: Duration) -> Slot {
-        let held = Held::Seat(seat);
-        Slot { held, waited }
+        Slot::new(Held::Seat(seat), waited)
     }
 
     pub(crate) fn local(permits: [OwnedSemaphorePermit; 2], waited: Duration) -> Slot {
-        let held = Held::Local { _permits: permits };
-        Slot { held, waited }
+        Slot::new(Held::Local { _permits: permits }, waited)
     }
 
     pub(crate) fn allowed(outside: Outside, waited: Duration) -> Slot {
-        let held = Held::Allowed { _outside: outside };
-        Slot { held, waited }
+        Slot::new(Held::Allowed { _outside: outside }, waited)
+    }
+
+    fn new(held: Held, waited: Duration) -> Slot {
+        Slot {
+            held,
+            waited,
+            timed: None,
+        }
+    }
+
+    /// Its caller has it: its time counts from now on.
+    pub(crate) fn time(&mut self, begin: impl FnOnce(bool) -> Option<Timed>) {
+        self.timed = self.as_seat().and_then(|seat| begin(seat.from_line));
     }
 
     /// A seat of the line, or a choice for the time without the cluster.
@@ -141,16 +157,46 @@ impl Slot {
     /// # Errors
     /// The seat was lost first.
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        self.run_measured(work, |_| true).await
+    }
+
+    /// As [`Slot::run`]. `is_measured` says of what `work` returned whether its time counts for
+    /// [`GuardOptions::auto_seats`](crate::GuardOptions::auto_seats): not if it failed, which may be quick.
+    ///
+    /// # Errors
+    /// The seat was lost first.
+    pub async fn run_measured<T>(
+        mut self,
+        work: impl Future<Output = T>,
+        is_measured: impl FnOnce(&T) -> bool,
+    ) -> Result<T, Lost> {
+        self.set_outcome(Outcome::BrokenOff);
         tokio::select! {
             biased;
             () = self.lost() => Err(Lost),
-            done = work => Ok(done),
+            done = work => {
+                self.set_outcome(match is_measured(&done) {
+                    true => Outcome::Done,
+                    false => Outcome::Failed,
+                });
+                Ok(done)
+            }
+        }
+    }
+
+    /// What the time of the slot, until it is given back, says to [`GuardOptions::auto_seats`](crate::GuardOptions::auto_seats).
+    /// By default its work was done, unless its thread panics. [`Slot::run`] sets it by itself.
+    pub fn set_outcome(&mut self, outcome: Outcome) {
+        if let Some(timed) = &mut self.timed {
+            timed.outcome = outcome;
         }
     }
 
     /// Gives it back, and returns when the cluster knows, which can take as long as the cluster is away. The seat comes
     /// free also if this future is dropped.
     pub async fn release(self) {
+        // The time until the cluster knows is not the handler's.
+        drop(self.timed);
         if let Held::Seat(seat) = self.held {
             let (ack, done) = oneshot::channel();
             // Fails only if the visit's task was dropped with its runtime.

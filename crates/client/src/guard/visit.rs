@@ -46,6 +46,8 @@ pub(crate) struct Visit {
     /// When the caller stops waiting. It is gone then.
     pub(crate) gives_up: Option<Instant>,
     pub(crate) caller: Caller,
+    /// It had to wait in line.
+    pub(crate) from_line: bool,
     /// Until the visit is over, and what it held is given back.
     pub(crate) _in_flight: OwnedSemaphorePermit,
 }
@@ -131,6 +133,7 @@ impl Visit {
         shared: &Arc<Shared>,
         place: &mut Place,
     ) -> Result<(), Stop> {
+        self.from_line = true;
         shared.counts.add(GuardEvent::Enqueued);
         debug!(line = shared.line, token = place.token, "enqueued");
         let turn = tokio::select! {
@@ -169,6 +172,7 @@ impl Visit {
             lane: claimed.lane.clone(),
             token: claimed.token,
             epoch: claim.epoch,
+            from_line: self.from_line,
             end,
             tenure,
         };

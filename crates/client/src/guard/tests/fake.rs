@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use nowserving_adapt::LineNow;
 use nowserving_line::{LaneName, LineName, State};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{Key, StatusReply};
@@ -43,6 +44,8 @@ struct Lines {
     /// In the order of admission.
     admitted: Vec<u64>,
     release_on_claim: bool,
+    /// The seats that were told.
+    told: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub(super) enum Answers {
     Busy,
     /// All changes are refused.
     Forbids,
+    /// The seats may not be told.
+    ForbidsTelling,
     /// The turn is told too early.
     Early,
 }
@@ -139,6 +144,14 @@ impl Fake {
 
     pub(super) fn reason(&self, token: u64) -> &'static str {
         self.lock().tokens[&token].reason
+    }
+
+    pub(super) fn seats(&self) -> usize {
+        self.lock().seats
+    }
+
+    pub(super) fn told(&self) -> Vec<u32> {
+        self.lock().told.clone()
     }
 
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
@@ -418,6 +431,29 @@ impl Calls for Fake {
             Ok(line.status(number))
         };
         self.call(Op::Read, find).await
+    }
+
+    async fn seats(&self) -> Result<LineNow> {
+        let now = |line: &mut Lines| {
+            Ok(LineNow {
+                seats: line.seats as u32,
+                held: line.held() as u64,
+            })
+        };
+        self.call(Op::Read, now).await
+    }
+
+    async fn tell(&self, seats: u32, _: Duration) -> Result<()> {
+        let tell = |line: &mut Lines| {
+            if line.answers == Answers::ForbidsTelling {
+                return Err(refused(Code::Forbidden));
+            }
+            line.told.push(seats);
+            line.seats = seats as usize;
+            line.fill();
+            Ok(())
+        };
+        self.call(Op::Write, tell).await
     }
 
     async fn answers(&self) -> bool {

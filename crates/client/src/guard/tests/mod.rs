@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod auto;
 mod fake;
 
 use std::sync::Mutex;
