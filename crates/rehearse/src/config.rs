@@ -1,5 +1,6 @@
 //! The configuration of a rehearsal: the crowd, the line, the network between them.
 
+use nowserving_adapt::AutoSeats;
 use nowserving_line::{Admission, BadField, CALL_MAX, Change, Phase, Settings};
 
 /// The most shoppers of one rehearsal.
@@ -80,6 +81,16 @@ pub enum Calls {
     },
 }
 
+/// A service that gets slower by its load: it serves so many checkouts at once at full speed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slowdown {
+    /// 1 to 1,000,000.
+    pub knee: u32,
+    /// With `c` checkouts, more than these, each has (knee / c) to this power of its speed. 1: they share what there is.
+    /// From 2 on the service serves fewer the more there are at once. 1 to 4.
+    pub power: u32,
+}
+
 /// The behaviour of the crowd.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crowd {
@@ -132,10 +143,16 @@ pub struct Config {
     /// How many transactions a second the backend behind the checkout makes: a checkout queues for
     /// its own and holds its seat meanwhile. `None`: no limit.
     pub transaction_rate: Option<f64>,
+    /// Checkouts take longer while there are many. `None`: each takes its time.
+    pub slowdown: Option<Slowdown>,
+    /// The seats follow the service, which is told by `slowdown`. `None`: they are those of the settings.
+    pub auto_seats: Option<AutoSeats>,
     /// Who calls while the line's `admission` is `called`; needed exactly if it is at any time.
     pub calls: Option<Calls>,
     /// Also run the seed article's algorithm on the same crowd.
     pub compare_naive: bool,
+    /// Also run the same crowd with the seats of the settings. Only with `auto_seats`.
+    pub compare_fixed: bool,
 }
 
 /// A rehearsal that makes no sense.
@@ -176,8 +193,11 @@ impl Config {
             starts_at_ms: 0,
             open_at_ms: None,
             transaction_rate: None,
+            slowdown: None,
+            auto_seats: None,
             calls: None,
             compare_naive: false,
+            compare_fixed: false,
         }
     }
 
@@ -213,8 +233,11 @@ impl Config {
             starts_at_ms: 0,
             open_at_ms: None,
             transaction_rate: None,
+            slowdown: None,
+            auto_seats: None,
             calls: None,
             compare_naive: false,
+            compare_fixed: false,
         }
     }
 
@@ -255,6 +278,7 @@ impl Config {
         {
             return Err(BadField::new("transaction_rate", "0.001 to 1,000,000").into());
         }
+        self.validate_auto_seats()?;
         self.validate_calls()?;
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;
         if let Arrival::Burst { waves, .. } = crowd.arrival {
@@ -288,6 +312,24 @@ impl Config {
             within("patience_ms", mean_ms, 1, DURATION_MS_MAX)?;
         }
         self.validate_lane_mix()
+    }
+
+    fn validate_auto_seats(&self) -> Result<(), BadField> {
+        if let Some(Slowdown { knee, power }) = self.slowdown {
+            within("knee", knee.into(), 1, 1_000_000)?;
+            within("knee_power", power.into(), 1, 4)?;
+            if self.settings.release_on_claim {
+                // Nobody is in checkout.
+                return Err(BadField::new("knee", "not with release_on_claim"));
+            }
+        }
+        if self.auto_seats.is_some() && self.slowdown.is_none() {
+            return Err(BadField::new("auto_seats", "only with knee"));
+        }
+        if self.compare_fixed && self.auto_seats.is_none() {
+            return Err(BadField::new("compare", "fixed only with auto_seats"));
+        }
+        Ok(())
     }
 
     fn validate_calls(&self) -> Result<(), BadField> {
@@ -352,6 +394,8 @@ fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
+    use nowserving_adapt::Target;
+
     use super::*;
 
     #[test]
@@ -379,6 +423,22 @@ mod tests {
         assert!(refused(|c| c.crowd.polls = Polls::Random { max_ms: 0 }));
         assert!(refused(|c| c.transaction_rate = Some(0.0)));
         assert!(refused(|c| c.transaction_rate = Some(f64::NAN)));
+        let slowdown = |knee, power| Some(Slowdown { knee, power });
+        let target = Target::Load(0.7);
+        let auto = AutoSeats::new(1, 9, target).ok();
+        assert!(auto.is_some());
+        for (slowdown, auto, is_refused) in [
+            (slowdown(8, 1), auto, false),
+            (slowdown(0, 1), auto, true),
+            (slowdown(8, 5), None, true),
+            (None, auto, true),
+        ] {
+            let mut config = Config::steady();
+            (config.slowdown, config.auto_seats) = (slowdown, auto);
+            assert_eq!(config.validate().is_err(), is_refused, "{slowdown:?}");
+            config.compare_fixed = true;
+            assert_eq!(config.validate().is_err(), is_refused || auto.is_none());
+        }
         assert!(refused(|c| c.open_at_ms = Some(1)), "it is open");
         assert!(refused(|c| {
             c.settings.phase = Phase::PreOpen;

@@ -20,6 +20,8 @@ const ACCEPTS_IN_SIGHT: u64 = 2;
 
 /// The name of the compared algorithm in captions and legends.
 pub(crate) const ARTICLE: &str = "the article's algorithm";
+/// The name of the run whose seats do not follow the service.
+pub(crate) const FIXED: &str = "fixed seats";
 
 const POINTERS_LOOK: &str = "From given down to admitted are the people who wait, from admitted \
 down to finished those who hold a seat; finished moves in steps, as it waits for the slowest. Look \
@@ -44,6 +46,9 @@ pub(crate) fn all(report: &Report) -> Vec<Figure> {
     let clock = Clock::of(report);
     let mut figures = vec![people(report, &clock), seats(report, &clock)];
     figures.extend(report.naive.as_ref().map(|naive| excess(naive, &clock)));
+    if !report.real.took.is_empty() {
+        figures.push(checkouts(report));
+    }
     figures.push(losses(&report.real, &clock));
     figures.push(waits(report));
     let lanes = 0..report.config.settings.lanes.len();
@@ -92,8 +97,9 @@ struct Clock {
 
 impl Clock {
     fn of(report: &Report) -> Self {
-        let naive_ms = report.naive.as_ref().map(|run| run.summary.virtual_ms);
-        let end_ms = naive_ms.unwrap_or(0).max(report.real.summary.virtual_ms);
+        let runs = report.naive.iter().chain(&report.fixed);
+        let runs = runs.chain([&report.real]);
+        let end_ms = runs.map(|run| run.summary.virtual_ms).max().unwrap_or(0);
         let unit = Unit::of(end_ms);
         let end = unit.value(end_ms.max(1_000));
         Self { unit, end }
@@ -124,6 +130,10 @@ fn people(report: &Report, clock: &Clock) -> Figure {
     if let Some(naive) = &report.naive {
         marks.push(clock.curve(ARTICLE, ORANGE, &naive.rows, |row| row.waiting));
         run += &format!(" With {ARTICLE}, {}.", how_many_waited(&naive.rows));
+    }
+    if let Some(fixed) = &report.fixed {
+        marks.push(clock.curve(FIXED, ORANGE, &fixed.rows, |row| row.waiting));
+        run += &format!(" With {FIXED}, {}.", how_many_waited(&fixed.rows));
     }
     if let Some(open_at_ms) = report.config.open_at_ms {
         run += &format!(" The line opened {} after the start.", duration(open_at_ms));
@@ -241,6 +251,41 @@ fn excess(naive: &Run, clock: &Clock) -> Figure {
     }
 }
 
+/// How long checkouts took, by when they were done.
+fn checkouts(report: &Report) -> Figure {
+    let runs = [("nowserving", BLUE, Some(&report.real))];
+    let runs = runs.into_iter().chain([
+        (ARTICLE, RED, report.naive.as_ref()),
+        (FIXED, ORANGE, report.fixed.as_ref()),
+    ]);
+    let groups: Vec<(&str, Colour, Means)> = runs
+        .filter_map(|(name, colour, run)| Some((name, colour, means(&run?.took))))
+        .collect();
+    let longest_ms = groups.iter().flat_map(|(_, _, means)| means.values()).max();
+    let longest_ms = longest_ms.copied().unwrap_or(0);
+    let last_ms = groups.iter().flat_map(|(_, _, means)| means.keys()).max();
+    let last_ms = last_ms.copied().unwrap_or(0);
+    let (unit, clock) = (Unit::of(longest_ms), Unit::of(last_ms));
+    let point = |(at_ms, took_ms)| (clock.value(at_ms), unit.value(took_ms));
+    let marks = groups
+        .into_iter()
+        .map(|(name, colour, means)| curve(name, colour, means.into_iter().map(point).collect()));
+    let median = report.real.summary.service_p50_ms;
+    let median = median.map_or("none was done".to_owned(), |ms| {
+        format!("half of them took {} and less", duration(ms))
+    });
+    Figure {
+        title: "Mean time of checkouts, by when they were done".to_owned(),
+        look: "How slow the service is under its load. Seats that follow it keep this at their target while people \
+               wait; look at how soon they find it, and how much it goes up and down then."
+            .to_owned(),
+        run: format!("{median}."),
+        x: clock.axis("done, {} after the start", last_ms),
+        y: unit.axis("{} in checkout", longest_ms),
+        marks: marks.collect(),
+    }
+}
+
 /// Those who were not served, by the stage at which they were lost.
 fn losses(run: &Run, clock: &Clock) -> Figure {
     let of = |name, colour, value: fn(&Row) -> u64| clock.curve(name, colour, &run.rows, value);
@@ -289,6 +334,10 @@ fn waits(report: &Report) -> Figure {
         let means = mean_waits(naive.visits.iter());
         groups.push((ARTICLE.to_owned(), ORANGE, means));
     }
+    if let Some(fixed) = &report.fixed {
+        let means = mean_waits(fixed.visits.iter());
+        groups.push((FIXED.to_owned(), ORANGE, means));
+    }
     let longest_ms = groups.iter().flat_map(|(_, _, means)| means.values()).max();
     let longest_ms = longest_ms.copied().unwrap_or(0);
     let unit = Unit::of(longest_ms);
@@ -333,18 +382,29 @@ fn median_waits(report: &Report) -> String {
     format!("{}.", words.join("; "))
 }
 
-/// Mean waits by the time of entering; both in milliseconds.
+/// Mean times by the time at which somebody entered, or was done; both in milliseconds.
 type Means = BTreeMap<u64, u64>;
 
-fn mean_waits<'a>(visits: impl Iterator<Item = &'a Visit> + Clone) -> Means {
-    let last_ms = visits.clone().map(|visit| visit.entered_ms).max();
+fn mean_waits<'a>(visits: impl Iterator<Item = &'a Visit>) -> Means {
+    let waits = visits.map(|visit| (visit.entered_ms, visit.wait_ms()));
+    means_of(&waits.collect::<Vec<_>>())
+}
+
+fn means(times: &[(u64, u64)]) -> Means {
+    let times = times.iter().map(|(at_ms, ms)| (*at_ms, Some(*ms)));
+    means_of(&times.collect::<Vec<_>>())
+}
+
+/// Means over stretches of time; times that are not known count for how long the stretches are.
+fn means_of(times: &[(u64, Option<u64>)]) -> Means {
+    let last_ms = times.iter().map(|(at_ms, _)| *at_ms).max();
     let stretch_ms = (last_ms.unwrap_or(0) / STRETCHES).max(1);
     let mut sums = BTreeMap::<u64, (u64, u64)>::new();
-    for visit in visits {
-        if let Some(wait_ms) = visit.wait_ms() {
-            let begin_ms = visit.entered_ms / stretch_ms * stretch_ms;
+    for (at_ms, ms) in times {
+        if let Some(ms) = ms {
+            let begin_ms = at_ms / stretch_ms * stretch_ms;
             let (sum_ms, people) = sums.entry(begin_ms).or_default();
-            *sum_ms += wait_ms;
+            *sum_ms += ms;
             *people += 1;
         }
     }

@@ -78,12 +78,13 @@ impl Report {
 
     fn write_numbers(&self, page: &mut String) {
         page.push_str("<h2>The numbers</h2>\n<table>\n");
-        if self.naive.is_some() {
-            let article = escaped(ARTICLE);
-            let _ = writeln!(
-                page,
-                "<tr><th></th><th>nowserving</th><th>{article}</th></tr>"
-            );
+        let columns = self.columns();
+        if columns.len() > 1 {
+            page.push_str("<tr><th></th>");
+            for column in columns {
+                let _ = write!(page, "<th>{}</th>", escaped(column));
+            }
+            page.push_str("</tr>\n");
         }
         for row in self.rows() {
             write_row(page, &row);

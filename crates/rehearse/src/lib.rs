@@ -5,8 +5,9 @@
 //!
 //! How data flows: `crowd` draws every shopper of a [`Config`] beforehand. `sim` takes the next event
 //! from `timeline` and gives it to that `shopper` or to the `queue`; a shopper's requests and timers,
-//! and the queue's answers, become later events. Behind the checkout may be a limiter (`transactions`), before it a
-//! dispatcher that calls (`dispatcher`). The queue is `real` (the line and the duties of its
+//! and the queue's answers, become later events. Behind the checkout may be a limiter (`transactions`), or a service
+//! that gets slower by its load (`slowed`), which the seats can follow (`follow`); before it a dispatcher that calls
+//! (`dispatcher`). The queue is `real` (the line and the duties of its
 //! leader, as nodes run them) or `naive` (the seed article's algorithm, for comparison). `tally` counts
 //! what happens. `books` in it derives all places from the answers, and never asks a queue for its
 //! counters, so that a wrong queue is found out. At the end `tally` and `forecasts` make the [`Summary`]
@@ -21,6 +22,7 @@ mod crowd;
 mod dice;
 mod dispatcher;
 mod figures;
+mod follow;
 mod forecasts;
 mod html;
 mod limits;
@@ -32,6 +34,7 @@ mod real;
 mod report;
 mod shopper;
 mod sim;
+mod slowed;
 mod tally;
 mod text;
 mod timeline;
@@ -39,6 +42,8 @@ mod transactions;
 mod verdict;
 mod words;
 
+#[cfg(test)]
+mod follow_tests;
 #[cfg(test)]
 mod pace_tests;
 #[cfg(test)]
@@ -50,8 +55,10 @@ mod wrong_tests;
 
 use nowserving_line::Admission;
 
+pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Target};
+
 pub use config::{
-    Arrival, BadConfig, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
+    Arrival, BadConfig, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service, Slowdown,
 };
 pub use limits::{LimitRow, Picture, limit_pictures, limit_rows};
 pub use plots::BadPlot;
@@ -83,15 +90,29 @@ pub fn run(config: &Config, mut progress: impl FnMut(Progress)) -> Result<Report
     let mut unlimited = config.clone();
     unlimited.transaction_rate = None;
     unlimited.calls = None;
+    unlimited.auto_seats = None;
     unlimited.settings.admission = Admission::Auto;
     unlimited.settings.schedule.clear();
     let naive = config.compare_naive.then(|| {
         let naive = naive::Naive::new(&config.settings);
         sim::run(&unlimited, naive, &mut progress)
     });
+    let fixed = match config.compare_fixed {
+        true => Some(fixed(config, &mut progress)?),
+        false => None,
+    };
     Ok(Report {
         config: config.clone(),
         real,
         naive,
+        fixed,
     })
+}
+
+/// The same crowd with the seats of the settings.
+fn fixed(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Run, BadConfig> {
+    let mut fixed = config.clone();
+    fixed.auto_seats = None;
+    let line = real::Real::new(&fixed.settings, fixed.starts_at_ms)?;
+    Ok(sim::run(&fixed, line, progress))
 }

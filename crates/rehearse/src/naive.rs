@@ -166,6 +166,10 @@ impl Queue for Naive {
         // Nor can it be called.
     }
 
+    fn seats_told(&mut self, _now_ms: u64, _seats: u32) {
+        // Nor be told its seats.
+    }
+
     fn happened(&mut self) -> Vec<Happened> {
         std::mem::take(&mut self.happened)
     }

@@ -41,6 +41,8 @@ pub(crate) enum Happened {
         /// Nobody is admitted but by a call.
         called: bool,
     },
+    /// So many seats are in force, by what the backend has told.
+    Seats(u64),
     ScheduleFailed(FailedChange),
     Admitted(Place),
     Gone {
@@ -77,6 +79,9 @@ pub(crate) trait Queue {
 
     /// A dispatcher's message gets to the server: the next `n` are admitted, as far as seats are free.
     fn call(&mut self, now_ms: u64, n: u32);
+
+    /// A backend's message gets to the server: so many seats are to be in force.
+    fn seats_told(&mut self, now_ms: u64, seats: u32);
 
     /// The events since the last call, in order.
     fn happened(&mut self) -> Vec<Happened>;

@@ -12,7 +12,7 @@ use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 
-use crate::config::BadConfig;
+use crate::config::{BadConfig, DURATION_MS_MAX};
 use crate::queue::{Answer, Ask, Happened, Place, Pointers, Queue};
 use crate::report::FailedChange;
 
@@ -97,6 +97,13 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
             error: wrong.to_string(),
         }));
     }
+    if let Event::Line {
+        what: LineChange::Seats { seats, .. },
+        ..
+    } = event
+    {
+        return Some(Happened::Seats(u64::from(*seats)));
+    }
     let Event::Token {
         lane_id,
         token,
@@ -127,8 +134,13 @@ fn configured(line: &Line, version: u64) -> Happened {
     let settings = line.settings();
     let phase = before(&later, |from| from.phase.as_ref(), settings.phase);
     let admission = before(&later, |from| from.admission.as_ref(), settings.admission);
+    let seats = match line.told() {
+        // In force instead of the setting.
+        Some(_) => line.seats(),
+        None => before(&later, |from| from.seats.as_ref(), settings.seats),
+    };
     Happened::Configured {
-        seats: before(&later, |from| from.seats.as_ref(), settings.seats).into(),
+        seats: seats.into(),
         admits: phase.admits(),
         called: admission == Admission::Called,
     }
@@ -340,6 +352,15 @@ impl Queue for Real {
             n,
             lane: None,
             call_id: format!("call-{}", self.calls).into(),
+        };
+        self.change(now_ms, op);
+    }
+
+    fn seats_told(&mut self, now_ms: u64, seats: u32) {
+        self.advance(now_ms);
+        let op = Op::CapacityTold {
+            line: self.name.clone(),
+            told: Some((seats, DURATION_MS_MAX)),
         };
         self.change(now_ms, op);
     }

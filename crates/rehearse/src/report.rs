@@ -21,6 +21,17 @@ pub struct Summary {
     pub seat_busy_percent: Option<f64>,
     /// The most seats ever held at once.
     pub seats_held_max: u64,
+    /// The seats that there were, on average over the time in which anybody waited.
+    pub seats_mean: Option<f64>,
+    /// The fewest and the most that there were.
+    pub seats_least: u64,
+    pub seats_most: u64,
+    /// How often the backend told other seats.
+    pub seats_told: u64,
+    /// How long a checkout took, the median; `None` unless the service gets slower by its load.
+    pub service_p50_ms: Option<u64>,
+    /// The 99th percentile of these times.
+    pub service_p99_ms: Option<u64>,
     /// Admissions against the rules: past an earlier shopper of the same lane, or past the
     /// first of another lane that, with both lanes' boosts, goes first. Must be 0.
     pub overtakes: u64,
@@ -261,6 +272,8 @@ pub struct Run {
     pub summary: Summary,
     pub(crate) rows: Vec<Row>,
     pub(crate) visits: Vec<Visit>,
+    /// Of each checkout of a service that gets slower by its load: when it was done, and how long it took.
+    pub(crate) took: Vec<(u64, u64)>,
 }
 
 impl Run {
@@ -278,60 +291,76 @@ pub struct Report {
     pub real: Run,
     /// The seed article's algorithm on the same crowd, if that was asked for.
     pub naive: Option<Run>,
+    /// The same crowd with the seats of the settings, if that was asked for.
+    pub fixed: Option<Run>,
 }
 
 /// The seed article's columns, in its order, then those of our own.
 const HEADER: &str = "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,\
 NOENTRY,THREAD,ADMITTED,SEATS,OVERLIMIT,OVERTAKES,POLLS,ETA_MS,ABORTADMITTED,TRANSACTING";
 
+/// The columns of a run that is compared.
+const OTHERS: [&str; 5] = ["ITEMS", "CHECKIN", "ADMITTED", "OVERLIMIT", "ORDER"];
+
 impl Report {
-    /// The summary of the real line's run; with a comparison, that one's under `naive`. One line
+    /// The summary of the real line's run; with a comparison, that one's under `naive` or `fixed`. One line
     /// of it is what `--json` prints.
     pub fn summary(&self) -> FullSummary<'_> {
         FullSummary {
             real: &self.real.summary,
             naive: self.naive.as_ref().map(|run| &run.summary),
+            fixed: self.fixed.as_ref().map(|run| &run.summary),
         }
     }
 
     /// The real line's run as a table: the seed article's header and one row per 300 ms of
     /// virtual time, then further columns: one for the people waiting in each lane, and with a
-    /// comparison the other algorithm's as `NAIVE_…`.
+    /// comparison the other run's as `NAIVE_…` or `FIXED_…`.
     pub fn csv(&self) -> String {
         let mut text = String::from(HEADER);
         let lanes = self.config.settings.lanes.len();
         for lane in 1..=lanes {
             let _ = write!(text, ",WAITING_LANE_{lane}");
         }
-        if self.naive.is_some() {
-            text.push_str(",NAIVE_ITEMS,NAIVE_CHECKIN,NAIVE_ADMITTED,NAIVE_OVERLIMIT,NAIVE_ORDER");
+        let others: Vec<(&str, &Vec<Row>)> = self.others().collect();
+        for (name, _) in &others {
+            for column in OTHERS {
+                let _ = write!(text, ",{name}_{column}");
+            }
         }
         text.push('\n');
-        let others = self.naive.as_ref().map(|run| &run.rows);
-        let rows = self.real.rows.len().max(others.map_or(0, Vec::len));
+        let all = || others.iter().map(|(_, rows)| *rows).chain([&self.real.rows]);
+        let rows = all().map(Vec::len).max().unwrap_or(0);
         for no in 0..rows {
-            // The run that ended first stays as it was.
+            // A run that ended before stays as it was.
             let real = row_at(&self.real.rows, no);
-            let at_ms = match others {
-                Some(others) if no >= self.real.rows.len() => others[no].at_ms,
-                _ => real.at_ms,
+            let going_on = all().find_map(|rows| rows.get(no));
+            let at_ms = match self.real.rows.get(no).or(going_on) {
+                Some(row) => row.at_ms,
+                None => real.at_ms,
             };
             write_row(&mut text, at_ms, real, lanes);
-            if let Some(others) = others {
-                let naive = row_at(others, no);
+            for (_, rows) in &others {
+                let other = row_at(rows, no);
                 let _ = write!(
                     text,
                     ",{},{},{},{},{}",
-                    naive.waiting,
-                    naive.in_checkout,
-                    naive.admitted,
-                    naive.over_limit,
-                    naive.completed
+                    other.waiting,
+                    other.in_checkout,
+                    other.admitted,
+                    other.over_limit,
+                    other.completed
                 );
             }
             text.push('\n');
         }
         text
+    }
+
+    /// The runs that are compared, by the beginning of their columns.
+    fn others(&self) -> impl Iterator<Item = (&'static str, &Vec<Row>)> {
+        let naive = self.naive.iter().map(|run| ("NAIVE", &run.rows));
+        naive.chain(self.fixed.iter().map(|run| ("FIXED", &run.rows)))
     }
 }
 
@@ -344,6 +373,9 @@ pub struct FullSummary<'a> {
     /// The seed article's algorithm, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub naive: Option<&'a Summary>,
+    /// The same crowd with the seats of the settings, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<&'a Summary>,
 }
 
 fn row_at(rows: &[Row], no: usize) -> &Row {

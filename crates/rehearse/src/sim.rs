@@ -1,12 +1,16 @@
 //! Virtual time: one ordered list of events. Time moves on from each to the next.
 
+use nowserving_adapt::{LineNow, Outcome};
+
 use crate::config::{Config, Polls};
 use crate::crowd::{Nature, gather};
 use crate::dispatcher::{Dispatcher, Planned};
+use crate::follow::{Follow, LOOK_EVERY_MS};
 use crate::queue::{Answer, Ask, Happened, Queue};
 use crate::report::{Row, SAMPLE_EVERY_MS};
 use crate::shopper::{Act, Shopper, Timer};
-use crate::tally::Tally;
+use crate::slowed::Slowed;
+use crate::tally::{Helpers, Tally};
 use crate::timeline::Timeline;
 use crate::transactions::Transactions;
 use crate::{Progress, Run};
@@ -33,6 +37,12 @@ enum Event {
     Call {
         n: u32,
     },
+    /// The slowed service has done some checkouts; void unless it is the newest of these.
+    Served,
+    /// The backend looks at its service.
+    Look,
+    /// Its word of the seats gets to the server.
+    SeatsTold(u32),
     /// A row of the table.
     Sample,
 }
@@ -45,6 +55,10 @@ struct Sim<'a, Q> {
     shoppers: Vec<Shopper>,
     transactions: Option<Transactions>,
     dispatcher: Option<Dispatcher>,
+    slowed: Option<Slowed>,
+    /// The next [`Event::Served`] that counts.
+    next_served_ms: Option<u64>,
+    follow: Option<Follow>,
     /// Shoppers that have come and not gone home.
     present: u64,
     gone_home: u64,
@@ -65,6 +79,9 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         shoppers: Vec::with_capacity(crowd.len()),
         transactions: config.transaction_rate.map(Transactions::new),
         dispatcher: dispatcher(config),
+        slowed: config.slowdown.map(Slowed::new),
+        next_served_ms: None,
+        follow: config.auto_seats.map(Follow::new),
         present: 0,
         gone_home: 0,
         tally: Tally::new(config),
@@ -95,9 +112,17 @@ pub(crate) fn run<Q: Queue>(config: &Config, queue: Q, progress: &mut dyn FnMut(
         rows,
         transactions,
         dispatcher,
+        slowed,
+        follow,
         ..
     } = sim;
-    tally.finish(rows, &config.settings.lanes, transactions, dispatcher)
+    let helpers = Helpers {
+        transactions,
+        dispatcher,
+        slowed,
+        follow,
+    };
+    tally.finish(rows, &config.settings.lanes, helpers)
 }
 
 fn dispatcher(config: &Config) -> Option<Dispatcher> {
@@ -114,6 +139,9 @@ impl<Q: Queue> Sim<'_, Q> {
         }
         self.plan(0, 0, Event::Upkeep);
         self.plan(0, 0, Event::Sample);
+        if self.follow.is_some() {
+            self.plan(0, 0, Event::Look);
+        }
         if let Some(open_at_ms) = self.config.open_at_ms {
             self.plan(open_at_ms, 0, Event::Open);
         }
@@ -155,6 +183,19 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.plan_upkeep();
             }
             Event::Call { n } => self.call(n),
+            Event::Served => self.served(),
+            Event::Look => {
+                self.look_at_service();
+                self.plan(self.now_ms + LOOK_EVERY_MS, 0, Event::Look);
+            }
+            Event::SeatsTold(seats) => {
+                self.queue.seats_told(self.now_ms, seats);
+                if let Some(follow) = &mut self.follow {
+                    follow.arrived();
+                }
+                self.spread();
+                self.plan_upkeep();
+            }
             Event::Sample => {
                 self.sample();
                 self.plan(self.now_ms + SAMPLE_EVERY_MS, 0, Event::Sample);
@@ -240,6 +281,7 @@ impl<Q: Queue> Sim<'_, Q> {
                     admits,
                     called,
                 } => self.tally.configured(seats, admits, called),
+                Happened::Seats(seats) => self.tally.seats_told(seats),
                 Happened::ScheduleFailed(change) => self.tally.schedule_failed(change),
                 Happened::Admitted(place) => {
                     let shopper = self.tally.admitted(place, self.now_ms, &self.queue);
@@ -283,7 +325,7 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.set_timer(shopper, now_ms + pause_ms, Timer::Poll);
             }
             Act::Shop { for_ms } => {
-                self.set_timer(shopper, now_ms + for_ms, Timer::Done);
+                self.shop(shopper, for_ms);
                 self.plan_renewal(shopper);
             }
             Act::Pay => self.pay(shopper),
@@ -298,6 +340,68 @@ impl<Q: Queue> Sim<'_, Q> {
                 self.present -= 1;
                 self.gone_home += 1;
             }
+        }
+    }
+
+    /// A checkout begins, which takes so long at full speed.
+    fn shop(&mut self, shopper: u32, work_ms: u64) {
+        let now_ms = self.now_ms;
+        let Some(slowed) = &mut self.slowed else {
+            self.set_timer(shopper, now_ms + work_ms, Timer::Done);
+            return;
+        };
+        slowed.begin(now_ms, shopper, work_ms);
+        if let Some(follow) = &mut self.follow {
+            follow.begin(now_ms, shopper, self.tally.had_to_wait(shopper));
+        }
+        self.plan_served();
+    }
+
+    /// The slowed service has done some.
+    fn served(&mut self) {
+        let now_ms = self.now_ms;
+        if self.next_served_ms != Some(now_ms) {
+            // Another one was planned meanwhile.
+            return;
+        }
+        self.next_served_ms = None;
+        let done = self.slowed.as_mut().map(|slowed| slowed.done(now_ms));
+        for shopper in done.into_iter().flatten() {
+            let outcome = match self.shopper(shopper).nature.abandons {
+                true => Outcome::BrokenOff,
+                false => Outcome::Done,
+            };
+            if let Some(follow) = &mut self.follow {
+                follow.end(now_ms, shopper, outcome);
+            }
+            self.set_timer(shopper, now_ms, Timer::Done);
+        }
+        self.plan_served();
+    }
+
+    /// How fast checkouts get on has changed.
+    fn plan_served(&mut self) {
+        let next_ms = self.slowed.as_ref().and_then(Slowed::next_ms);
+        if let Some(at_ms) = next_ms
+            && self.next_served_ms != next_ms
+        {
+            self.plan(at_ms, 0, Event::Served);
+        }
+        self.next_served_ms = next_ms;
+    }
+
+    fn look_at_service(&mut self) {
+        let now_ms = self.now_ms;
+        let load = self.slowed.as_mut().and_then(|slowed| slowed.load(now_ms));
+        let books = &self.tally.books;
+        let line = LineNow {
+            seats: books.seats().try_into().unwrap_or(u32::MAX),
+            held: books.held(),
+        };
+        let follow = self.follow.as_mut();
+        if let Some(seats) = follow.and_then(|it| it.look(now_ms, load, line)) {
+            let at_ms = now_ms + self.config.net_delay_ms;
+            self.plan(at_ms, 0, Event::SeatsTold(seats));
         }
     }
 

@@ -9,10 +9,20 @@ use crate::books::{Books, Ended};
 use crate::config::Config;
 use crate::dice::Dice;
 use crate::dispatcher::Dispatcher;
+use crate::follow::Follow;
 use crate::forecasts::Forecasts;
 use crate::queue::{Answer, Place, Pointers, Queue};
 use crate::report::{FailedChange, LaneRow, LaneSummary, Row, Run, Stages, Summary, Told, Visit};
+use crate::slowed::Slowed;
 use crate::transactions::Transactions;
+
+/// What stood beside the line in a run.
+pub(crate) struct Helpers {
+    pub(crate) transactions: Option<Transactions>,
+    pub(crate) dispatcher: Option<Dispatcher>,
+    pub(crate) slowed: Option<Slowed>,
+    pub(crate) follow: Option<Follow>,
+}
 
 /// Counts while the run goes on.
 #[derive(Debug, Default)]
@@ -55,6 +65,11 @@ impl Tally {
             is_open: config.open_at_ms.is_none()
                 && (config.settings.phase.admits() || !config.is_opened_by_schedule()),
             admits: config.settings.phase.admits(),
+            summary: Summary {
+                seats_least: config.settings.seats.into(),
+                seats_most: config.settings.seats.into(),
+                ..Summary::default()
+            },
             is_called: config.settings.admission == Admission::Called,
             ..Self::default()
         }
@@ -85,9 +100,23 @@ impl Tally {
 
     /// The settings have changed.
     pub(crate) fn configured(&mut self, seats: u64, admits: bool, called: bool) {
-        self.books.set_seats(seats);
+        self.seats_told(seats);
         self.is_open |= admits;
         (self.admits, self.is_called) = (admits, called);
+    }
+
+    /// So many seats are in force.
+    pub(crate) fn seats_told(&mut self, seats: u64) {
+        self.books.set_seats(seats);
+        let summary = &mut self.summary;
+        summary.seats_least = summary.seats_least.min(seats);
+        summary.seats_most = summary.seats_most.max(seats);
+    }
+
+    /// Whether no seat was free when it came.
+    pub(crate) fn had_to_wait(&self, shopper: u32) -> bool {
+        let visit = self.visits[shopper as usize];
+        visit.is_some_and(|visit| visit.had_to_wait)
     }
 
     /// A change of the schedule could not be applied.
@@ -247,9 +276,14 @@ impl Tally {
         self,
         rows: Vec<Row>,
         lanes: &[LaneSettings],
-        transactions: Option<Transactions>,
-        dispatcher: Option<Dispatcher>,
+        helpers: Helpers,
     ) -> Run {
+        let Helpers {
+            transactions,
+            dispatcher,
+            slowed,
+            follow,
+        } = helpers;
         let visits: Vec<Visit> = self.visits.iter().flatten().copied().collect();
         let gone = self.gone.iter();
         let gone = gone.map(|(reason, stages)| ((*reason).to_owned(), stages.sum()));
@@ -260,6 +294,9 @@ impl Tally {
         let transactions_queued_max = transactions.as_ref().map_or(0, |them| them.queued_max);
         let mut transaction_waits = transactions.map_or(Vec::new(), |them| them.waits_ms);
         transaction_waits.sort_unstable();
+        let took = slowed.map_or(Vec::new(), |slowed| slowed.took);
+        let mut services: Vec<u64> = took.iter().map(|(_, took_ms)| *took_ms).collect();
+        services.sort_unstable();
         let waits = sorted_waits(visits.iter());
         let each_ms = self.later_ms as f64 / (self.later_admitted as f64).max(1.0);
         let forecasts = Forecasts::of(&visits, self.at_ms, each_ms);
@@ -268,6 +305,11 @@ impl Tally {
             seat_held_percent: part(self.held_seat_ms, self.seat_ms),
             seat_busy_percent: part(self.busy_seat_ms, self.seat_ms),
             seats_held_max: self.books.held_max,
+            seats_mean: (self.summary.contended_ms > 0)
+                .then(|| round(self.seat_ms / self.summary.contended_ms as f64)),
+            seats_told: follow.map_or(0, |follow| follow.told),
+            service_p50_ms: rank(&services, 50),
+            service_p99_ms: rank(&services, 99),
             overtakes: self.books.overtakes,
             over_limit_max: self.books.over_limit_max,
             contradictions: self.books.contradictions,
@@ -305,6 +347,7 @@ impl Tally {
             summary,
             rows,
             visits,
+            took,
         }
     }
 }

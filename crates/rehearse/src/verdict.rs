@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
+use nowserving_adapt::AutoSeats;
 use nowserving_line::{Admission, Phase, Reason, Settings};
 use nowserving_protocol::error::Code;
 
-use crate::figures::ARTICLE;
+use crate::figures::{ARTICLE, FIXED};
 use crate::report::{LaneSummary, Report, Run, Summary};
 use crate::text::{count, duration, many, round_above, whole_percent};
 
@@ -51,7 +52,10 @@ impl Report {
     /// 97 %`.
     pub fn headline(&self) -> String {
         let summary = &self.real.summary;
-        let seats = many(self.config.settings.seats.into(), "seat");
+        let seats = match self.config.auto_seats {
+            Some(_) => seats_there_were(summary),
+            None => many(self.config.settings.seats.into(), "seat"),
+        };
         let busy = summary.seat_busy_percent;
         let busy = busy.map_or(String::new(), |busy| {
             format!(", seats busy {}", whole_percent(busy))
@@ -89,7 +93,8 @@ impl Report {
                     settings.phase.as_str()
                 )
             }),
-            never_full(settings, summary),
+            never_full(settings, summary).filter(|_| self.config.auto_seats.is_none()),
+            self.config.auto_seats.and_then(|auto| at_a_bound(&auto, summary)),
             free_seats(settings, summary),
             idle_seats(summary),
             slow_transactions(summary),
@@ -99,7 +104,12 @@ impl Report {
         ];
         let failed = summary.schedule_failed.iter();
         let failed = failed.map(|change| format!("In the rehearsal {change}."));
-        let mut findings = vec![rules(settings, summary), served(shoppers, summary)];
+        let are_fixed = settings.schedule.is_empty() && self.config.auto_seats.is_none();
+        let mut findings = vec![
+            rules(settings, summary, are_fixed),
+            served(shoppers, summary),
+        ];
+        findings.extend(self.config.auto_seats.and_then(|_| followed(summary)));
         if summary.lanes.len() > 1 {
             findings.extend(summary.lanes.iter().map(of_lane));
         }
@@ -109,6 +119,7 @@ impl Report {
         findings.extend(forecasts(summary));
         findings.extend(short_forecasts(summary).map(caution));
         findings.extend(self.naive.as_ref().map(compared));
+        findings.extend(self.fixed.as_ref().map(|fixed| compared_fixed(settings, fixed)));
         // Stable: within a tone, in the order above.
         findings.sort_by_key(|finding| finding.tone);
         findings
@@ -128,9 +139,9 @@ fn waits(summary: &Summary) -> String {
     }
 }
 
-fn rules(settings: &Settings, summary: &Summary) -> Finding {
+fn rules(settings: &Settings, summary: &Summary, are_fixed: bool) -> Finding {
     if summary.is_sound() {
-        let seats = match settings.schedule.is_empty() {
+        let seats = match are_fixed {
             true => format!("{} were", many(settings.seats.into(), "seat")),
             false => "the seats that there were at that time were".to_owned(),
         };
@@ -333,6 +344,55 @@ fn short_forecasts(summary: &Summary) -> Option<String> {
             whole_percent(coverage)
         )
     })
+}
+
+/// `9 to 21 seats`
+fn seats_there_were(summary: &Summary) -> String {
+    let (least, most) = (summary.seats_least, summary.seats_most);
+    match least == most {
+        true => many(most, "seat"),
+        false => format!("{} to {}", count(least), many(most, "seat")),
+    }
+}
+
+fn followed(summary: &Summary) -> Option<Finding> {
+    let (mean, median_ms) = (summary.seats_mean?, summary.service_p50_ms?);
+    let under = duration(round_above(summary.service_p99_ms?));
+    Some(Tone::Good.finding(format!(
+        "The seats followed the service: {mean} on average while people waited. Half of the checkouts took {} and \
+         less, 99 % under {under}.",
+        duration(median_ms)
+    )))
+}
+
+/// Where the seats end up at a bound, the target was not what decided.
+fn at_a_bound(auto: &AutoSeats, summary: &Summary) -> Option<String> {
+    let mean = summary.seats_mean?;
+    let near = |bound: u32| (mean - f64::from(bound)).abs() < 0.5;
+    let (bound, seats) = match auto {
+        auto if auto.min() == auto.max() => return None,
+        auto if near(auto.min()) => ("the fewest", auto.min()),
+        auto if near(auto.max()) => ("the most", auto.max()),
+        _ => return None,
+    };
+    Some(format!(
+        "The seats were almost always {bound} allowed, {}: their target was out of reach.",
+        count(seats.into())
+    ))
+}
+
+fn compared_fixed(settings: &Settings, fixed: &Run) -> Finding {
+    let summary = &fixed.summary;
+    let checkout = summary.service_p50_ms.map_or(String::new(), |median_ms| {
+        format!("half of the checkouts took {} and less; ", duration(median_ms))
+    });
+    Tone::Compared.finding(format!(
+        "For comparison, {FIXED} on the same crowd, {}: {checkout}{}, {} served within {}.",
+        many(settings.seats.into(), "seat"),
+        waits(summary),
+        count(summary.completed),
+        duration(summary.virtual_ms)
+    ))
 }
 
 fn compared(naive: &Run) -> Finding {

@@ -33,8 +33,10 @@ fn healthy() -> Report {
             summary,
             rows: Vec::new(),
             visits: Vec::new(),
+            took: Vec::new(),
         },
         naive: None,
+        fixed: None,
     }
 }
 

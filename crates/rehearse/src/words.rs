@@ -2,7 +2,10 @@
 
 use nowserving_line::{LaneSettings, Settings};
 
-use crate::config::{Arrival, Calls, Config, Crowd, Polls, Service};
+use nowserving_adapt::{AutoSeats, Target};
+
+use crate::config::{Arrival, Calls, Config, Crowd, Polls, Service, Slowdown};
+use crate::figures::{ARTICLE, FIXED};
 use crate::report::{Report, Stages, Summary};
 use crate::text::{count, duration, many};
 
@@ -24,6 +27,12 @@ impl Summary {
         rows.add("seats held while anybody waits", held);
         let busy = percent(self.seat_busy_percent);
         rows.add("seats in checkout while anybody waits", busy);
+        if self.seats_told > 0 || self.seats_least < self.seats_most {
+            rows.add("seats while anybody waits, mean", plain(self.seats_mean));
+            let (least, most) = (count(self.seats_least), count(self.seats_most));
+            rows.add("seats, fewest to most", format!("{least} to {most}"));
+            rows.add("seats told anew", count(self.seats_told));
+        }
         rows.add("overtakes against the rules", count(self.overtakes));
         rows.add("most seats over the limit", count(self.over_limit_max));
         rows.add("contradictions", count(self.contradictions));
@@ -59,6 +68,10 @@ impl Summary {
         let refused = self.refused.iter();
         let refused = refused.map(|(code, count)| (code.as_str(), *count));
         rows.add("turned away without a number", itemised(refused));
+        if let Some(median_ms) = self.service_p50_ms {
+            rows.add("checkout, median", duration(median_ms));
+            rows.add("checkout, 99 %", wait(self.service_p99_ms));
+        }
         if let Some(median_ms) = self.transaction_wait_p50_ms {
             rows.add("queued for a transaction, median", duration(median_ms));
             rows.add(
@@ -101,15 +114,26 @@ fn itemised<'a>(items: impl Iterator<Item = (&'a str, u64)>) -> String {
 }
 
 impl Report {
-    /// The rows of the summary: name, value and, with a comparison, the other algorithm's value.
+    /// The rows of the summary: name, value and, with a comparison, the other run's value.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let pairs = self.real.summary.rows().into_iter();
         let mut rows: Vec<Vec<String>> = pairs.map(|(name, value)| vec![name, value]).collect();
-        let others = self.naive.iter().flat_map(|run| run.summary.rows());
-        for (row, (_, other)) in rows.iter_mut().zip(others) {
-            row.push(other);
+        for run in self.naive.iter().chain(&self.fixed) {
+            // A row that only this run has is not shown, and one that it lacks is empty.
+            let others = run.summary.rows();
+            for row in &mut rows {
+                let other = others.iter().find(|(name, _)| *name == row[0]);
+                row.push(other.map_or("-".to_owned(), |(_, value)| value.clone()));
+            }
         }
         rows
+    }
+
+    /// What the columns of [`Report::rows`] are about, after the names.
+    pub fn columns(&self) -> Vec<&'static str> {
+        let naive = self.naive.iter().map(|_| ARTICLE);
+        let fixed = self.fixed.iter().map(|_| FIXED);
+        std::iter::once("nowserving").chain(naive).chain(fixed).collect()
     }
 }
 
@@ -121,6 +145,12 @@ impl Config {
         let shoppers = many(crowd.shoppers.into(), "shopper");
         rows.add("crowd", format!("{shoppers}, {}", arrivals(crowd)));
         rows.add("checkout", service(crowd.service));
+        if let Some(slowdown) = self.slowdown {
+            rows.add("service", slowed(slowdown));
+        }
+        if let Some(auto) = &self.auto_seats {
+            rows.add("seats", follows(auto));
+        }
         if let Some(rate) = self.transaction_rate {
             rows.add("transactions", format!("{rate} a second at most"));
         }
@@ -170,6 +200,29 @@ fn service(service: Service) -> String {
             format!("log-normal, median {}, sigma {sigma}", duration(median_ms))
         }
     }
+}
+
+fn slowed(Slowdown { knee, power }: Slowdown) -> String {
+    let at_once = count(knee.into());
+    let power = match power {
+        1 => String::new(),
+        _ => format!(" to the power of {power}"),
+    };
+    format!("{at_once} checkouts at full speed; with c of them each at ({at_once} / c){power} of it")
+}
+
+fn follows(auto: &AutoSeats) -> String {
+    let (min, max) = (count(auto.min().into()), count(auto.max().into()));
+    let target = match auto.target() {
+        Target::Latency(mean) => {
+            let mean_ms = mean.as_millis().try_into().unwrap_or(u64::MAX);
+            format!("checkouts take {} on average", duration(mean_ms))
+        }
+        Target::Load(load) => format!("{} % of the service work", load * 100.0),
+        // There is no other.
+        _ => "their target".to_owned(),
+    };
+    format!("{min} to {max}, so that {target}")
 }
 
 fn dispatcher(calls: Calls) -> String {
@@ -248,6 +301,10 @@ fn limits(settings: &Settings) -> Option<String> {
         .then(|| "a claim also completes".to_owned());
     let words: Vec<String> = [rate, quota, claim].into_iter().flatten().collect();
     (!words.is_empty()).then(|| words.join("; "))
+}
+
+fn plain(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
 fn percent(value: Option<f64>) -> String {

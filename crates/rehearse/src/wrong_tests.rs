@@ -144,6 +144,8 @@ impl Queue for Wrong {
 
     fn open(&mut self, _now_ms: u64) {}
 
+    fn seats_told(&mut self, _now_ms: u64, _seats: u32) {}
+
     fn call(&mut self, _now_ms: u64, n: u32) {
         let more = u32::from(self.fault == Fault::CallsTooMany);
         self.callable = self.callable.map(|_| n + more);

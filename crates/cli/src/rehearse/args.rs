@@ -1,10 +1,13 @@
 //! The flags of `nowserving rehearse`, and the rehearsal that they ask for.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nowserving_client::{CALL_NEXT_MAX, Change, Phase};
-use nowserving_rehearse::{Arrival, Calls, Config, Crowd, DURATION_MS_MAX, Polls, Service};
+use nowserving_rehearse::{
+    Arrival, AutoSeats, Calls, Config, Crowd, DURATION_MS_MAX, Polls, Service, Slowdown, Target,
+};
 
 use crate::duration;
 use crate::output::WrongUsage;
@@ -22,7 +25,8 @@ Examples:
   nowserving rehearse --seats 80 --shoppers 8000
   nowserving rehearse --seed 7 --html report.html --csv report.csv
   nowserving rehearse --preset poc --compare naive
-  nowserving rehearse --preset poc --watch-percent 100 --json")]
+  nowserving rehearse --preset poc --watch-percent 100 --json
+  nowserving rehearse --knee 40 --auto-seats 5..200 --target-latency 75s --compare fixed")]
 pub struct RehearseArgs {
     /// Where to start from; every other flag changes it.
     #[arg(long, value_enum, default_value = "steady")]
@@ -30,8 +34,8 @@ pub struct RehearseArgs {
     /// Everything left to chance follows from this.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Also runs the seed article's algorithm on the same crowd, in one lane: of the line's settings
-    /// it knows --seats, --queue-limit and --waiting-idle-timeout.
+    /// Also runs on the same crowd: the seed article's algorithm, in one lane (of the line's settings it knows --seats,
+    /// --queue-limit and --waiting-idle-timeout); or, with --auto-seats, the line with its --seats.
     #[arg(long, value_enum, value_name = "WHAT")]
     compare: Option<Compare>,
     /// How long a message takes, each way.
@@ -58,6 +62,8 @@ pub struct RehearseArgs {
     #[arg(long, value_name = "PER_SECOND")]
     transaction_rate: Option<f64>,
     #[command(flatten)]
+    service: ServiceFlags,
+    #[command(flatten)]
     pub files: Files,
     #[command(flatten)]
     calls: CallFlags,
@@ -76,6 +82,27 @@ pub struct Files {
     /// Writes a page with pictures that needs nothing else.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// A service that gets slower by its load, and seats that follow it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The service behind the checkout")]
+struct ServiceFlags {
+    /// It serves so many checkouts at full speed. With more, each has (knee / checkouts) of it.
+    #[arg(long, value_name = "N")]
+    knee: Option<u32>,
+    /// … to this power, 1 to 4 (default 1): from 2 on it serves fewer the more there are at once.
+    #[arg(long, value_name = "N", requires = "knee")]
+    knee_power: Option<u32>,
+    /// The seats follow the service between these, such as 5..200. They begin with --seats.
+    #[arg(long, value_name = "MIN..MAX", value_parser = bounds, requires = "knee", requires = "target")]
+    auto_seats: Option<(u32, u32)>,
+    /// … so that checkouts take this on average.
+    #[arg(long = "target-latency", value_name = "TIME", value_parser = time(1), group = "target", requires = "auto_seats")]
+    target_latency_ms: Option<u64>,
+    /// … so that so much of the service works: 70 for 70 % of --knee.
+    #[arg(long, value_name = "PERCENT", group = "target", requires = "auto_seats")]
+    target_load: Option<f64>,
 }
 
 /// The dispatcher of a line with `--admission called`.
@@ -170,6 +197,8 @@ enum Preset {
 enum Compare {
     /// Every departure moves admission on, and one timeout counts for all.
     Naive,
+    /// The seats stay as they are set.
+    Fixed,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -191,6 +220,13 @@ enum Poll {
 /// A duration of at least so many milliseconds.
 fn time(least_ms: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     duration::between(least_ms..=DURATION_MS_MAX)
+}
+
+/// `5..200`
+fn bounds(text: &str) -> Result<(u32, u32), String> {
+    let bounds = text.split_once("..");
+    let bounds = bounds.and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
+    bounds.ok_or_else(|| format!("{text:?} is not of the form 5..200"))
 }
 
 fn wall_clock(text: &str) -> Result<u64, String> {
@@ -220,6 +256,11 @@ impl RehearseArgs {
         let settings = config.settings.with(&patch);
         config.settings = settings.map_err(|field| WrongUsage(field.to_string()))?;
         config.compare_naive = matches!(self.compare, Some(Compare::Naive));
+        config.compare_fixed = matches!(self.compare, Some(Compare::Fixed));
+        self.service.change(&mut config)?;
+        if config.compare_fixed && config.auto_seats.is_none() {
+            return Err(without_effect("--compare fixed", "--auto-seats"));
+        }
         set(&mut config.seed, self.seed);
         set(&mut config.net_delay_ms, self.net_delay_ms);
         set(&mut config.until_ms, self.until_ms);
@@ -245,6 +286,27 @@ impl RehearseArgs {
         }
         self.crowd.change(&mut config.crowd)?;
         Ok(config)
+    }
+}
+
+impl ServiceFlags {
+    fn change(self, config: &mut Config) -> Result<(), WrongUsage> {
+        if self.knee.is_some() && config.settings.release_on_claim {
+            // Nobody is in checkout.
+            return Err(without_effect("--knee", "--release-on-claim false"));
+        }
+        config.slowdown = self.knee.map(|knee| Slowdown {
+            knee,
+            power: self.knee_power.unwrap_or(1),
+        });
+        let latency = self.target_latency_ms.map(Duration::from_millis);
+        let target = latency.map(Target::Latency);
+        let target = target.or(self.target_load.map(|percent| Target::Load(percent / 100.0)));
+        if let (Some((min, max)), Some(target)) = (self.auto_seats, target) {
+            let auto = AutoSeats::new(min, max, target);
+            config.auto_seats = Some(auto.map_err(|bad| WrongUsage(format!("--auto-seats: {bad}")))?);
+        }
+        Ok(())
     }
 }
 
@@ -410,6 +472,42 @@ mod tests {
     }
 
     #[test]
+    fn seats_follow_a_service() {
+        let knee = |words: &str| config(words).slowdown;
+        assert_eq!(knee(""), None);
+        assert_eq!(knee("--knee 8"), Some(Slowdown { knee: 8, power: 1 }));
+        assert_eq!(
+            knee("--knee 8 --knee-power 2"),
+            Some(Slowdown { knee: 8, power: 2 })
+        );
+        for (words, target) in [
+            ("--target-latency 2s", Target::Latency(Duration::from_secs(2))),
+            ("--target-load 70", Target::Load(0.7)),
+        ] {
+            let config = config(&format!(
+                "--knee 8 --auto-seats 2..64 {words} --compare fixed"
+            ));
+            assert_eq!(config.auto_seats, AutoSeats::new(2, 64, target).ok());
+            assert!(config.compare_fixed && !config.compare_naive);
+        }
+    }
+
+    #[test]
+    fn flags_that_need_others_are_refused_without_them() {
+        for words in [
+            "--knee-power 2",
+            "--auto-seats 2..64 --target-load 70",
+            "--knee 8 --auto-seats 2..64",
+            "--knee 8 --target-load 70",
+            "--knee 8 --auto-seats 2..64 --target-load 70 --target-latency 1s",
+            "--knee 8 --auto-seats 2-64 --target-load 70",
+        ] {
+            let words = std::iter::once("probe").chain(words.split_whitespace());
+            assert!(Probe::try_parse_from(words.clone()).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
     fn a_line_that_opens_later_is_pre_open_by_default() {
         let phase = |words| config(words).settings.phase;
         assert_eq!(phase("--open-at 5s"), Phase::PreOpen);
@@ -430,6 +528,10 @@ mod tests {
             "--transaction-rate 5 --release-on-claim true",
             "--starts-at 2026-11-22T12:00:00+08:00",
             "--preset steady --poll-max 500ms",
+            "--compare fixed",
+            "--knee 8 --release-on-claim true",
+            "--knee 8 --auto-seats 9..8 --target-load 70",
+            "--knee 8 --auto-seats 2..64 --target-load 0",
         ] {
             let words = std::iter::once("probe").chain(words.split_whitespace());
             let probe = Probe::try_parse_from(words.clone()).unwrap();

@@ -63,6 +63,9 @@ pub fn run(args: RehearseArgs, output: &Output) -> anyhow::Result<ExitCode> {
     if let Some(naive) = &report.naive {
         tell_if_cut_off("the article's algorithm", &naive.summary, &report);
     }
+    if let Some(fixed) = &report.fixed {
+        tell_if_cut_off("the one with fixed seats", &fixed.summary, &report);
+    }
     for path in [files.csv, files.html].into_iter().flatten() {
         eprintln!("wrote {}", path.display());
     }
@@ -108,8 +111,8 @@ fn verdict(summary: &Summary) -> ExitCode {
 
 /// The verdict, then the table.
 fn text(report: &Report, output: &Output) -> String {
-    let article = report.naive.as_ref().map_or("", |_| ", the article's");
-    let header = format!(", nowserving{article}");
+    let columns = report.columns();
+    let header = format!(", {}", columns.join(", "));
     let table = tables::plain(&header, report.rows(), output);
     format!("{}\n{table}", report.headline())
 }

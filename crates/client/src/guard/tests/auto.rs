@@ -203,6 +203,7 @@ async fn nothing_is_told_while_the_cluster_is_away_nor_by_a_guard_that_is_gone()
     tokio::time::sleep(Duration::from_secs(60)).await;
     rig.fake.answers(Answers::OnlyReads);
     drop(rig.acquire().await.unwrap());
+    drop(rig.acquire().await.unwrap());
     rig.until_away(true).await;
     let before = rig.counts();
     tokio::time::sleep(Duration::from_secs(60)).await;
