@@ -130,7 +130,7 @@ impl Report {
     }
 
     /// What the columns of [`Report::rows`] are about, after the names.
-    pub fn columns(&self) -> Vec<&'static str> {
+    pub(crate) fn columns(&self) -> Vec<&'static str> {
         let naive = self.naive.iter().map(|_| ARTICLE);
         let fixed = self.fixed.iter().map(|_| FIXED);
         std::iter::once("nowserving").chain(naive).chain(fixed).collect()

@@ -2,6 +2,7 @@
 
 mod all_unreachable;
 mod archive;
+mod auto_seats;
 mod backup;
 mod bad_input;
 mod bad_luck;
@@ -208,6 +209,12 @@ async fn a_guard_stays_closed_through_a_change_of_leader() -> Result<()> {
 #[tokio::test]
 async fn a_guarded_service_speaks_http() -> Result<()> {
     run(Options::default(), guarded::by_http).await
+}
+
+/// The seats of a guarded line follow a service that slows down by its load.
+#[tokio::test]
+async fn seats_follow_a_service() -> Result<()> {
+    run(Options::default(), auto_seats::follow_the_service).await
 }
 
 /// Many settings at once are changed while the leader dies: all of them or none.

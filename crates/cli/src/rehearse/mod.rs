@@ -111,8 +111,9 @@ fn verdict(summary: &Summary) -> ExitCode {
 
 /// The verdict, then the table.
 fn text(report: &Report, output: &Output) -> String {
-    let columns = report.columns();
-    let header = format!(", {}", columns.join(", "));
+    let article = report.naive.as_ref().map_or("", |_| ", the article's");
+    let fixed = report.fixed.as_ref().map_or("", |_| ", fixed seats");
+    let header = format!(", nowserving{article}{fixed}");
     let table = tables::plain(&header, report.rows(), output);
     format!("{}\n{table}", report.headline())
 }
