@@ -140,7 +140,9 @@ impl Rule {
         // Both are far below 2^32.
         let next = (f64::from(seats) + whole).clamp(self.auto.min().into(), self.auto.max().into());
         let next = next as u32;
-        if (next == self.auto.min() && self.part < 0.0) || (next == self.auto.max() && self.part > 0.0) {
+        if (next == self.auto.min() && self.part < 0.0)
+            || (next == self.auto.max() && self.part > 0.0)
+        {
             self.part = 0.0;
         }
         next

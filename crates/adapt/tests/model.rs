@@ -8,12 +8,20 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Begin { waited: bool },
+    Begin {
+        waited: bool,
+    },
     /// One of those that run.
-    End { nth: usize, outcome: Outcome },
+    End {
+        nth: usize,
+        outcome: Outcome,
+    },
     Load(f64),
     Wait(u64),
-    Step { seats: Option<u32>, held: u64 },
+    Step {
+        seats: Option<u32>,
+        held: u64,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {

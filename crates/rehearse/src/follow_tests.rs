@@ -58,7 +58,10 @@ fn settled(report: &Report) -> f64 {
 #[test]
 fn seats_keep_checkouts_at_their_target() {
     let report = rehearsed(&crowded(1, twice()));
-    let (real, fixed) = (&report.real.summary, &report.fixed.as_ref().unwrap().summary);
+    let (real, fixed) = (
+        &report.real.summary,
+        &report.fixed.as_ref().unwrap().summary,
+    );
     let seats = settled(&report);
     assert!((13.0..19.0).contains(&seats), "{seats}");
     assert!(real.seats_least >= 2 && real.seats_most <= 100 && real.seats_told > 10);
@@ -72,12 +75,18 @@ fn seats_keep_checkouts_at_their_target() {
 #[test]
 fn a_service_that_is_slower_the_more_it_has_serves_more_with_fewer_seats() {
     let report = rehearsed(&crowded(2, twice()));
-    let (real, fixed) = (&report.real.summary, &report.fixed.as_ref().unwrap().summary);
+    let (real, fixed) = (
+        &report.real.summary,
+        &report.fixed.as_ref().unwrap().summary,
+    );
     let seats = settled(&report);
     assert!((9.0..14.0).contains(&seats), "{seats}");
     assert!(real.virtual_ms * 2 < fixed.virtual_ms, "{real:?} {fixed:?}");
     let compared = report.findings();
-    let compared: Vec<_> = compared.iter().filter(|it| it.tone == Tone::Compared).collect();
+    let compared: Vec<_> = compared
+        .iter()
+        .filter(|it| it.tone == Tone::Compared)
+        .collect();
     assert!(compared[0].text.contains("60 seats"), "{compared:?}");
 }
 
@@ -106,7 +115,9 @@ fn the_page_and_the_table_show_both_runs() {
     let csv = report.csv();
     let mut lines = csv.lines();
     let header = lines.next().unwrap();
-    assert!(header.ends_with(",FIXED_ITEMS,FIXED_CHECKIN,FIXED_ADMITTED,FIXED_OVERLIMIT,FIXED_ORDER"));
+    assert!(
+        header.ends_with(",FIXED_ITEMS,FIXED_CHECKIN,FIXED_ADMITTED,FIXED_OVERLIMIT,FIXED_ORDER")
+    );
     let columns = header.split(',').count();
     assert!(lines.all(|line| line.split(',').count() == columns));
     let json = serde_json::to_value(report.summary()).unwrap();

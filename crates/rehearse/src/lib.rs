@@ -58,7 +58,8 @@ use nowserving_line::Admission;
 pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Target};
 
 pub use config::{
-    Arrival, BadConfig, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service, Slowdown,
+    Arrival, BadConfig, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
+    Slowdown,
 };
 pub use limits::{LimitRow, Picture, limit_pictures, limit_rows};
 pub use plots::BadPlot;

@@ -329,7 +329,12 @@ impl Report {
             }
         }
         text.push('\n');
-        let all = || others.iter().map(|(_, rows)| *rows).chain([&self.real.rows]);
+        let all = || {
+            others
+                .iter()
+                .map(|(_, rows)| *rows)
+                .chain([&self.real.rows])
+        };
         let rows = all().map(Vec::len).max().unwrap_or(0);
         for no in 0..rows {
             // A run that ended before stays as it was.

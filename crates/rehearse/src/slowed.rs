@@ -112,7 +112,12 @@ mod tests {
     fn run(mut service: Slowed) -> Vec<(u32, u64)> {
         let mut ends = Vec::new();
         while let Some(at_ms) = service.next_ms() {
-            ends.extend(service.done(at_ms).into_iter().map(|shopper| (shopper, at_ms)));
+            ends.extend(
+                service
+                    .done(at_ms)
+                    .into_iter()
+                    .map(|shopper| (shopper, at_ms)),
+            );
         }
         ends
     }

@@ -272,12 +272,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn finish(
-        self,
-        rows: Vec<Row>,
-        lanes: &[LaneSettings],
-        helpers: Helpers,
-    ) -> Run {
+    pub(crate) fn finish(self, rows: Vec<Row>, lanes: &[LaneSettings], helpers: Helpers) -> Run {
         let Helpers {
             transactions,
             dispatcher,

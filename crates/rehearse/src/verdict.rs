@@ -94,7 +94,9 @@ impl Report {
                 )
             }),
             never_full(settings, summary).filter(|_| self.config.auto_seats.is_none()),
-            self.config.auto_seats.and_then(|auto| at_a_bound(&auto, summary)),
+            self.config
+                .auto_seats
+                .and_then(|auto| at_a_bound(&auto, summary)),
             free_seats(settings, summary),
             idle_seats(summary),
             slow_transactions(summary),
@@ -119,7 +121,11 @@ impl Report {
         findings.extend(forecasts(summary));
         findings.extend(short_forecasts(summary).map(caution));
         findings.extend(self.naive.as_ref().map(compared));
-        findings.extend(self.fixed.as_ref().map(|fixed| compared_fixed(settings, fixed)));
+        findings.extend(
+            self.fixed
+                .as_ref()
+                .map(|fixed| compared_fixed(settings, fixed)),
+        );
         // Stable: within a tone, in the order above.
         findings.sort_by_key(|finding| finding.tone);
         findings
@@ -384,7 +390,10 @@ fn at_a_bound(auto: &AutoSeats, summary: &Summary) -> Option<String> {
 fn compared_fixed(settings: &Settings, fixed: &Run) -> Finding {
     let summary = &fixed.summary;
     let checkout = summary.service_p50_ms.map_or(String::new(), |median_ms| {
-        format!("half of the checkouts took {} and less; ", duration(median_ms))
+        format!(
+            "half of the checkouts took {} and less; ",
+            duration(median_ms)
+        )
     });
     Tone::Compared.finding(format!(
         "For comparison, {FIXED} on the same crowd, {}: {checkout}{}, {} served within {}.",

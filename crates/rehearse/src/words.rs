@@ -133,7 +133,10 @@ impl Report {
     pub(crate) fn columns(&self) -> Vec<&'static str> {
         let naive = self.naive.iter().map(|_| ARTICLE);
         let fixed = self.fixed.iter().map(|_| FIXED);
-        std::iter::once("nowserving").chain(naive).chain(fixed).collect()
+        std::iter::once("nowserving")
+            .chain(naive)
+            .chain(fixed)
+            .collect()
     }
 }
 
@@ -208,7 +211,9 @@ fn slowed(Slowdown { knee, power }: Slowdown) -> String {
         1 => String::new(),
         _ => format!(" to the power of {power}"),
     };
-    format!("{at_once} checkouts at full speed; with c of them each at ({at_once} / c){power} of it")
+    format!(
+        "{at_once} checkouts at full speed; with c of them each at ({at_once} / c){power} of it"
+    )
 }
 
 fn follows(auto: &AutoSeats) -> String {

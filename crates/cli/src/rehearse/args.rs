@@ -101,7 +101,12 @@ struct ServiceFlags {
     #[arg(long = "target-latency", value_name = "TIME", value_parser = time(1), group = "target", requires = "auto_seats")]
     target_latency_ms: Option<u64>,
     /// … so that so much of the service works: 70 for 70 % of --knee.
-    #[arg(long, value_name = "PERCENT", group = "target", requires = "auto_seats")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        group = "target",
+        requires = "auto_seats"
+    )]
     target_load: Option<f64>,
 }
 
@@ -301,10 +306,13 @@ impl ServiceFlags {
         });
         let latency = self.target_latency_ms.map(Duration::from_millis);
         let target = latency.map(Target::Latency);
-        let target = target.or(self.target_load.map(|percent| Target::Load(percent / 100.0)));
+        let target = target.or(self
+            .target_load
+            .map(|percent| Target::Load(percent / 100.0)));
         if let (Some((min, max)), Some(target)) = (self.auto_seats, target) {
             let auto = AutoSeats::new(min, max, target);
-            config.auto_seats = Some(auto.map_err(|bad| WrongUsage(format!("--auto-seats: {bad}")))?);
+            config.auto_seats =
+                Some(auto.map_err(|bad| WrongUsage(format!("--auto-seats: {bad}")))?);
         }
         Ok(())
     }
@@ -481,7 +489,10 @@ mod tests {
             Some(Slowdown { knee: 8, power: 2 })
         );
         for (words, target) in [
-            ("--target-latency 2s", Target::Latency(Duration::from_secs(2))),
+            (
+                "--target-latency 2s",
+                Target::Latency(Duration::from_secs(2)),
+            ),
             ("--target-load 70", Target::Load(0.7)),
         ] {
             let config = config(&format!(

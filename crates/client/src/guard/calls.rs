@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use nowserving_line::{LaneName, State};
 use nowserving_adapt::LineNow;
+use nowserving_line::{LaneName, State};
 use nowserving_protocol::admin::CapacityTold;
 use nowserving_protocol::event::TokenEvent;
 use nowserving_protocol::user::{Key, StatusReply};

@@ -172,7 +172,10 @@ async fn handlers_that_fail_at_once_are_not_fast_ones() {
                     drop(slot);
                 } else {
                     let work = async { Err::<(), ()>(()) };
-                    slot.run_measured(work, Result::is_ok).await.unwrap().unwrap_err();
+                    slot.run_measured(work, Result::is_ok)
+                        .await
+                        .unwrap()
+                        .unwrap_err();
                 }
             }
         });
