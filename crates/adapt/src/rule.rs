@@ -26,20 +26,22 @@ pub struct Rule {
     now: Duration,
     running: u32,
     cohort: Cohort,
-    /// The part of a seat that is still to be added (or taken away).
+    /// The part of a seat that is left over, from 0 to 1. It is never thrown away: a process's share of a change is often
+    /// less than a seat, and with the parts of all processes at different places as many of them add one as it takes.
     part: f64,
 }
 
 impl Rule {
-    /// Without any measurement.
+    /// Without any measurement. `part`, from 0 to 1, is to be another one in each process, at random: processes with the
+    /// same would all add a seat, or take one away, at the same time.
     #[must_use]
-    pub fn new(auto: AutoSeats) -> Rule {
+    pub fn new(auto: AutoSeats, part: f64) -> Rule {
         Rule {
             auto,
             now: Duration::ZERO,
             running: 0,
             cohort: Cohort::default(),
-            part: 0.0,
+            part: part.clamp(0.0, 1.0),
         }
     }
 
@@ -105,7 +107,6 @@ impl Rule {
         // Out of bounds: it was measured under other seats. Hardly used: the seats are not what holds the service back,
         // nor what makes it slow.
         if seats != line.seats || line.held * 2 < u64::from(seats) {
-            self.part = 0.0;
             return seats;
         }
         let Some(ratio) = self.ratio(&cohort, now) else {
@@ -133,19 +134,13 @@ impl Rule {
         Some((target / measured.max(target / most)).max(least))
     }
 
-    /// Adds what is whole of the part. A seat is added and taken away again only for a whole seat's worth of change.
+    /// Adds the whole seats of the part.
     fn take_whole_seats(&mut self, seats: u32) -> u32 {
-        let whole = self.part.trunc();
+        let whole = self.part.floor();
         self.part -= whole;
         // Both are far below 2^32.
-        let next = (f64::from(seats) + whole).clamp(self.auto.min().into(), self.auto.max().into());
-        let next = next as u32;
-        if (next == self.auto.min() && self.part < 0.0)
-            || (next == self.auto.max() && self.part > 0.0)
-        {
-            self.part = 0.0;
-        }
-        next
+        let next = f64::from(seats) + whole;
+        next.clamp(self.auto.min().into(), self.auto.max().into()) as u32
     }
 
     /// Time goes on. A reading that is behind counts as no progress.

@@ -173,6 +173,8 @@ impl Sim {
 }
 
 fn run(of: &Scenario) -> Measured {
+    let mut dice = Dice(0x2545_F491_4F6C_DD1D);
+    let parts = of.processes.iter().map(|_| dice.next());
     let mut sim = Sim {
         of: of.clone(),
         dice: Dice(0x9E37_79B9_7F4A_7C15),
@@ -181,7 +183,7 @@ fn run(of: &Scenario) -> Measured {
         seats: of.seats,
         waiting: VecDeque::new(),
         running: Vec::new(),
-        rules: of.processes.iter().map(|_| Rule::new(of.auto)).collect(),
+        rules: parts.map(|part| Rule::new(of.auto, part)).collect(),
         measured: Vec::new(),
         times: Vec::new(),
         changes: 0,

@@ -21,7 +21,7 @@ pub(crate) struct Follow {
 impl Follow {
     pub(crate) fn new(auto: AutoSeats) -> Self {
         Self {
-            rule: Rule::new(auto),
+            rule: Rule::new(auto, 0.5),
             began: BTreeMap::new(),
             is_telling: false,
             told: 0,

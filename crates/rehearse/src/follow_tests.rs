@@ -128,7 +128,8 @@ fn the_page_and_the_table_show_both_runs() {
 
 #[test]
 fn a_target_out_of_reach_is_said() {
-    let config = crowded(1, Target::Latency(Duration::from_millis(100)));
+    let mut config = crowded(1, Target::Latency(Duration::from_millis(100)));
+    config.settings.seats = 10;
     let report = rehearsed(&config);
     assert!(settled(&report) < 3.0);
     let cautions = report.findings();

@@ -45,7 +45,7 @@ pub(crate) struct Timed {
 impl Auto {
     pub(super) fn new(auto: AutoSeats) -> Auto {
         Auto {
-            rule: Mutex::new(Rule::new(auto)),
+            rule: Mutex::new(Rule::new(auto, rand::random())),
             began: Instant::now(),
             is_running: AtomicBool::new(false),
         }
