@@ -2,9 +2,11 @@
 //!
 //! A [`Rule`] measures the handlers of one process and decides what that process adds to the line's seats, or takes away:
 //!
-//!     began, ended ─► cohort ─► measured ─┐
-//!     load ───────────────────────────────┼─► step: the seats in force plus this process's part of the change
-//!     the line: its seats, those held ────┘
+//! ```text
+//! began, ended ─► cohort ─► measured ─┐
+//! load ───────────────────────────────┼─► step: the seats in force plus this process's part of the change
+//! the line: its seats, those held ────┘
+//! ```
 //!
 //! The line's seats are the only state that processes share. Each changes them by its part: the whole change, times the
 //! share of the seats that its own handlers held. So the parts of all processes add up to one change, however many there
