@@ -100,7 +100,8 @@ impl Sim {
 
     fn begin(&mut self, process: usize, waited: bool) {
         let work = self.dice.exponential(WORK_S);
-        let began = self.rules[process].began(self.now(), waited);
+        let now = self.now();
+        let began = self.rules[process].began(now, waited);
         self.running.push(Handler {
             done_at: self.work + work,
             began_s: self.now_s,
@@ -188,7 +189,7 @@ fn run(of: &Scenario) -> Measured {
         times: Vec::new(),
         changes: 0,
     };
-    let (mut arrival_s, mut tick_s) = (0.0, TICK_S);
+    let (mut arrival_s, mut tick_s) = (0.0_f64, TICK_S);
     while sim.now_s < of.seconds {
         let end = sim.next_end();
         let end_s = end.map_or(f64::INFINITY, |(_, at_s)| at_s);

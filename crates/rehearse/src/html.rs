@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use crate::figures::{self, ARTICLE, Figure};
+use crate::figures::{self, Figure};
 use crate::palette;
 use crate::plots::{self, BadPlot, Shape};
 use crate::report::Report;
