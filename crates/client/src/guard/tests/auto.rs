@@ -65,11 +65,11 @@ fn beside(rig: &Rig, target: Target) -> Rig {
     }
 }
 
-/// The fewest and the most seats of ten minutes, five minutes from now.
+/// The fewest and the most seats of the third and fourth minute from now.
 async fn settled(rig: &Rig) -> (usize, usize) {
-    tokio::time::sleep(Duration::from_secs(300)).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
     let (mut least, mut most) = (usize::MAX, 0);
-    for _ in 0..600 {
+    for _ in 0..120 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         least = least.min(rig.fake.seats());
         most = most.max(rig.fake.seats());
@@ -142,7 +142,7 @@ async fn seats_that_are_not_used_stay_and_are_told_again_before_they_are_silent(
     assert_eq!(settled(&rig).await, (40, 40));
     let told = rig.fake.told();
     assert!(told.iter().all(|seats| *seats == 40), "{told:?}");
-    let seconds = 900;
+    let seconds = 240;
     let fewest = seconds / (TELL_EVERY.as_secs() as usize * 3 / 2 + 1);
     let most = seconds / TELL_EVERY.as_secs() as usize + 1;
     assert!((fewest..=most).contains(&told.len()), "{}", told.len());
@@ -190,8 +190,8 @@ async fn without_the_right_to_tell_callers_are_served() {
     Service::default().is_asked_by(&rig, 20);
     assert_eq!(settled(&rig).await, (4, 4));
     let counts = rig.counts();
-    assert!(counts.allowed > 10_000, "{counts:?}");
-    assert!((100..=450).contains(&counts.tell_failed), "{counts:?}");
+    assert!(counts.allowed > 2_500, "{counts:?}");
+    assert!((25..=120).contains(&counts.tell_failed), "{counts:?}");
     assert_eq!(counts.seats_told, 0);
     assert!(!rig.shared.is_away());
     rig.fake.answers(Answers::Always);
