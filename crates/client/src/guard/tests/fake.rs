@@ -34,7 +34,9 @@ struct Lines {
     seats: usize,
     queue_limit: usize,
     answers: Answers,
+    /// Those that wait or hold a seat.
     tokens: BTreeMap<u64, Token>,
+    gone: BTreeMap<u64, Token>,
     next: u64,
     epoch: u64,
     renewals: u64,
@@ -143,7 +145,7 @@ impl Fake {
     }
 
     pub(super) fn reason(&self, token: u64) -> &'static str {
-        self.lock().tokens[&token].reason
+        self.lock().any(token).reason
     }
 
     pub(super) fn seats(&self) -> usize {
@@ -156,7 +158,8 @@ impl Fake {
 
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
         let line = self.lock();
-        line.tokens.values().map(|it| it.key.clone()).collect()
+        let tokens = line.tokens.values().chain(line.gone.values());
+        tokens.map(|it| it.key.clone()).collect()
     }
 
     /// Ends a token, as an operator or a timeout does.
@@ -226,11 +229,10 @@ impl Lines {
     }
 
     fn end(&mut self, number: u64, reason: &'static str) {
-        if let Some(token) = self.tokens.get_mut(&number)
-            && token.state != State::Gone
-        {
+        if let Some(mut token) = self.tokens.remove(&number) {
             token.state = State::Gone;
             token.reason = reason;
+            self.gone.insert(number, token);
         }
         self.fill();
     }
@@ -271,15 +273,15 @@ impl Lines {
     }
 
     fn find(&self, key: &Key) -> Option<u64> {
-        let is_it = |token: &Token| token.key == key.as_bytes() && token.state != State::Gone;
+        let is_it = |token: &Token| token.key == key.as_bytes();
         let mut tokens = self.tokens.iter();
         let found = tokens.find(|(_, token)| is_it(token));
         found.map(|(number, _)| *number)
     }
 
-    /// The number of a live token.
+    /// The number of a token that is not gone.
     fn live(&self, ticket: &str) -> Result<u64> {
-        let mut tokens = self.tokens.iter();
+        let mut tokens = self.tokens.iter().chain(&self.gone);
         let found = tokens.find(|(_, token)| token.ticket == ticket);
         let (number, token) = found.ok_or_else(|| refused(Code::TicketInvalid))?;
         if token.state == State::Gone {
@@ -294,8 +296,13 @@ impl Lines {
         self.tokens.get_mut(&number).expect("a live token")
     }
 
+    fn any(&self, number: u64) -> &Token {
+        let token = self.tokens.get(&number);
+        token.or_else(|| self.gone.get(&number)).expect("a token")
+    }
+
     fn status(&self, number: u64) -> StatusReply {
-        let token = &self.tokens[&number];
+        let token = self.any(number);
         let left = token.expires.saturating_duration_since(Instant::now());
         let is_claimed = token.state == State::InCheckout;
         StatusReply {
@@ -351,7 +358,7 @@ impl Calls for Fake {
             let changed = self.changed.notified();
             let (state, reason, answers) = {
                 let line = self.lock();
-                let token = &line.tokens[&place.token];
+                let token = line.any(place.token);
                 place.ticket.clone_from(&token.ticket);
                 (token.state, token.reason, line.answers)
             };
