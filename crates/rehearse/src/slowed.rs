@@ -127,7 +127,7 @@ mod tests {
         let mut service = slowed(2, 1);
         service.begin(100, 1, 50);
         service.begin(120, 2, 10);
-        assert_eq!(service.load(140), Some((20.0 * 0.5 + 20.0) / 140.0));
+        assert_eq!(service.load(130), Some((20.0 * 0.5 + 10.0) / 130.0));
         assert_eq!(run(service), [(2, 130), (1, 150)]);
     }
 

@@ -140,6 +140,16 @@ async fn a_forwarded_request_carries_the_time_on_the_leaders_clock() {
     );
 }
 
+const PLAIN: [&str; 7] = [
+    "line",
+    "admin.line",
+    "admin.cluster",
+    "kv",
+    "admin.kv",
+    "limit",
+    "admin.limit",
+];
+
 #[tokio::test]
 async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
     let mut test = TestService::start(16).await;
@@ -149,15 +159,7 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
     for _ in 0..2 {
         told.send_replace(Standing::InTouch);
         let mut sids = Vec::new();
-        for word in [
-            "line",
-            "admin.line",
-            "admin.cluster",
-            "kv",
-            "admin.kv",
-            "limit",
-            "admin.limit",
-        ] {
+        for word in PLAIN {
             let Sent::Subscribe {
                 subject,
                 in_group,
@@ -174,14 +176,15 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
         let taken = test.next_input().await;
         assert!(matches!(taken, Input::Request { delivery, .. } if delivery.via == Via::Plain));
         told.send_replace(Standing::Refused(Refusal::of_disk("another disk".into())));
-        assert_eq!(test.server.next_unsubscribed(5).await, sids);
+        assert_eq!(test.server.next_unsubscribed(PLAIN.len()).await, sids);
     }
     told.send_replace(Standing::InTouch);
-    for _ in 0..5 {
+    for _ in PLAIN {
         assert!(matches!(test.server.next().await, Sent::Subscribe { .. }));
     }
     drop(stop);
-    assert_eq!(test.server.next_unsubscribed(5).await.len(), 5);
+    let unsubscribed = test.server.next_unsubscribed(PLAIN.len()).await;
+    assert_eq!(unsubscribed.len(), PLAIN.len());
     listening.await.unwrap().unwrap();
 }
 
