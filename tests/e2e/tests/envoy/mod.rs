@@ -62,7 +62,7 @@ impl Server {
             process,
             addr,
             metrics,
-            client: grpc_python("envoy.py", include_str!("client.py")).await?,
+            client: grpc_python("ask.py", include_str!("client.py")).await?,
         };
         eventually("the server answers", PATIENCE, async || {
             let health = server.one(json!({"health": ""})).await?;
