@@ -16,7 +16,7 @@ use nowserving_line::LineName;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use self::value::Base64;
+use self::value::with_value;
 use crate::error::{ApiError, Code};
 use crate::user::Consistency;
 use crate::wire;
@@ -126,42 +126,11 @@ pub struct KvGetReply {
     pub expires_in_ms: Option<u64>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct GetFields {
-    key: KvKey,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<KvValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value_base64: Option<Base64>,
-    revision: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    expires_in_ms: Option<u64>,
-}
-
-impl TryFrom<GetFields> for KvGetReply {
-    type Error = &'static str;
-
-    fn try_from(fields: GetFields) -> Result<KvGetReply, &'static str> {
-        Ok(KvGetReply {
-            key: fields.key,
-            value: KvValue::of_fields((fields.value, fields.value_base64))?,
-            revision: fields.revision,
-            expires_in_ms: fields.expires_in_ms,
-        })
-    }
-}
-
-impl Serialize for KvGetReply {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (value, value_base64) = self.value.fields(&serializer);
-        let fields = GetFields {
-            key: self.key.clone(),
-            value,
-            value_base64,
-            revision: self.revision,
-            expires_in_ms: self.expires_in_ms,
-        };
-        fields.serialize(serializer)
+with_value! {
+    GetFields of KvGetReply {
+        revision: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_in_ms: Option<u64>,
     }
 }
 
@@ -196,53 +165,21 @@ pub struct KvPut {
     pub ttl_ms: Option<u64>,
 }
 
-/// The fields of a [`KvPut`].
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PutFields {
-    key: KvKey,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<KvValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value_base64: Option<Base64>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
-    )]
-    if_revision: Option<u64>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
-    )]
-    ttl_ms: Option<u64>,
-}
-
-impl TryFrom<PutFields> for KvPut {
-    type Error = &'static str;
-
-    fn try_from(fields: PutFields) -> Result<KvPut, &'static str> {
-        Ok(KvPut {
-            key: fields.key,
-            value: KvValue::of_fields((fields.value, fields.value_base64))?,
-            if_revision: fields.if_revision,
-            ttl_ms: fields.ttl_ms,
-        })
-    }
-}
-
-impl Serialize for KvPut {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (value, value_base64) = self.value.fields(&serializer);
-        let fields = PutFields {
-            key: self.key.clone(),
-            value,
-            value_base64,
-            if_revision: self.if_revision,
-            ttl_ms: self.ttl_ms,
-        };
-        fields.serialize(serializer)
+with_value! {
+    #[serde(deny_unknown_fields)]
+    PutFields of KvPut {
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "wire::number_option"
+        )]
+        if_revision: Option<u64>,
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
+        )]
+        ttl_ms: Option<u64>,
     }
 }
 
@@ -302,53 +239,19 @@ pub struct KvRestore {
     pub overwrite: bool,
 }
 
-/// The fields of a [`KvRestore`].
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RestoreFields {
-    key: KvKey,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<KvValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value_base64: Option<Base64>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
-    )]
-    expires_in_ms: Option<u64>,
-    #[serde(deserialize_with = "wire::whole::<u64, 0, REVISION_ABOVE_MAX, _>")]
-    above_revision: u64,
-    #[serde(default, deserialize_with = "wire::flag")]
-    overwrite: bool,
-}
-
-impl TryFrom<RestoreFields> for KvRestore {
-    type Error = &'static str;
-
-    fn try_from(fields: RestoreFields) -> Result<KvRestore, &'static str> {
-        Ok(KvRestore {
-            key: fields.key,
-            value: KvValue::of_fields((fields.value, fields.value_base64))?,
-            expires_in_ms: fields.expires_in_ms,
-            above_revision: fields.above_revision,
-            overwrite: fields.overwrite,
-        })
-    }
-}
-
-impl Serialize for KvRestore {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (value, value_base64) = self.value.fields(&serializer);
-        let fields = RestoreFields {
-            key: self.key.clone(),
-            value,
-            value_base64,
-            expires_in_ms: self.expires_in_ms,
-            above_revision: self.above_revision,
-            overwrite: self.overwrite,
-        };
-        fields.serialize(serializer)
+with_value! {
+    #[serde(deny_unknown_fields)]
+    RestoreFields of KvRestore {
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
+        )]
+        expires_in_ms: Option<u64>,
+        #[serde(deserialize_with = "wire::whole::<u64, 0, REVISION_ABOVE_MAX, _>")]
+        above_revision: u64,
+        #[serde(default, deserialize_with = "wire::flag")]
+        overwrite: bool,
     }
 }
 

@@ -122,3 +122,47 @@ impl<'de> Deserialize<'de> for Base64 {
             .map_err(|_| D::Error::invalid_length(length, &ValueVisitor))
     }
 }
+
+/// `FIELDS of STRUCT { the fields beside key and value }`: FIELDS are those on the wire, where the value is in `value` or,
+/// in JSON and if it is no UTF-8, in `value_base64`. The struct itself is read by `try_from = "FIELDS"`.
+macro_rules! with_value {
+    ($(#[$outer:meta])* $fields:ident of $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+        #[derive(Serialize, Deserialize)]
+        $(#[$outer])*
+        struct $fields {
+            key: KvKey,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            value: Option<KvValue>,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            value_base64: Option<value::Base64>,
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        impl TryFrom<$fields> for $name {
+            type Error = &'static str;
+
+            fn try_from(fields: $fields) -> Result<$name, &'static str> {
+                Ok($name {
+                    key: fields.key,
+                    value: KvValue::of_fields((fields.value, fields.value_base64))?,
+                    $($field: fields.$field,)*
+                })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let (value, value_base64) = self.value.fields(&serializer);
+                let fields = $fields {
+                    key: self.key.clone(),
+                    value,
+                    value_base64,
+                    $($field: self.$field,)*
+                };
+                fields.serialize(serializer)
+            }
+        }
+    };
+}
+
+pub(super) use with_value;
