@@ -8,6 +8,7 @@ use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
 use nowserving_protocol::kv::kv_shard_of;
+use nowserving_protocol::limits::{Check, limit_shard_of};
 use nowserving_protocol::servers::{BadServers, Servers};
 use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects, shard_of};
 use rand::RngExt;
@@ -238,6 +239,24 @@ impl Client {
         };
         let plain = subjects.kv(bucket, op);
         self.shard_call(on_shard, plain, effect, body).await
+    }
+
+    /// A check of rate limits. The leader of the first descriptor's shard answers it from its memory, if it has the other
+    /// ones' counters, too.
+    pub(crate) async fn limit_call<R: DeserializeOwned>(
+        &self,
+        domain: &LineName,
+        effect: Effect,
+        check: &Check,
+    ) -> Result<R> {
+        let subjects = &self.inner.subjects;
+        let on_shard = |shards| {
+            let first = check.descriptors.first().map_or(&[][..], Vec::as_slice);
+            let shard = limit_shard_of(domain, first, shards);
+            subjects.limit_shard(shard, domain, "check")
+        };
+        let plain = subjects.limit(domain, "check");
+        self.shard_call(on_shard, plain, effect, check).await
     }
 
     /// To the leader of a shard, of which `on_shard` has the subject in a cluster of so many shards.

@@ -549,7 +549,7 @@ mod tests {
             }),
             line,
             reply: crate::request::ReplyTo {
-                inbox: None,
+                inbox: crate::request::Inbox::None,
                 format: nowserving_protocol::codec::Format::Json,
                 op: "enter",
                 admin: false,

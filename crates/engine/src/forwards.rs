@@ -282,7 +282,7 @@ mod tests {
     use super::*;
     use crate::delivery::{Delivery, Via};
     use crate::io::RelayedAnswer;
-    use crate::request::{Effect, ReplyTo};
+    use crate::request::{Effect, Inbox, ReplyTo};
 
     const SECOND: Micros = 1_000_000;
     const NOW: Micros = 50 * SECOND;
@@ -300,7 +300,7 @@ mod tests {
                 shared: false,
             },
             reply: ReplyTo {
-                inbox: Some("inbox".into()),
+                inbox: Inbox::Subject("inbox".into()),
                 format: Format::Json,
                 op: "enter",
                 admin: false,

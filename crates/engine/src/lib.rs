@@ -65,7 +65,7 @@ pub use io::{
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
 pub use known_disk::{KnownDisk, KnownDisks, NotTaken};
-pub use request::{Ask, Effect, LimitRequest, Outcome, Question, ReplyTo, Request};
+pub use request::{Ask, Effect, Inbox, LimitRequest, Outcome, Question, ReplyTo, Request};
 pub use snapshot_file::SnapshotFile;
 
 /// Generated from `proto/frame.proto`.

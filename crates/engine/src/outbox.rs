@@ -16,7 +16,7 @@ use crate::frames::OutMessage;
 use crate::io::{Now, Output};
 use crate::peer::Peer;
 use crate::refusals::{late, outcome_unknown, unavailable};
-use crate::request::{Outcome, ReplyTo};
+use crate::request::{Inbox, Outcome, ReplyTo};
 use crate::shard::{Shard, Waiter};
 
 /// Collected output. Writes and messages wait for the end of the turn, so that each receiver is
@@ -145,7 +145,7 @@ impl NodeCtx {
         match action {
             Action::Ignore => {
                 // The node counts open requests, so every request needs an outcome.
-                waiter.reply.inbox = None;
+                waiter.reply.inbox = Inbox::None;
                 self.out.refuse(waiter.reply, ApiError::not_leader(None));
             }
             Action::Forward { shared } => {

@@ -18,11 +18,33 @@ use nowserving_shard::members::MembersRequest;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::restore::RestoreCommand;
 
+/// Where an answer goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Inbox {
+    /// Nowhere: the requester did not ask for one.
+    #[default]
+    None,
+    /// To this NATS subject.
+    Subject(Box<str>),
+    /// To a task of this node.
+    Task(u64),
+}
+
+impl Inbox {
+    /// The NATS subject, if it is one.
+    #[must_use]
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Inbox::Subject(subject) => Some(subject),
+            Inbox::None | Inbox::Task(_) => None,
+        }
+    }
+}
+
 /// The destination and form of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyTo {
-    /// `None`: the requester did not ask for an answer.
-    pub inbox: Option<Box<str>>,
+    pub inbox: Inbox,
     /// The format of the request.
     pub format: Format,
     /// The operation, for metrics and for the subject on which it is forwarded.

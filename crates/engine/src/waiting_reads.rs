@@ -121,11 +121,11 @@ mod tests {
 
     use super::*;
     use crate::delivery::{Delivery, Via};
-    use crate::request::{Effect, ReplyTo};
+    use crate::request::{Effect, Inbox, ReplyTo};
 
     fn push(reads: &mut WaitingReads, deadline: Micros) {
         let reply = ReplyTo {
-            inbox: None,
+            inbox: Inbox::None,
             format: Format::Json,
             op: "show",
             admin: true,

@@ -47,6 +47,7 @@ use crate::health::Health;
 use crate::identity::DataDir;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
+use crate::nats::limits::own::Own;
 use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
@@ -438,6 +439,7 @@ impl Node {
             tickets: self.tickets.clone(),
             stats: stats.clone(),
             backups: self.open_backups()?,
+            tasks: Arc::default(),
         };
         let (probed, echoes) = watch::channel(0);
         let (knows, known) = watch::channel(None);
@@ -456,13 +458,19 @@ impl Node {
             results,
         ));
         let subjects = parser.subjects.clone();
+        let own = Own {
+            requests: ends.requests.clone(),
+            subscriptions: ends.subscriptions.clone(),
+            tasks: responder.tasks.clone(),
+            stats: responder.stats.clone(),
+        };
         let service = Service {
             client: client.clone(),
             parser: Arc::new(parser),
             requests: ends.requests,
             responder: responder.clone(),
             limits: Limits::new(
-                client.clone(),
+                (client.clone(), own),
                 (subjects.clone(), forward),
                 responder.clone(),
                 known,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
 use crate::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
+use crate::subject::shard_of_bytes;
 use crate::wire;
 
 /// The most descriptors of a request.
@@ -90,6 +91,20 @@ impl Check {
     pub fn hits(&self) -> u32 {
         self.hits.unwrap_or(1)
     }
+}
+
+/// The shard that counts for a descriptor, in a cluster of so many, unless its rule has `share_threshold`: then it depends
+/// on the rule. The hash is that of lines, of the domain and of each key and value, each with its length in two bytes,
+/// the greater one first, before it.
+pub fn limit_shard_of(domain: &LineName, descriptor: &[Entry], shards: u32) -> u32 {
+    let entries = descriptor.iter();
+    let entries = entries.flat_map(|entry| [entry.key.as_str(), entry.value.as_str()]);
+    let mut bytes = Vec::with_capacity(64);
+    for text in [domain.as_str()].into_iter().chain(entries) {
+        bytes.extend((text.len() as u16).to_be_bytes());
+        bytes.extend(text.as_bytes());
+    }
+    shard_of_bytes(&bytes, shards)
 }
 
 /// `bad_request` names the part of `field` that is wrong.

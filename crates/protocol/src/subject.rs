@@ -69,7 +69,8 @@ pub enum Target<'a> {
         /// The operation's name, as in docs/protocol.md.
         op: &'a str,
     },
-    /// `limit.<domain>.<op>`: about the rate limits of a domain, to any node.
+    /// `limit.<domain>.<op>`, to any node, or `shard.<n>.limit.<domain>.<op>`, to one that may answer it from its memory:
+    /// about the rate limits of a domain.
     Limit {
         /// Named as lines are.
         domain: LineName,
@@ -151,7 +152,13 @@ impl Subjects {
         format!("{}.limit.{}.{op}", self.prefix, domain.as_str())
     }
 
-    /// All requests about rate limits.
+    /// A request about the rate limits of a domain, to the leader of the shard that has the counters.
+    pub fn limit_shard(&self, shard: u32, domain: &LineName, op: &str) -> String {
+        let prefix = &self.prefix;
+        format!("{prefix}.shard.{shard}.limit.{}.{op}", domain.as_str())
+    }
+
+    /// All requests about rate limits to any node.
     pub fn limit_all(&self) -> String {
         format!("{}.limit.>", self.prefix)
     }
@@ -316,6 +323,13 @@ impl Subjects {
             ["shard", shard, line, op] => (Some(shard_number(shard)?), line, op),
             ["cluster", op] if admin => return Ok(Target::Cluster { op: op_name(op)? }),
             ["limit", op] if admin => return Ok(Target::AdminLimit { op: op_name(op)? }),
+            ["shard", shard, "limit", domain, op] if !admin => {
+                shard_number(shard)?;
+                return Ok(Target::Limit {
+                    domain: name_of("domain", domain)?,
+                    op: op_name(op)?,
+                });
+            }
             // A domain with dots is refused as such.
             ["limit", ref domain @ .., op] if !admin && !domain.is_empty() => {
                 return Ok(Target::Limit {
@@ -329,7 +343,7 @@ impl Subjects {
                      {0}.admin.line.<line>.<op>, {0}.admin.shard.<n>.<line>.<op>, {0}.admin.cluster.<op>, \
                      {0}.kv.<bucket>.<op>, {0}.shard.<n>.kv.<bucket>.<op>, \
                      {0}.admin.kv.<bucket>.<op>, {0}.admin.shard.<n>.kv.<bucket>.<op>, \
-                     {0}.limit.<domain>.<op>, {0}.admin.limit.<op>",
+                     {0}.limit.<domain>.<op>, {0}.shard.<n>.limit.<domain>.<op>, {0}.admin.limit.<op>",
                     self.prefix
                 )));
             }

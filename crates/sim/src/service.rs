@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use nowserving_engine::refusals::overloaded;
 use nowserving_engine::{
-    Ask, Delivery, ForwardId, ForwardResult, ForwardTry, Input, RelayedAnswer, ReplyTo, Request,
-    ShardDelivery, Subscription, Via, turned_away,
+    Ask, Delivery, ForwardId, ForwardResult, ForwardTry, Inbox, Input, RelayedAnswer, ReplyTo,
+    Request, ShardDelivery, Subscription, Via, turned_away,
 };
 use nowserving_protocol::codec::Format;
 use nowserving_shard::requests::{Origin, RequestId};
@@ -354,7 +354,7 @@ impl Node {
 
     /// Answers a request.
     pub fn reply(&mut self, env: &mut Env, to: &ReplyTo, answer: Answer) {
-        if let Some(to) = to.inbox.as_deref().and_then(path_of) {
+        if let Some(to) = to.inbox.subject().and_then(path_of) {
             let (node, op) = (self.id, crate::calls::describe_answer(&answer));
             env.note(format_args!("n{node}: answers {to:?}: {op}"));
             env.send_up(self.id, Up::Reply { to, answer });
@@ -424,9 +424,9 @@ fn shard_of(subject: Subject) -> Option<u32> {
 }
 
 /// An inbox's name says whose it is.
-fn inbox_of(path: ReplyPath) -> Option<Box<str>> {
-    Some(match path {
-        ReplyPath::Nowhere => return None,
+fn inbox_of(path: ReplyPath) -> Inbox {
+    Inbox::Subject(match path {
+        ReplyPath::Nowhere => return Inbox::None,
         ReplyPath::Client { call, attempt } => format!("client.{call}.{attempt}").into(),
         ReplyPath::Node {
             node,

@@ -21,13 +21,12 @@ pub(super) trait Calls: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub(super) struct Remote {
     client: Client,
-    subject: String,
+    domain: LineName,
 }
 
 impl Remote {
     pub(super) fn new(client: Client, domain: LineName) -> Remote {
-        let subject = client.subjects().limit(&domain, "check");
-        Remote { client, subject }
+        Remote { client, domain }
     }
 }
 
@@ -38,6 +37,6 @@ impl Calls for Remote {
             false => Effect::Write,
         };
         let client = self.client.with_deadline(within);
-        client.admin_call(self.subject.clone(), effect, check).await
+        client.limit_call(&self.domain, effect, check).await
     }
 }

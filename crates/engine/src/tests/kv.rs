@@ -11,7 +11,7 @@ use nowserving_shard::requests::{Origin, RequestId};
 use super::rig::{Rig, name};
 use crate::delivery::Via;
 use crate::io::Input;
-use crate::request::{Ask, Outcome, Question, ReplyTo};
+use crate::request::{Ask, Inbox, Outcome, Question, ReplyTo};
 
 const BUCKET: &str = "shop";
 
@@ -164,7 +164,7 @@ fn a_list_is_answered_from_this_node() {
     settle(&mut rig);
     rig.answers();
     let reply = ReplyTo {
-        inbox: None,
+        inbox: Inbox::None,
         format: nowserving_protocol::codec::Format::Json,
         op: "kv_list",
         admin: false,

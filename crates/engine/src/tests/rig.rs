@@ -24,7 +24,7 @@ use crate::delivery::{Delivery, LeaderTime, ShardDelivery, Via};
 use crate::engine::Engine;
 use crate::frames::{FrameBody, OutMessage, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, ForwardTry, Input, Now, Output, RestoredShard};
-use crate::request::{Ask, Outcome, ReplyTo, Request};
+use crate::request::{Ask, Inbox, Outcome, ReplyTo, Request};
 use crate::shard::Shard;
 
 /// So long that a lease outlasts what most tests do with the clock.
@@ -435,7 +435,7 @@ impl Rig {
             line: name("shop"),
             ask,
             reply: ReplyTo {
-                inbox: None,
+                inbox: Inbox::None,
                 format: Format::Json,
                 op,
                 admin: false,

@@ -20,6 +20,7 @@ pub mod rights;
 pub mod service;
 pub mod stats;
 pub mod subscriptions;
+pub mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod witness;

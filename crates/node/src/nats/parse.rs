@@ -18,7 +18,7 @@ use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
 use super::parse_limit::{Asked, limit_op};
 use crate::clock::monotonic_us;
-use nowserving_engine::{Ask, Delivery, Input, ReplyTo, Request, Via};
+use nowserving_engine::{Ask, Delivery, Inbox, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -324,7 +324,10 @@ fn is_home(asked: Option<u32>, home: u32, what: &str, shards: u32) -> Result<u32
 /// Where the answer to a message goes, before more of it is known.
 pub(super) fn reply_to(message: &Message) -> ReplyTo {
     ReplyTo {
-        inbox: message.reply.as_ref().map(|inbox| inbox.as_str().into()),
+        inbox: match &message.reply {
+            Some(inbox) => Inbox::Subject(inbox.as_str().into()),
+            None => Inbox::None,
+        },
         format: Format::of(&message.payload),
         op: "unknown",
         admin: false,
@@ -373,7 +376,7 @@ pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
 
 fn take(reply: &mut ReplyTo) -> ReplyTo {
     ReplyTo {
-        inbox: reply.inbox.take(),
+        inbox: std::mem::take(&mut reply.inbox),
         ..*reply
     }
 }

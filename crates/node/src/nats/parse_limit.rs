@@ -9,7 +9,7 @@ use nowserving_protocol::limits::{ApplyRules, Check, DeleteRules, LimitStats};
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
 use super::limits::rules::{KnownRules, read_one};
-use super::limits::{OTHER_RULES, entries, resolve};
+use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
 
 /// The operations on a shard's subject that are about limits; `None`: this one is not.
 ///
@@ -111,22 +111,14 @@ impl Asked<'_> {
         let entries = entries(&ask.descriptors);
         let matched = resolve(known, self.domain, &entries)?;
         let asks = matched.into_iter().map(|matched| {
-            let Matched::Limited { rule, key } = matched else {
+            let Matched::Limited { rule, key } = &matched else {
                 return Err(other_rules());
             };
             let fits = is_exact.is_none_or(|it| it == rule.is_exact);
-            let limit = rule.limit.as_ref().filter(|_| fits);
-            if home_of(&key, self.shards) != self.shard {
+            if !fits || home_of(key, self.shards) != self.shard {
                 return Err(other_rules());
             }
-            Ok(LimitAsk {
-                limit: limit.ok_or_else(other_rules)?.clone(),
-                key: key.into(),
-                hits: ask.hits().into(),
-                when_full: rule.when_full,
-                is_shadow: rule.is_shadow,
-                is_quota: rule.is_quota,
-            })
+            limit_ask(&matched, ask.hits()).ok_or_else(other_rules)
         });
         asks.collect()
     }

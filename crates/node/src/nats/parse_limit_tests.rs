@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nowserving_engine::ShardDelivery;
+use nowserving_engine::{Inbox, ShardDelivery};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::limits::Entry;
 
@@ -29,7 +29,7 @@ fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<As
         rules: Some(&rules),
     };
     let mut reply = ReplyTo {
-        inbox: None,
+        inbox: Inbox::None,
         format: Format::Json,
         op: "unknown",
         admin: false,

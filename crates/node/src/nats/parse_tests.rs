@@ -529,7 +529,7 @@ fn a_request_says_how_it_was_delivered() {
             shared: via == Via::Forwarded,
         };
         assert_eq!(delivery, expected);
-        assert_eq!(request.reply.inbox.as_deref(), Some("_INBOX.1"));
+        assert_eq!(request.reply.inbox.subject(), Some("_INBOX.1"));
         assert_eq!(request.payload, message.payload);
     }
 }

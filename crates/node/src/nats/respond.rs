@@ -17,8 +17,9 @@ use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
+use super::tasks::Tasks;
 use crate::backups::Backups;
-use nowserving_engine::{Outcome, Output, RelayedAnswer, ReplyTo};
+use nowserving_engine::{Inbox, Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
 /// Answers leave by the same connection as events, and wait for so many of them at most.
@@ -36,6 +37,8 @@ pub struct Responder {
     pub stats: Arc<Stats>,
     /// Snapshots that operators download.
     pub backups: Arc<Backups>,
+    /// Those of this node that asked its own engine.
+    pub tasks: Arc<Tasks>,
 }
 
 impl Responder {
@@ -96,7 +99,7 @@ impl Responder {
             Ok(payload) => {
                 self.stats.count(to, "ok");
                 let none = HeaderMap::new();
-                self.send(to.inbox.as_deref(), none, payload.into()).await;
+                self.send(to.inbox.subject(), none, payload.into()).await;
             }
             Err(error) => self.refuse(to, error).await,
         }
@@ -111,7 +114,7 @@ impl Responder {
         for (name, value) in headers {
             map.append(name.as_str(), value.as_str());
         }
-        self.send(to.inbox.as_deref(), map, payload).await;
+        self.send(to.inbox.subject(), map, payload).await;
     }
 
     /// Publishes events until the loop ends.
@@ -136,6 +139,9 @@ impl Responder {
 
     /// Answers one request.
     pub async fn answer(&self, reply: &ReplyTo, result: Result<Outcome, ApiError>) {
+        if let Inbox::Task(task) = reply.inbox {
+            return self.tasks.answer(task, result);
+        }
         let encoded = result.and_then(|outcome| {
             let too_large = too_large_code(&outcome);
             let payload = self.encode(outcome, reply.format);
@@ -163,7 +169,7 @@ impl Responder {
         headers.insert(ERROR_HEADER, message.as_str());
         headers.insert(ERROR_CODE_HEADER, error.code.http().to_string().as_str());
         let payload = encode(&ErrorReply::from(error), reply.format);
-        self.send(reply.inbox.as_deref(), headers, payload.into())
+        self.send(reply.inbox.subject(), headers, payload.into())
             .await;
     }
 

@@ -7,6 +7,8 @@ use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
 
+use nowserving_engine::Inbox;
+
 use super::super::testing::{MAX_PAYLOAD, TestServer};
 use super::*;
 
@@ -24,6 +26,7 @@ impl Test {
             tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
             stats: Arc::default(),
             backups: Arc::default(),
+            tasks: Arc::default(),
         };
         Test { server, responder }
     }
@@ -31,7 +34,7 @@ impl Test {
 
 fn to(inbox: &str, format: Format) -> ReplyTo {
     ReplyTo {
-        inbox: Some(inbox.into()),
+        inbox: Inbox::Subject(inbox.into()),
         format,
         op: "delete",
         admin: false,
@@ -232,7 +235,7 @@ async fn nothing_is_sent_to_the_nodes_own_subjects_or_to_nobody() {
         test.responder.refuse(&to(inbox, Format::Json), error).await;
     }
     let nobody = ReplyTo {
-        inbox: None,
+        inbox: Inbox::None,
         ..to("", Format::Json)
     };
     test.responder

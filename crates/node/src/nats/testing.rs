@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use super::limits::Limits;
+use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
@@ -250,14 +251,21 @@ impl TestService {
             tickets: Arc::new(tickets.clone()),
             stats: Arc::default(),
             backups: Arc::default(),
+            tasks: Arc::default(),
         };
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
         let parser = Parser::new(Subjects::default(), SHARDS, tickets, no_rules()).unwrap();
         let client = server.client.clone();
+        let own = Own {
+            requests: requests.clone(),
+            subscriptions: wanted.clone(),
+            tasks: responder.tasks.clone(),
+            stats: responder.stats.clone(),
+        };
         let limits = Limits::new(
-            client.clone(),
+            (client.clone(), own),
             (Subjects::default(), Subjects::default()),
             responder.clone(),
             no_rules(),

@@ -20,6 +20,7 @@ use nowserving_client::Client;
 use nowserving_client::limits::{Check, CheckReply, Entry};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
+use nowserving_protocol::limits::limit_shard_of;
 use nowserving_protocol::subject::Subjects;
 use nowserving_rehearse::count;
 use serde::Serialize;
@@ -46,6 +47,8 @@ const AT_ONCE: u32 = 256;
 const REST_DEADLINE: Duration = Duration::from_secs(60);
 const REST_POLL: Duration = Duration::from_millis(100);
 
+/// The subject of a check, by the number of its user.
+type SubjectOf = Arc<dyn Fn(u64) -> Subject + Send + Sync>;
 /// From the number of a request to the number of its user.
 type Keys = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
 
@@ -132,7 +135,8 @@ struct Bench {
     redis: Redis,
     echo: Echo,
     server: Server,
-    check_subject: Subject,
+    /// Where the SDK sends a check, by its number.
+    check_subject: SubjectOf,
     gcra: super::load::Commands,
     keys: Keys,
     /// Where the processor time of each kind of request stands.
@@ -159,15 +163,16 @@ impl Bench {
         Cluster::apply_limits(&client, DOMAIN, rules()).await?;
         let nats = async_nats::connect(cluster.url()).await?;
         let domain = LineName::try_from(DOMAIN)?;
-        let check_subject: Subject = Subjects::default().limit(&domain, "check").into();
+        let shards = client.admin().cluster_status().await?.shards.len();
+        let check_subject = check_subject(domain, u32::try_from(shards)?);
         let request = check_request(0);
-        let answer = nats.request(check_subject.clone(), request.clone()).await?;
+        let answer = nats.request(check_subject(0), request.clone()).await?;
         let reply: CheckReply = codec::decode(&answer.payload)?;
         ensure!(reply.allowed && reply.limit == Some(PER_HOUR), "{reply:?}");
         let answer_bytes = answer.payload.len();
         let any = spread(keys);
         let bench = Bench {
-            echo: Echo::start(cluster.url(), check_subject.len(), answer_bytes)?,
+            echo: Echo::start(cluster.url(), check_subject(0).len(), answer_bytes)?,
             gcra: redis::gcra(&redis, any.clone()).await?,
             client,
             redis,
@@ -216,8 +221,16 @@ impl Bench {
     }
 
     /// The very same requests for the echo.
-    fn nats(&self, subject: Subject, keys: Keys) -> Asked {
-        let source: Source = Arc::new(move |number| (subject.clone(), check_request(keys(number))));
+    fn echo(&self, keys: Keys) -> Asked {
+        let subject = self.echo.subject.clone();
+        self.nats(Arc::new(move |_| subject.clone()), keys)
+    }
+
+    fn nats(&self, subject: SubjectOf, keys: Keys) -> Asked {
+        let source: Source = Arc::new(move |number| {
+            let user = keys(number);
+            (subject(user), check_request(user))
+        });
         Asked::Nats {
             nats: self.nats.clone(),
             source,
@@ -241,7 +254,7 @@ impl Bench {
         let (asked, servers) = match what {
             What::Echo => {
                 let echo = self.echo.cpu.iter().chain([&self.nats_cpu]).cloned();
-                (self.nats(self.echo.subject.clone(), keys), echo.collect())
+                (self.echo(keys), echo.collect())
             }
             What::Check => {
                 let cluster = self.nodes_cpu.iter().chain([&self.nats_cpu]).cloned();
@@ -313,6 +326,16 @@ fn spread(keys: u64) -> Keys {
 /// The same length for all.
 fn user(number: u64) -> String {
     format!("user-{number:08}")
+}
+
+/// The subject of the leader that counts for a user.
+fn check_subject(domain: LineName, shards: u32) -> SubjectOf {
+    let subjects = Subjects::default();
+    Arc::new(move |number| {
+        let descriptor = [Entry::new("user", user(number))];
+        let shard = limit_shard_of(&domain, &descriptor, shards);
+        subjects.limit_shard(shard, &domain, "check").into()
+    })
 }
 
 fn check_request(number: u64) -> Bytes {

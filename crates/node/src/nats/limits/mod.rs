@@ -2,8 +2,9 @@
 //! one answer of theirs.
 //!
 //! ```text
-//! limit.<domain>.check ─► the rules: which limit, which counter, which shard
-//!     ─► forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact, one for each shard, at once
+//! limit.<domain>.check, shard.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
+//!     ─► this node's own engine, if it leads the shard; or
+//!        forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact: one for each shard, at once
 //!     ─► combine ─► the answer
 //! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
 //! ```
@@ -12,6 +13,7 @@
 //! limits, each on their own.
 
 mod admin;
+pub mod own;
 mod parts;
 pub mod rules;
 
@@ -21,8 +23,8 @@ use std::time::Duration;
 
 use async_nats::{Client, Message};
 use futures::future::join_all;
-use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
+use nowserving_engine::{ReplyTo, Via};
 use nowserving_limit::{Answer, Entries, Matched, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
@@ -30,10 +32,12 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
-use nowserving_shard::limits::{home_of, verdicts_of};
+use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use self::own::Own;
+use self::parts::Asked;
 pub(super) use self::parts::OTHER_RULES;
 use self::rules::{KnownDomain, KnownRules, RulesReceiver};
 use super::parse::{client_id, deadline, hash, header, message_id};
@@ -52,6 +56,7 @@ pub struct Limits {
     subjects: Subjects,
     /// Those to which only leaders subscribe.
     forward: Subjects,
+    own: Own,
     responder: Responder,
     known: RulesReceiver,
     shards: u32,
@@ -80,10 +85,10 @@ type Part = (Home, Vec<Vec<u8>>);
 type Answered = BTreeMap<Part, PartReply>;
 
 impl Limits {
-    /// Sends its requests by `client`, and the answers by `responder`. `forward`: the subjects of requests that nodes
-    /// forward.
+    /// Sends its requests by `client` or to its `own` engine, and the answers by `responder`. `forward`: the subjects of
+    /// requests that nodes forward.
     pub fn new(
-        client: Client,
+        (client, own): (Client, Own),
         (subjects, forward): (Subjects, Subjects),
         responder: Responder,
         known: RulesReceiver,
@@ -93,6 +98,7 @@ impl Limits {
             client,
             subjects,
             forward,
+            own,
             responder,
             known,
             shards,
@@ -103,23 +109,40 @@ impl Limits {
     /// Whether the message is such a request.
     pub fn takes(&self, message: &Message) -> bool {
         let rest = message.subject.strip_prefix(self.subjects.prefix());
-        rest.is_some_and(|rest| rest.starts_with(".limit.") || rest.starts_with(".admin.limit."))
+        let Some(rest) = rest.and_then(|rest| rest.strip_prefix('.')) else {
+            return false;
+        };
+        let is_of_shard = || {
+            let rest = rest.strip_prefix("shard.");
+            let (_, rest) = rest.and_then(|rest| rest.split_once('.'))?;
+            // Else it is an operation on a line of this name.
+            let rest = rest.strip_prefix("limit.")?;
+            Some(rest.contains('.'))
+        };
+        rest.starts_with("limit.")
+            || rest.starts_with("admin.limit.")
+            || is_of_shard() == Some(true)
     }
 
-    /// Answers it, in a task of its own.
-    pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
+    /// Answers it, in a task of its own. `via`: the subscription by which it came.
+    pub async fn handle(&self, message: Message, via: Via, mut reply: ReplyTo) {
         let Ok(permit) = self.free.clone().try_acquire_owned() else {
             return self.responder.refuse(&reply, overloaded()).await;
         };
         let this = self.clone();
         tokio::spawn(async move {
-            let encoded = this.answer(&message, &mut reply).await;
+            let encoded = this.answer(&message, via, &mut reply).await;
             this.responder.finish(&reply, encoded).await;
             drop(permit);
         });
     }
 
-    async fn answer(&self, message: &Message, reply: &mut ReplyTo) -> Result<Vec<u8>, ApiError> {
+    async fn answer(
+        &self,
+        message: &Message,
+        via: Via,
+        reply: &mut ReplyTo,
+    ) -> Result<Vec<u8>, ApiError> {
         match self.subjects.parse(&message.subject)? {
             Target::Limit {
                 domain,
@@ -128,7 +151,7 @@ impl Limits {
                 reply.op = "limit_check";
                 let ask: Check = decode_request(&message.payload)?;
                 ask.check()?;
-                let call = Call::of(message)?;
+                let call = Call::of(message, via)?;
                 let checked = self.check(&domain, &ask, &call, false);
                 Ok(encode(&checked.await?, reply.format))
             }
@@ -204,8 +227,12 @@ impl Limits {
             .filter(|(part, _)| !answered.contains_key(part));
         let open: Vec<_> = open.collect();
         let asked = open.into_iter().map(|(part, places)| async move {
-            let reply = self.ask_part(part, domain, part_of(ask, places), call);
-            (part, reply.await)
+            let asked = Asked {
+                part,
+                asks: asks_of(matched, places, ask.hits()),
+                check: part_of(ask, places),
+            };
+            (part, self.ask_part(asked, domain, call).await)
         });
         // All of them: that one failed undoes no other.
         let mut failed = None;
@@ -291,11 +318,35 @@ fn keys_of(matched: &[Matched<'_>], places: &[usize]) -> Vec<Vec<u8>> {
     keys.collect()
 }
 
+fn asks_of(matched: &[Matched<'_>], places: &[usize], hits: u32) -> Vec<LimitAsk> {
+    let matched = places.iter().filter_map(|place| matched.get(*place));
+    matched
+        .filter_map(|matched| limit_ask(matched, hits))
+        .collect()
+}
+
+/// What is asked of a counter; `None` without a limit.
+pub(super) fn limit_ask(matched: &Matched<'_>, hits: u32) -> Option<LimitAsk> {
+    let Matched::Limited { rule, key } = matched else {
+        return None;
+    };
+    Some(LimitAsk {
+        limit: rule.limit.clone()?,
+        key: key.as_slice().into(),
+        hits: hits.into(),
+        when_full: rule.when_full,
+        is_shadow: rule.is_shadow,
+        is_quota: rule.is_quota,
+    })
+}
+
 impl Call {
-    fn of(message: &Message) -> Result<Self, ApiError> {
+    fn of(message: &Message, via: Via) -> Result<Self, ApiError> {
         let left_us = deadline(message)?.saturating_sub(monotonic_us());
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
             Some(named) => client_id(&named).key,
+            // Another node may have the same message, and must write the same.
+            None if via != Via::Plain => message_id(message).key,
             // A client may send the same message twice and mean it.
             None => {
                 let random = getrandom::u64().map_err(|_| unavailable())?;

@@ -10,11 +10,13 @@ use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER};
 use nowserving_protocol::limits::{Check, PartReply};
+use nowserving_shard::limits::LimitAsk;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::super::many_lines::read_answer;
+use super::own::OwnPart;
 use super::{Call, Home, Limits, Part};
 use crate::clock::wall_ms;
 
@@ -25,8 +27,19 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// A leader answers so when its rules say that a counter is not its own.
 pub(in super::super) const OTHER_RULES: Code = Code::VersionConflict;
 
+/// The descriptors of one part.
+pub(super) struct Asked<'a> {
+    pub part: &'a Part,
+    /// For the leader, if this node leads.
+    pub asks: Vec<LimitAsk>,
+    /// For another one.
+    pub check: Check,
+}
+
 impl Limits {
     /// Asks for the verdicts on the descriptors that one shard has.
+    ///
+    /// A node that leads the shard asks itself: a check costs it one round trip by NATS then, not two.
     ///
     /// Hits that go through the log are a write as any other, on the shard's own subject. Others are counted in the
     /// leader's memory, without an id: they go to the subject on which the leader alone takes what nodes forward. While
@@ -34,27 +47,43 @@ impl Limits {
     /// count both.
     pub(super) async fn ask_part(
         &self,
-        part: &Part,
+        asked: Asked<'_>,
         domain: &LineName,
-        ask: Check,
         call: &Call,
     ) -> Result<PartReply, ApiError> {
+        let Asked { part, asks, check } = asked;
         let Home { shard, exact, .. } = part.0;
+        if !exact && self.own.leads(shard) {
+            let dry_run = check.dry_run;
+            let own = OwnPart {
+                shard,
+                domain,
+                asks,
+                dry_run,
+            };
+            match self.own.ask(own, call.until).await {
+                // Another node leads now.
+                Some(Err(error)) if error.code == Code::NotLeader => {}
+                Some(Err(error)) if error.code == Code::Unavailable => {}
+                Some(answer) => return answer,
+                None => return Err(unanswered(!dry_run)),
+            }
+        }
         let (subject, effect) = if exact {
             let op = "limit_exact";
-            let effect = match ask.dry_run {
+            let effect = match check.dry_run {
                 true => Effect::None,
-                false => Effect::Once(call.id_of_hits(part, ask.hits())),
+                false => Effect::Once(call.id_of_hits(part, check.hits())),
             };
             (self.subjects.shard(shard, domain, op), effect)
         } else {
-            let effect = match ask.dry_run {
+            let effect = match check.dry_run {
                 true => Effect::None,
                 false => Effect::Counts,
             };
             (self.forward.shard(shard, domain, "limit_check"), effect)
         };
-        self.ask(subject, &ask, effect, call.until).await
+        self.ask(subject, &check, effect, call.until).await
     }
 
     /// Asks until a leader answers or the time is over.

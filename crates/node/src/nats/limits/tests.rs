@@ -1,8 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use nowserving_protocol::limits::Entry;
+use nowserving_protocol::limits::{Entry, limit_shard_of};
 use nowserving_shard::limits::DomainRules;
 
+use nowserving_engine::{Ask, Input, LimitRequest, Outcome, Subscription};
+
+use super::super::testing::TestService;
+use super::own::OwnPart;
 use super::rules::read_one;
 use super::*;
 
@@ -199,4 +203,101 @@ fn rules_that_differ_are_told_only_if_nothing_else_is_wrong() {
         unknown.code
     );
     assert_eq!(worse(Some(unknown.clone()), failed).code, unknown.code);
+}
+
+#[test]
+fn clients_find_the_shard_of_a_descriptor() {
+    let known = known();
+    for (key, value) in [("ip", "a"), ("ip", "ä"), ("id", ""), ("quota", "x")] {
+        let asked = descriptors(&[(key, value)]);
+        let entries = entries(&asked);
+        let matched = resolve(&known, &shop(), &entries).unwrap();
+        let key = keys_of(&matched, &[0]).pop().unwrap();
+        for shards in [1, 4, 16] {
+            assert_eq!(
+                limit_shard_of(&shop(), &asked[0], shards),
+                home_of(&key, shards)
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
+    let limits = TestService::start(1).await.service.limits;
+    for (subject, takes) in [
+        ("nowserving.limit.shop.check", true),
+        ("nowserving.admin.limit.show", true),
+        ("nowserving.shard.3.limit.shop.check", true),
+        ("nowserving.shard.3.limit.check", false),
+        ("nowserving.shard.3.limits.shop.check", false),
+        ("nowserving.line.limit.check", false),
+        ("other.limit.shop.check", false),
+    ] {
+        assert_eq!(limits.takes(&message(subject)), takes, "{subject}");
+    }
+}
+
+fn message(subject: &str) -> Message {
+    Message {
+        subject: subject.into(),
+        reply: Some("_INBOX.1".into()),
+        payload: Vec::new().into(),
+        headers: None,
+        status: None,
+        description: None,
+        length: 0,
+    }
+}
+
+fn part(domain: &LineName) -> OwnPart<'_> {
+    let known = known();
+    let asked = descriptors(&[("ip", "a")]);
+    let entries = entries(&asked);
+    let matched = resolve(&known, domain, &entries).unwrap();
+    OwnPart {
+        shard: 2,
+        domain,
+        asks: asks_of(&matched, &[0], 3),
+        dry_run: false,
+    }
+}
+
+#[tokio::test]
+async fn a_node_asks_itself_about_shards_that_it_leads() {
+    let test = TestService::start(1).await;
+    let own = test.service.limits.own.clone();
+    assert!(!own.leads(2));
+    let leader = Subscription::Leader { term: 1 };
+    test.subscriptions.send_replace([(2, leader)].into());
+    assert!(own.leads(2) && !own.leads(1));
+
+    let until = Instant::now() + Duration::from_secs(60);
+    let asked = tokio::spawn(async move { own.ask(part(&shop()), until).await });
+    let Input::Request { request, delivery } = test.next_input().await else {
+        panic!("not a request");
+    };
+    assert_eq!((request.shard, delivery.via), (2, Via::Forwarded));
+    let Ask::Limit(ask) = &request.ask else {
+        panic!("not about limits");
+    };
+    assert!(matches!(&**ask, LimitRequest::Check { asks, dry_run: false } if asks[0].hits == 3));
+    let reply = PartReply::default();
+    let outcome = Ok(Outcome::LimitPart(Box::new(reply.clone())));
+    test.service.responder.answer(&request.reply, outcome).await;
+    assert_eq!(asked.await.unwrap(), Some(Ok(reply)));
+}
+
+#[tokio::test]
+async fn without_room_a_node_refuses_itself_at_once() {
+    let test = TestService::start(1).await;
+    let own = test.service.limits.own.clone();
+    let until = Instant::now() + Duration::from_secs(60);
+    let waiting = own.clone();
+    let first = tokio::spawn(async move { waiting.ask(part(&shop()), until).await });
+    while test.inbox.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(own.ask(part(&shop()), until).await, Some(Err(overloaded())));
+    first.abort();
 }
