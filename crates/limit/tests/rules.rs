@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_limit::{
-    Algorithm, Entries, Matched, Moment, RULE_ERRORS_MAX, RULES_BYTES_MAX, Rule, Rules, Unit,
-    WhenFull, key,
+    Algorithm, Entries, Matched, MetricValues, Moment, RULE_ERRORS_MAX, RULES_BYTES_MAX, Rule,
+    Rules, Unit, WhenFull, key,
 };
 
 const SHOP: &str = include_str!("rules/shop.yaml");
@@ -311,29 +311,40 @@ descriptors:
           - {key: id, value: root, rate_limit: {unit: minute, requests_per_unit: 60}}
   - {key: file, value: a/*, share_threshold: true, value_to_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: all, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: fixed, value: x, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: some, rate_limit: {unit: minute, requests_per_unit: 1}}
 ",
     );
     for (entries, name) in [
         (
             &[("route", "api"), ("method", "readfile"), ("id", "7")][..],
-            Some("d.route_api.method_readfile.id"),
+            Some(("d.route_api.method_readfile.id", MetricValues::OfRequests)),
         ),
         (
             &[("route", "api"), ("method", "writefile"), ("id", "root")],
-            Some("d.route_api.method_write*.id_root"),
+            Some((
+                "d.route_api.method_write*.id_root",
+                MetricValues::OfRequests,
+            )),
         ),
-        (&[("file", "a/b")], Some("d.file_a/*")),
-        (&[("all", "x")], Some("d.all_x")),
-        (&[("some", "x")], Some("d.some")),
+        (
+            &[("file", "a/b")],
+            Some(("d.file_a/*", MetricValues::OfRules)),
+        ),
+        (&[("all", "x")], Some(("d.all_x", MetricValues::OfRequests))),
+        (&[("some", "x")], Some(("d.some", MetricValues::OfRules))),
+        (
+            &[("fixed", "x")],
+            Some(("d.fixed_x", MetricValues::OfRules)),
+        ),
         (&[("none", "x")], None),
         (&[("route", "api")], None),
     ] {
-        assert_eq!(
-            rules.metric_name("d", entries).as_deref(),
-            name,
-            "{entries:?}"
-        );
+        let mut made = String::new();
+        let values = rules.metric_name("d", entries, &mut made);
+        let expected = name.map_or("", |(name, _)| name);
+        assert_eq!(made, expected, "{entries:?}");
+        assert_eq!(values, name.map(|(_, values)| values), "{entries:?}");
     }
 }
 

@@ -118,6 +118,7 @@ fn checked(state: Result<(), String>) -> (StatusCode, String) {
 const METRICS: &str = "\
 nowserving_requests_total counter Requests answered here, by operation and error code (ok: none).
 nowserving_requests_forwarded_total counter Requests that reached this node and were answered by the leader.
+nowserving_rate_limit_total counter Descriptors of rate limit checks answered here, by rule and outcome.
 nowserving_proposals_total counter Log entries proposed by this node as a leader.
 nowserving_log_bytes_written_total counter Bytes written to the Raft log.
 nowserving_log_syncs_total counter Synced writes to the Raft log.

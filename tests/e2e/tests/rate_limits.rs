@@ -37,7 +37,11 @@ fn of(key: &str, value: &str) -> Value {
 }
 
 async fn apply(api: &Api, domain: &str) -> Result<()> {
-    let applied = api.limit("apply", json!({"rules": rules(domain)})).await?;
+    apply_text(api, domain, &rules(domain)).await
+}
+
+async fn apply_text(api: &Api, domain: &str, text: &str) -> Result<()> {
+    let applied = api.limit("apply", json!({"rules": text})).await?;
     ensure!(applied["domain"] == domain, "{applied}");
     // Other nodes know it a moment later.
     eventually("all nodes know the rules", LONG, async || {
@@ -67,6 +71,7 @@ pub async fn everything(cluster: &mut Cluster) -> Result<()> {
         .with("limits_command", by_command(cli))
         .run()
         .await?;
+    rules_are_watched(cluster).await?;
     over_a_crash(cluster).await?;
     come_back(cluster).await
 }
@@ -281,25 +286,57 @@ async fn together(api: Api) -> Result<()> {
         "domain: {domain}\ndescriptors:\n  - {{key: ip, rate_limit: {{unit: year, requests_per_unit: 40, algorithm: token_bucket}}}}\n  \
          - {{key: id, rate_limit: {{unit: year, requests_per_unit: 40, algorithm: token_bucket, exact: true}}}}\n"
     );
-    api.limit("apply", json!({"rules": text})).await?;
-    eventually("all nodes know the rules", LONG, async || {
-        let mut know = true;
-        for _ in 0..12 {
-            let asked = ok(
-                &api,
-                domain,
-                json!({"descriptors": [[{"key": "none"}]], "dry_run": true}),
-            );
-            know &= asked.await?.get("unmatched").is_none();
-        }
-        Ok(know.then_some(()))
-    })
-    .await?;
+    apply_text(&api, domain, &text).await?;
     for key in ["ip", "id"] {
         let asked = (0..100).map(|_| ok(&api, domain, of(key, "a")));
         let answers = try_join_all(asked).await?;
         let passed = answers.iter().filter(|it| it["allowed"] == true).count();
         ensure!(passed == 40, "{key}: {passed}");
+    }
+    Ok(())
+}
+
+/// In the metrics of all nodes together: what each rule did, also one in shadow mode, and by the values of requests where
+/// the rule says so.
+async fn rules_are_watched(cluster: &Cluster) -> Result<()> {
+    let (api, domain) = (cluster.api(), "limits-watched");
+    let text = format!(
+        "domain: {domain}\ndescriptors:
+  - {{key: ip, shadow_mode: true, rate_limit: {{unit: year, requests_per_unit: 5, algorithm: token_bucket}}}}
+  - {{key: user, detailed_metric: true, rate_limit: {{unit: year, requests_per_unit: 5, exact: true, algorithm: token_bucket}}}}
+"
+    );
+    apply_text(api, domain, &text).await?;
+    for _ in 0..7 {
+        ensure!(ok(api, domain, of("ip", "a")).await?["allowed"] == true);
+    }
+    let mut refused = json!({"descriptors": [[{"key": "user", "value": "ann"}]], "hits": 6});
+    ensure!(ok(api, domain, refused.clone()).await?["allowed"] == false);
+    // Nothing is counted, here as there.
+    refused["dry_run"] = json!(true);
+    ensure!(ok(api, domain, refused).await?["allowed"] == false);
+    ensure!(ok(api, domain, of("user", "bob")).await?["allowed"] == true);
+
+    let metrics = cluster.all_metrics().await?;
+    for (rule, outcome, expected) in [
+        ("ip", "within", 4.0),
+        ("ip", "near", 1.0),
+        ("ip", "shadow_over", 2.0),
+        ("ip", "over", 0.0),
+        ("user_ann", "over", 1.0),
+        ("user_ann", "within", 0.0),
+        ("user_bob", "within", 1.0),
+        ("user", "within", 0.0),
+    ] {
+        let labels = [
+            format!("rule=\"{domain}.{rule}\""),
+            format!("outcome=\"{outcome}\""),
+        ];
+        let labels = labels.each_ref().map(String::as_str);
+        let counted = metrics.iter();
+        let counted = counted.map(|it| it.sum("nowserving_rate_limit_total", &labels));
+        let counted: f64 = counted.sum();
+        ensure!(counted == expected, "{labels:?}: {counted}");
     }
     Ok(())
 }

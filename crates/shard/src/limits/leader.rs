@@ -142,8 +142,6 @@ impl LeaderLimits {
         let allowed = combine(verdicts).allowed;
         self.checks += 1;
         self.refused += u64::from(!allowed);
-        let answer = if allowed { "allowed" } else { "refused" };
-        metrics::counter!("nowserving_limit_checks_total", "answer" => answer).increment(1);
     }
 
     /// The next portion of a checkpoint if it is due.

@@ -15,6 +15,7 @@
 mod admin;
 pub mod own;
 mod parts;
+mod rule_counters;
 pub mod rules;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ use tokio::time::Instant;
 use self::own::Own;
 use self::parts::Asked;
 pub(super) use self::parts::OTHER_RULES;
+use self::rule_counters::RuleCounters;
 use self::rules::{KnownDomain, KnownRules, RulesReceiver};
 use super::parse::{client_id, deadline, hash, header, message_id};
 use super::respond::Responder;
@@ -61,6 +63,7 @@ pub struct Limits {
     known: RulesReceiver,
     shards: u32,
     free: Arc<Semaphore>,
+    counters: Arc<RuleCounters>,
 }
 
 /// One request under way.
@@ -103,6 +106,7 @@ impl Limits {
             known,
             shards,
             free: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
+            counters: Arc::default(),
         }
     }
 
@@ -203,7 +207,14 @@ impl Limits {
                     tokio::time::sleep(LEARNING).await;
                 }
                 Err(error) => return Err(undone(error, ask, &answered)),
-                Ok(verdicts) => return Ok(reply(&matched, &verdicts, explained)),
+                Ok(verdicts) => {
+                    if !ask.dry_run && ask.hits() > 0 {
+                        let rules = (domain, &known.rules);
+                        let answered = matched.iter().zip(&verdicts);
+                        self.counters.count(rules, &entries, answered);
+                    }
+                    return Ok(reply(&matched, &verdicts, explained));
+                }
             }
         }
     }
