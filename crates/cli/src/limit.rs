@@ -2,6 +2,7 @@
 
 mod pictures;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ pub enum LimitCommand {
     Apply(ApplyArgs),
     Show(ShowArgs),
     Delete(DeleteArgs),
-    /// Shows how many counters each shard has, and how many requests its leader answered.
+    /// Shows how many counters all shards have, and how many requests their leaders answered. What each rule lets through is
+    /// in the nodes' metrics: `nowserving_rate_limit_total`.
     Stats,
     Reset(DescriptorArgs),
     Test(TestArgs),
@@ -294,11 +296,16 @@ fn stats_text(stats: &LimitStatsReply) -> String {
     let (checks, refused) = (sum(|it| it.checks), sum(|it| it.refused));
     let kib = sum(|it| it.key_bytes).div_ceil(1_024);
     let shards = stats.shards.len();
-    format!(
+    let mut text = format!(
         "{counters} counters in {shards} shards (keys: {kib} KiB), {changed} changed since the last checkpoint\n\
          {saved} counters on all nodes\n\
          {checks} requests answered by the present leaders, {refused} of them refused"
-    )
+    );
+    if !stats.unanswered.is_empty() {
+        let missing: Vec<_> = stats.unanswered.iter().map(u32::to_string).collect();
+        let _ = write!(text, "\nno answer from shards: {}", missing.join(", "));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -318,5 +325,13 @@ mod tests {
         for bad in ["=x", "a,=x", ""] {
             assert!(descriptor(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn shards_that_did_not_answer_are_named() {
+        let mut stats = LimitStatsReply::default();
+        assert!(!stats_text(&stats).contains("no answer"));
+        stats.unanswered = vec![2, 7];
+        assert!(stats_text(&stats).ends_with("no answer from shards: 2, 7"));
     }
 }

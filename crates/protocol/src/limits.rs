@@ -379,6 +379,9 @@ pub struct LimitStats {}
 pub struct LimitStatsReply {
     /// By number.
     pub shards: Vec<ShardLimitStats>,
+    /// The shards whose leaders did not answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<u32>,
 }
 
 /// The counters of one shard's leader.

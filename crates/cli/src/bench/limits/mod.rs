@@ -293,7 +293,7 @@ impl Bench {
         let deadline = Instant::now() + REST_DEADLINE;
         loop {
             let stats = self.client.admin().limit_stats().await?;
-            if stats.shards.iter().all(|shard| shard.changed == 0) {
+            if stats.unanswered.is_empty() && stats.shards.iter().all(|shard| shard.changed == 0) {
                 return Ok(());
             }
             ensure!(

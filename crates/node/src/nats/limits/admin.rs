@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::Message;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use nowserving_engine::{ReplyTo, Via};
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
@@ -142,12 +142,14 @@ impl Limits {
 
     async fn stats(&self, call: &Call) -> Result<LimitStatsReply, ApiError> {
         let name = LineName::try_from("-").map_err(|_| unknown_op("stats"))?;
+        // What the others say is to arrive in time, though a shard may have no leader.
+        let now = Instant::now();
+        let until = now + call.until.saturating_duration_since(now) * 3 / 4;
         let asked = (0..self.shards).map(|shard| {
             let subject = self.subjects.admin_shard(shard, &name, "limit_stats");
-            self.ask::<ShardLimitStats>(subject, &LimitStats {}, Effect::None, call.until)
+            self.ask(subject, &LimitStats {}, Effect::None, until)
         });
-        let shards = try_join_all(asked).await?;
-        Ok(LimitStatsReply { shards })
+        gathered(join_all(asked).await)
     }
 
     async fn reset(&self, ask: ResetLimit, call: &Call) -> Result<ResetReply, ApiError> {
@@ -169,6 +171,20 @@ impl Limits {
         let body = Check::new(vec![descriptor]);
         self.ask(subject, &body, Effect::Once(id), call.until).await
     }
+}
+
+/// What the shards answered, in their order. In an incident an operator needs what the others say, so one without a leader
+/// is only named.
+fn gathered(answers: Vec<Result<ShardLimitStats, ApiError>>) -> Result<LimitStatsReply, ApiError> {
+    let mut reply = LimitStatsReply::default();
+    for (shard, answer) in (0..).zip(answers) {
+        match answer {
+            Ok(stats) => reply.shards.push(stats),
+            Err(error) if error.code == Code::Unavailable => reply.unanswered.push(shard),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(reply)
 }
 
 fn show(known: &KnownRules, domain: Option<&LineName>) -> Result<RulesReply, ApiError> {
@@ -204,4 +220,25 @@ fn show(known: &KnownRules, domain: Option<&LineName>) -> Result<RulesReply, Api
 fn no_domain(domain: &LineName) -> ApiError {
     let what = format!("there are no rules of domain {}", domain.as_str());
     ApiError::new(Code::DomainNotFound, what)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_engine::refusals::unavailable;
+
+    use super::*;
+
+    #[test]
+    fn a_shard_that_does_not_answer_is_named() {
+        let of = |shard| ShardLimitStats {
+            shard,
+            ..ShardLimitStats::default()
+        };
+        let reply = gathered(vec![Ok(of(0)), Err(unavailable()), Ok(of(2))]).unwrap();
+        assert_eq!(reply.shards, [of(0), of(2)]);
+        assert_eq!(reply.unanswered, [1]);
+        let other = ApiError::new(Code::Forbidden, "");
+        assert!(gathered(vec![Ok(of(0)), Err(other)]).is_err());
+    }
 }

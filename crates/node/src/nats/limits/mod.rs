@@ -15,6 +15,7 @@
 mod admin;
 pub mod own;
 mod parts;
+mod permits;
 mod rule_counters;
 pub mod rules;
 
@@ -34,20 +35,18 @@ use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::own::Own;
 use self::parts::Asked;
 pub(super) use self::parts::OTHER_RULES;
+use self::permits::Permits;
 use self::rule_counters::RuleCounters;
 use self::rules::{KnownDomain, KnownRules, RulesReceiver};
 use super::parse::{client_id, deadline, hash, header, message_id};
 use super::respond::Responder;
 use crate::clock::monotonic_us;
 
-/// Requests of a node at the same time; others are refused.
-const REQUESTS_AT_ONCE: usize = 8_192;
 /// A change of rules is known to all nodes about that soon.
 const LEARNING: Duration = Duration::from_millis(20);
 
@@ -62,7 +61,7 @@ pub struct Limits {
     responder: Responder,
     known: RulesReceiver,
     shards: u32,
-    free: Arc<Semaphore>,
+    permits: Permits,
     counters: Arc<RuleCounters>,
 }
 
@@ -105,7 +104,7 @@ impl Limits {
             responder,
             known,
             shards,
-            free: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
+            permits: Permits::default(),
             counters: Arc::default(),
         }
     }
@@ -128,9 +127,14 @@ impl Limits {
             || is_of_shard() == Some(true)
     }
 
+    fn is_admin(&self, message: &Message) -> bool {
+        let rest = message.subject.strip_prefix(self.subjects.prefix());
+        rest.is_some_and(|rest| rest.starts_with(".admin."))
+    }
+
     /// Answers it, in a task of its own. `via`: the subscription by which it came.
     pub async fn handle(&self, message: Message, via: Via, mut reply: ReplyTo) {
-        let Ok(permit) = self.free.clone().try_acquire_owned() else {
+        let Some(permit) = self.permits.of(self.is_admin(&message)) else {
             return self.responder.refuse(&reply, overloaded()).await;
         };
         let this = self.clone();
