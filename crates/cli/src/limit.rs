@@ -192,7 +192,8 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
     let file = args.file.display();
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("{file}"))?;
     // All mistakes at once, and without a cluster.
-    Rules::parse(&text).map_err(|errors| WrongUsage(format!("{file}:\n{errors}")))?;
+    Rules::parse_one(&text, limits::RULES_BYTES_MAX, str::parse::<LineName>)
+        .map_err(|errors| WrongUsage(format!("{file}:\n{errors}")))?;
     let admin = global.connect().await?.admin();
     let mut request = ApplyRules {
         rules: text,

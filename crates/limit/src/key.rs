@@ -11,9 +11,7 @@ pub const COUNTER_KEY_BYTES_MAX: usize = 2_048;
 
 /// The key is longer than [`COUNTER_KEY_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "descriptors: domain, keys and values of one have at most 2048 bytes together, 2 more counted for each"
-)]
+#[error("domain, keys and values have at most 2048 bytes together, 2 more counted for each")]
 pub struct KeyTooLong;
 
 /// What a key says.

@@ -57,7 +57,7 @@ pub use limit::{
 pub use moment::{Moment, Windows};
 pub use nowserving_calendar::{Window, Zone};
 pub use rules::{
-    DOMAIN_BYTES_MAX, Difference, Entries, Matched, MetricValues, Position,
+    DOMAIN_BYTES_MAX, DescriptorTooLong, Difference, Entries, Matched, MetricValues, Position,
     RULE_ERRORS_MAX, RULE_KEY_BYTES_MAX, RULE_NAME_BYTES_MAX, RULE_VALUE_BYTES_MAX,
     RULES_BYTES_MAX, RULES_DEPTH_MAX, RULES_NODES_MAX, Rule, RuleError, RuleErrors, RulePath,
     Rules, Wildcard,

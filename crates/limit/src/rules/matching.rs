@@ -34,6 +34,15 @@ pub enum Matched<'r> {
     },
 }
 
+/// A descriptor of a request is too long to be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("descriptors[{place}]: {too_long}")]
+pub struct DescriptorTooLong {
+    /// In the request, from 0.
+    pub place: usize,
+    pub too_long: KeyTooLong,
+}
+
 /// One step into the rules.
 #[derive(Clone, Copy)]
 pub(super) struct Step<'r> {
@@ -93,13 +102,16 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`KeyTooLong`] for a descriptor that a rule matches.
+    /// [`DescriptorTooLong`] for one that a rule matches.
     pub fn resolve(
         &self,
         domain: &str,
         descriptors: &[Entries<'_>],
-    ) -> Result<Vec<Matched<'_>>, KeyTooLong> {
-        let matched = descriptors.iter().map(|entries| self.find(domain, entries));
+    ) -> Result<Vec<Matched<'_>>, DescriptorTooLong> {
+        let matched = descriptors.iter().enumerate().map(|(place, entries)| {
+            let matched = self.find(domain, entries);
+            matched.map_err(|too_long| DescriptorTooLong { place, too_long })
+        });
         let mut matched = matched.collect::<Result<Vec<_>, _>>()?;
         replace(&mut matched);
         Ok(matched)

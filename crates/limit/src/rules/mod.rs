@@ -11,6 +11,7 @@ mod error;
 mod fields;
 mod matching;
 mod metric;
+mod one;
 mod read;
 mod rule;
 mod wildcard;
@@ -18,7 +19,7 @@ mod yaml;
 
 pub use diff::Difference;
 pub use error::{Position, RULE_ERRORS_MAX, RuleError, RuleErrors};
-pub use matching::{Entries, Matched};
+pub use matching::{DescriptorTooLong, Entries, Matched};
 pub use metric::MetricValues;
 pub use rule::{
     DOMAIN_BYTES_MAX, RULE_KEY_BYTES_MAX, RULE_NAME_BYTES_MAX, RULE_VALUE_BYTES_MAX, Rule,

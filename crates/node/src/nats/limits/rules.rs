@@ -76,23 +76,8 @@ fn read(texts: &RuleTexts, before: Option<&KnownRules>) -> KnownRules {
 /// # Errors
 /// `bad_request` with the first mistakes, each with its line and column.
 pub fn read_one(text: &str) -> Result<(LineName, Rules), ApiError> {
-    let bad = |what: String| ApiError::bad_request(format!("rules: {what}"));
-    if text.len() > RULES_BYTES_MAX {
-        let bytes = text.len();
-        return Err(bad(format!("{bytes} bytes; at most {RULES_BYTES_MAX}")));
-    }
-    let rules = Rules::parse(text).map_err(|errors| bad(errors.to_string()))?;
-    let domains: Vec<&str> = rules.domains().collect();
-    let [domain] = domains[..] else {
-        let count = domains.len();
-        return Err(bad(format!("{count} domains; exactly one is needed")));
-    };
-    let domain = LineName::try_from(domain).map_err(|_| {
-        bad(format!(
-            "domain: 1 to 64 of [A-Za-z0-9_-], as it is a part of subjects, not {domain:?}"
-        ))
-    })?;
-    Ok((domain, rules))
+    let read = Rules::parse_one(text, RULES_BYTES_MAX, str::parse::<LineName>);
+    read.map_err(|errors| ApiError::bad_request(format!("rules: {errors}")))
 }
 
 /// What is different, in words, a line each.
@@ -131,9 +116,15 @@ mod tests {
         assert_eq!(domain.as_str(), "shop");
         assert!(described(&rules).is_empty());
         for (text, part) in [
-            ("", "0 domains"),
-            ("domain: a\n---\ndomain: b\n", "2 domains"),
-            ("domain: a.b\n", "part of subjects"),
+            ("", "line 1, column 1: domain: there is none"),
+            (
+                "domain: a\n---\ndomain: b\n",
+                "line 3, column 9: domain: the second of 2",
+            ),
+            (
+                "domain: a.b\n",
+                "line 1, column 9: domain: `a.b` cannot be a part of subjects",
+            ),
             ("domain: a\ndescriptors: {}\n", "line 2, column"),
         ] {
             let error = read_one(text).unwrap_err();
