@@ -28,7 +28,8 @@ const SHOW: Duration = Duration::from_secs(60);
 ///
 /// Ends with a table and one line of JSON (with --json only that), counted by the crowd from the answers
 /// that it received. Exit code 1 if a seat was oversold, a token overtaken, a number issued twice, or
-/// a token lost.
+/// a token lost; with --limits, if more went on in any second, or any five, than a limit allows, if the
+/// next leader forgot more than the hits of a second, or if a request was not answered.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// How many shoppers come.

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 use nowserving_client::limits::CheckReply;
 
 use super::plan::{SHOW, Shown};
+use super::verdict::{Hit, Kill};
 
 /// Of a column on the screen.
 pub const COLUMN: Duration = Duration::from_millis(250);
 /// A leaking bucket lets requests go on later; nothing is drawn behind that.
 const COLUMNS_MAX: usize = 2 * (SHOW.as_millis() / COLUMN.as_millis()) as usize;
+/// Of one limit, more than are asked for: each is remembered for the verdict.
+const HITS_MAX: usize = 16_384;
 /// Answers with counts that are remembered: those of some seconds.
 const ACKNOWLEDGED_MAX: usize = 4_096;
 
@@ -20,6 +23,8 @@ pub struct Track {
     pub asked: u64,
     pub allowed: u64,
     pub refused: u64,
+    /// Those that were allowed, in the order of their answers.
+    pub hits: Vec<Hit>,
     /// How many went on in each column.
     pub went_on: Vec<u32>,
     /// How many were refused in each.
@@ -119,6 +124,13 @@ impl Pages {
                 track.allowed += 1;
                 let delay = Duration::from_millis(reply.delay_ms.unwrap_or(0));
                 count(&mut track.went_on, at + delay);
+                if track.hits.len() < HITS_MAX {
+                    track.hits.push(Hit {
+                        asked_at,
+                        answered_at: at,
+                        delay,
+                    });
+                }
             }
             false => {
                 track.refused += 1;
@@ -147,6 +159,12 @@ impl Pages {
             self.acknowledged.drain(..ACKNOWLEDGED_MAX / 2);
         }
         self.acknowledged.push((hits, at));
+    }
+
+    /// `None` before the kill.
+    pub fn kill(&self) -> Option<Kill> {
+        let forgotten = self.forgotten();
+        self.killed_at.map(|at| Kill { at, forgotten })
     }
 
     /// `None` before the next leader has answered.

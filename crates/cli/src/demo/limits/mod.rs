@@ -4,6 +4,7 @@ mod book;
 mod plan;
 mod report;
 mod scene;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,17 +10,19 @@ pub const DOMAIN: &str = "demo";
 pub const CLIENTS: u32 = 8;
 /// Of each limit but the exact one.
 pub const PER_SECOND: u32 = 100;
+pub const BURST_OF_BUCKETS: u32 = PER_SECOND / 2;
 /// Of the exact limit, in all: reached after the kill.
 pub const EXACT: u32 = 1_800;
 pub const SHOW: Duration = Duration::from_secs(40);
 pub const KILL: Duration = Duration::from_secs(20);
 pub const RESTART: Duration = Duration::from_secs(27);
 
-/// Requests a second of all clients together: calm for four seconds, then a burst for two.
+/// Requests a second of all clients together: calm for three seconds, then a burst for five: so long
+/// that a limit which is too wide by a fifth shows, whatever the algorithm (see `verdict`).
 const CALM: f64 = 60.0;
 const BURST: f64 = 250.0;
-const CALM_S: f64 = 4.0;
-const CYCLE_S: f64 = 6.0;
+const CALM_S: f64 = 3.0;
+const CYCLE_S: f64 = 8.0;
 /// Of the exact limit: it goes through the log.
 const EXACT_DEMAND: f64 = 60.0;
 /// Of the limit by which forgotten hits are counted.
@@ -61,7 +63,7 @@ impl Shown {
         match self {
             Shown::Of(algorithm) => {
                 let burst = match algorithm.is_bucket() {
-                    true => format!(", burst: {}", PER_SECOND / 2),
+                    true => format!(", burst: {BURST_OF_BUCKETS}"),
                     false => String::new(),
                 };
                 let name = algorithm.name();

@@ -8,7 +8,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::book::{Pages, Track};
-use super::plan::{CLIENTS, EXACT, PER_SECOND, Shown};
+use super::plan::{CLIENTS, EXACT, Shown};
+use super::verdict::{FORGOTTEN_MAX, Kill, Peak, SECONDS};
 use crate::embedded::NODES;
 
 /// The line of JSON; its fields in this order.
@@ -38,8 +39,12 @@ pub struct Row {
     pub asked: u64,
     pub allowed: u64,
     pub refused: u64,
-    /// More can't have been allowed by a limit that holds, also through the crash.
-    pub allowed_max: u64,
+    /// Of the limit on all requests together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_max: Option<u64>,
+    /// Of a limit on each second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peaks: Vec<Peak>,
 }
 
 /// Errors that are printed; there may be many of one kind.
@@ -49,7 +54,8 @@ impl Report {
     /// `duration`: from the first request to the last answer.
     pub fn new(pages: &Pages, duration: Duration) -> Report {
         let tracks = Shown::ALL.into_iter().zip(&pages.tracks);
-        let rows = tracks.filter_map(|(shown, track)| Row::new(shown, track, duration));
+        let kill = pages.kill();
+        let rows = tracks.filter_map(|(shown, track)| Row::new(shown, track, kill));
         let forgotten = pages.forgotten();
         let ms = |duration: Duration| duration.as_millis() as u64;
         Report {
@@ -65,32 +71,31 @@ impl Report {
         }
     }
 
-    /// The limits that did not hold, one sentence each.
+    /// What did not hold, one sentence each.
     fn faults(&self) -> Vec<String> {
-        let broken = self
-            .limits
-            .iter()
-            .filter(|row| row.allowed > row.allowed_max);
-        let fault = |row: &Row| {
-            let (limit, allowed, most) = (row.limit, row.allowed, row.allowed_max);
-            format!("{limit}: {allowed} were allowed, {most} at most may be")
-        };
-        broken.map(fault).collect()
+        let forgotten_max_ms = FORGOTTEN_MAX.as_millis() as u64;
+        let forgotten_ms = self.forgotten_ms.filter(|ms| *ms > forgotten_max_ms);
+        let late = forgotten_ms.map(|ms| {
+            format!("the next leader forgot the hits of {ms} ms, {forgotten_max_ms} at most may be")
+        });
+        let faults = self.limits.iter().flat_map(Row::faults);
+        faults.chain(late).collect()
     }
 
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
-        table.set_header(["limit", "asked", "allowed", "refused", "at most"]);
+        let peaks = SECONDS.map(|seconds| match seconds {
+            1 => "in any second".to_owned(),
+            _ => format!("in any {seconds} s"),
+        });
+        let columns = ["limit", "asked", "refused", "allowed"].map(str::to_owned);
+        table.set_header(columns.into_iter().chain(peaks));
         for row in &self.limits {
-            let numbers = [row.asked, row.allowed, row.refused, row.allowed_max];
-            let cells = numbers.iter().map(u64::to_string);
-            table.add_row(std::iter::once(row.limit.to_owned()).chain(cells));
+            table.add_row(row.cells());
         }
-        for column in 1..5 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
         }
         table
     }
@@ -124,12 +129,11 @@ impl Report {
 }
 
 impl Row {
-    fn new(shown: Shown, track: &Track, duration: Duration) -> Option<Row> {
-        let allowed_max = match shown {
+    fn new(shown: Shown, track: &Track, kill: Option<Kill>) -> Option<Row> {
+        let (allowed_max, peaks) = match shown {
             Shown::Counted => return None,
-            Shown::Exact => EXACT.into(),
-            // The windows that were begun, a burst, and as much again for the hits that a leader forgot.
-            Shown::Of(_) => (duration.as_secs() + 3) * u64::from(PER_SECOND),
+            Shown::Exact => (Some(EXACT.into()), Vec::new()),
+            Shown::Of(algorithm) => (None, Peak::of(algorithm, &track.hits, kill)),
         };
         Some(Row {
             limit: shown.name(),
@@ -137,7 +141,38 @@ impl Row {
             allowed: track.allowed,
             refused: track.refused,
             allowed_max,
+            peaks,
         })
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let (limit, allowed) = (self.limit, self.allowed);
+        let in_all = self.allowed_max.filter(|most| allowed > *most);
+        let in_all =
+            in_all.map(|most| format!("{limit}: {allowed} were allowed, {most} at most may be"));
+        let broken = self.peaks.iter().filter(|peak| !peak.holds());
+        let broken = broken.map(|peak| {
+            let (seconds, most, at_most) = (peak.seconds, peak.most, peak.at_most);
+            format!("{limit}: {most} went on within {seconds} s, {at_most} at most may")
+        });
+        in_all.into_iter().chain(broken).collect()
+    }
+
+    /// In the order of the table's columns.
+    fn cells(&self) -> Vec<String> {
+        let of = |most: u64, at_most: u64| format!("{most} of {at_most}");
+        let allowed = match self.allowed_max {
+            Some(most) => of(self.allowed, most),
+            None => self.allowed.to_string(),
+        };
+        let mut cells = vec![
+            self.limit.to_owned(),
+            self.asked.to_string(),
+            self.refused.to_string(),
+            allowed,
+        ];
+        cells.extend(self.peaks.iter().map(|peak| of(peak.most, peak.at_most)));
+        cells
     }
 }
 
@@ -145,27 +180,53 @@ impl Row {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use nowserving_limit::Algorithm;
+
     use crate::demo::limits::book::Book;
+    use crate::demo::limits::verdict::Hit;
+
+    fn place(limit: Shown) -> usize {
+        Shown::ALL.iter().position(|shown| *shown == limit).unwrap()
+    }
 
     #[test]
     fn a_limit_that_did_not_hold_is_a_fault() {
         let mut pages = Book::new().read();
-        let exact = Shown::ALL
-            .iter()
-            .position(|shown| *shown == Shown::Exact)
-            .unwrap();
+        let exact = place(Shown::Exact);
         pages.tracks[exact].allowed = EXACT.into();
         let report = Report::new(&pages, Duration::from_secs(40));
         assert!(report.faults().is_empty());
         pages.tracks[exact].allowed += 1;
-        pages.tracks[0].allowed = 4_301;
-        let faults = Report::new(&pages, Duration::from_secs(40)).faults();
-        assert_eq!(faults.len(), 2, "{faults:?}");
+        let log = place(Shown::Of(Algorithm::SlidingWindowLog));
+        let at = Duration::from_secs(3);
+        let hit = Hit {
+            asked_at: at,
+            answered_at: at,
+            delay: Duration::ZERO,
+        };
+        pages.tracks[log].hits = vec![hit; 101];
+        let broken = Report::new(&pages, Duration::from_secs(40));
+        let faults = broken.faults();
+        let expected = [
+            "sliding_window_log: 101 went on within 1 s, 100 at most may",
+            "exact: 1801 were allowed, 1800 at most may be",
+        ];
+        assert_eq!(faults, expected);
+        assert!(broken.table().to_string().contains("101 of 100"));
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(
             json["limits"].as_array().unwrap().len(),
             Shown::ALL.len() - 1
         );
         assert!(json["forgotten"].is_null());
+    }
+
+    #[test]
+    fn a_leader_that_forgot_more_than_a_checkpoint_is_a_fault() {
+        let mut report = Report::new(&Book::new().read(), Duration::from_secs(40));
+        report.forgotten_ms = Some(1_000);
+        assert!(report.faults().is_empty());
+        report.forgotten_ms = Some(1_001);
+        assert_eq!(report.faults().len(), 1);
     }
 }
