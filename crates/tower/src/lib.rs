@@ -27,7 +27,9 @@
 //! # async fn layer() -> nowserving_client::Result<()> {
 //! let client = Client::connect("nats://127.0.0.1:4222").await?;
 //! let by_key = |request: &Request<String>| {
-//!     let key = request.headers().get("x-api-key")?.to_str().ok()?;
+//!     // Not `None` without a key: with `None` a request passes without a limit.
+//!     let key = request.headers().get("x-api-key");
+//!     let key = key.and_then(|key| key.to_str().ok()).unwrap_or("none");
 //!     Some(Check::new(vec![vec![Entry::new("api_key", key)]]))
 //! };
 //! let layer = RateLimitLayer::new(client.limiter("shop")?, by_key);

@@ -7,8 +7,20 @@ use crate::palette::{self, BLUE, Colour, GRID, INK, LANES, ORANGE, PAPER};
 use crate::plots::{self, Axis, BadPlot, Mark, Points, Shape};
 
 const MINUTE_US: u64 = 60 * SECOND_US;
-/// One colour for each limit of the comparison.
+/// One colour for each limit of the comparison; every second curve is dashed, so that colours are not all that tells them
+/// apart.
 const COLOURS: [Colour; 6] = [ORANGE, LANES[2], LANES[1], BLUE, LANES[4], LANES[3]];
+const DASHES: &str = "stroke-dasharray=\"28 16\"";
+/// A picture without its key is so wide and high (see `plots`), and its text so large.
+const WIDTH: usize = 1_440;
+const HEIGHT: usize = 920;
+const TEXT: usize = 48;
+/// The key below it: two names in a row.
+const KEY_ROW: usize = 68;
+const KEY_COLUMNS: [usize; 2] = [40, 740];
+/// How wide the sample beside a name is, and where the name begins.
+const SAMPLE: usize = 88;
+const NAME: usize = 112;
 
 /// A picture that stands alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +49,10 @@ fn second_by_second(run: &Run) -> Result<Picture, BadPlot> {
     let each_second = |times: &[u64]| steps(&in_the_last(times, SECOND_US));
     let allowed = f64::from(PER_MINUTE) / 60.0;
     let marks = [
-        mark(GRID, Shape::Area, each_second(&arrivals())),
-        mark(BLUE, Shape::Area, each_second(&run.went_on())),
+        mark("comes", GRID, Shape::Area, each_second(&arrivals())),
+        mark("goes on", BLUE, Shape::Area, each_second(&run.went_on())),
         mark(
+            "one a second",
             INK,
             Shape::Curve,
             vec![(0.0, allowed), (minutes(SHOW_S), allowed)],
@@ -51,7 +64,7 @@ fn second_by_second(run: &Run) -> Result<Picture, BadPlot> {
     };
     Ok(Picture {
         file: format!("{}.svg", run.file),
-        svg: standalone(&plots::svg(&time(), &y, &marks)?),
+        svg: standalone(&plots::svg(&time(), &y, &marks)?, &marks),
     })
 }
 
@@ -64,8 +77,9 @@ fn in_any_minute(runs: &[Run]) -> Result<Picture, BadPlot> {
     let mut asked: Points = last_minute(&arrivals()).collect();
     asked.push((minutes(SHOW_S), 0.0));
     let mut marks = vec![
-        mark(GRID, Shape::Area, asked),
+        mark("came", GRID, Shape::Area, asked),
         mark(
+            "the limit",
             INK,
             Shape::Curve,
             vec![(0.0, limit), (minutes(SHOW_S), limit)],
@@ -73,7 +87,7 @@ fn in_any_minute(runs: &[Run]) -> Result<Picture, BadPlot> {
     ];
     marks.extend(runs.iter().zip(COLOURS).map(|(run, colour)| {
         let points = last_minute(&run.went_on()).collect();
-        mark(colour, Shape::Curve, points)
+        mark(&run.name, colour, Shape::Curve, points)
     }));
     let y = Axis {
         words: "went on in the last minute".to_owned(),
@@ -81,7 +95,7 @@ fn in_any_minute(runs: &[Run]) -> Result<Picture, BadPlot> {
     };
     Ok(Picture {
         file: "in_any_minute.svg".to_owned(),
-        svg: standalone(&plots::svg(&time(), &y, &marks)?),
+        svg: standalone(&plots::svg(&time(), &y, &marks)?, &marks),
     })
 }
 
@@ -96,10 +110,9 @@ fn minutes(seconds: u64) -> f64 {
     seconds as f64 / 60.0
 }
 
-fn mark(colour: Colour, shape: Shape, points: Points) -> Mark {
+fn mark(name: &str, colour: Colour, shape: Shape, points: Points) -> Mark {
     Mark {
-        // Read by nobody: what colours mean stands beside the picture.
-        name: String::new(),
+        name: name.to_owned(),
         colour,
         shape,
         points,
@@ -125,20 +138,61 @@ fn steps(counts: &[(u64, u64)]) -> Points {
     points
 }
 
-/// With a size, a ground and both modes of colours: a page gives those to its pictures, a file has nobody to.
-fn standalone(svg: &str) -> String {
-    let mut whole = String::new();
+/// With a size, a ground, a key and both modes of colours: a page gives those to its pictures, a file has nobody to.
+fn standalone(svg: &str, marks: &[Mark]) -> String {
+    let key = marks.len().div_ceil(KEY_COLUMNS.len()) * KEY_ROW + KEY_ROW / 2;
+    let height = HEIGHT + key;
+    let view = format!("viewBox=\"0 0 {WIDTH} {HEIGHT}\"");
+    let higher = format!("viewBox=\"0 0 {WIDTH} {height}\"");
     let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
-    let head = head.replacen("<svg ", "<svg width=\"540\" height=\"345\" ", 1);
-    // Writing to a string can't fail.
-    let _ = writeln!(whole, "{head}>\n<style>\n{}</style>", palette::css());
-    let _ = write!(
-        whole,
-        "<rect width=\"100%\" height=\"100%\" fill=\"{}\"/>{rest}",
-        PAPER.hex()
-    );
-    if !whole.ends_with('\n') {
-        whole.push('\n');
+    let head = head.replacen(&view, &higher, 1);
+    let size = format!("<svg width=\"540\" height=\"{}\" ", height * 540 / WIDTH);
+    let head = head.replacen("<svg ", &size, 1);
+    let mut rest = rest.trim_end().trim_end_matches("</svg>").to_owned();
+    for mark in marks.iter().filter(|mark| is_dashed(mark)) {
+        let stroke = format!("stroke=\"{}\"", mark.colour.hex());
+        rest = rest.replace(&stroke, &format!("{stroke} {DASHES}"));
     }
-    whole
+    let css = palette::css();
+    let paper = PAPER.hex();
+    let key = key_of(marks);
+    format!(
+        "{head}>\n<style>\n{css}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"{paper}\"/>{rest}{key}</svg>\n"
+    )
+}
+
+fn is_dashed(mark: &Mark) -> bool {
+    let place = COLOURS.iter().position(|colour| *colour == mark.colour);
+    mark.shape == Shape::Curve && place.is_some_and(|place| place % 2 == 1)
+}
+
+/// What each colour stands for, below the picture.
+fn key_of(marks: &[Mark]) -> String {
+    let mut key = String::new();
+    for (nth, mark) in marks.iter().enumerate() {
+        let x = KEY_COLUMNS[nth % KEY_COLUMNS.len()];
+        let y = HEIGHT + KEY_ROW / 2 + nth / KEY_COLUMNS.len() * KEY_ROW + KEY_ROW / 4;
+        let (colour, end) = (mark.colour.hex(), x + SAMPLE);
+        // Writing to a string can't fail.
+        let _ = match mark.shape {
+            Shape::Area => writeln!(
+                key,
+                "<rect x=\"{x}\" y=\"{}\" width=\"{SAMPLE}\" height=\"32\" fill=\"{colour}\"/>",
+                y - 16
+            ),
+            Shape::Curve | Shape::Dots => {
+                let dashes = if is_dashed(mark) { DASHES } else { "" };
+                writeln!(
+                    key,
+                    "<polyline fill=\"none\" stroke=\"{colour}\" {dashes} stroke-width=\"8\" points=\"{x},{y} {end},{y}\"/>"
+                )
+            }
+        };
+        let (x, ink, name) = (x + NAME, INK.hex(), &mark.name);
+        let _ = writeln!(
+            key,
+            "<text x=\"{x}\" y=\"{y}\" dy=\"0.5ex\" font-family=\"sans-serif\" font-size=\"{TEXT}\" fill=\"{ink}\">{name}</text>"
+        );
+    }
+    key
 }
