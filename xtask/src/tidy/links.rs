@@ -1,23 +1,24 @@
-//! Links in Markdown that point at files.
+//! Links in Markdown that point at files, and at headings in them.
 
 use super::Finding;
 
-/// Finds links to files that do not exist. `exists` is asked for paths from the root.
-pub fn check(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+/// The files of the repository, by their paths from the root.
+pub trait Files {
+    fn exists(&self, path: &str) -> bool;
+    /// `None` if it cannot be read.
+    fn text(&self, path: &str) -> Option<String>;
+}
+
+/// Finds links to files and headings that do not exist.
+pub fn check(path: &str, text: &str, files: &impl Files) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut fenced = false;
-    for (number, line) in (1..).zip(text.lines()) {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        }
-        if fenced {
-            continue;
-        }
+    for (number, line) in prose(text) {
         for target in targets(line) {
-            let Some(file) = resolve(path, target) else {
-                continue;
+            let leads_to_file = match resolve(path, target) {
+                None => true,
+                Some(file) => file.is_some_and(|file| files.exists(&file)),
             };
-            if !file.is_some_and(|file| exists(&file)) {
+            if !leads_to_file || !leads_to_heading(path, text, target, files) {
                 let what = format!("the link to `{target}` leads nowhere");
                 findings.push(Finding {
                     path: path.to_owned(),
@@ -28,6 +29,50 @@ pub fn check(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Findi
         }
     }
     findings
+}
+
+/// The lines outside of fenced code, by their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    let lines = (1..).zip(text.lines());
+    lines.filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        !fenced && !is_fence
+    })
+}
+
+/// Whether the part of a link after `#` is a heading of its file. Only Markdown has headings that we know.
+fn leads_to_heading(path: &str, text: &str, target: &str, files: &impl Files) -> bool {
+    let Some((file, anchor)) = target.split_once('#').filter(|it| !it.1.is_empty()) else {
+        return true;
+    };
+    if file.is_empty() {
+        return has_heading(text, anchor);
+    }
+    match resolve(path, target).flatten() {
+        Some(file) if file.ends_with(".md") => files
+            .text(&file)
+            .is_none_or(|text| has_heading(&text, anchor)),
+        _ => true,
+    }
+}
+
+fn has_heading(text: &str, anchor: &str) -> bool {
+    prose(text).any(|(_, line)| {
+        let title = line.trim_start_matches('#');
+        title.len() < line.len() && title.starts_with(' ') && slug(title.trim()) == anchor
+    })
+}
+
+/// A heading as GitHub names it in links. (It numbers repeated ones: we repeat none that we link to.)
+fn slug(title: &str) -> String {
+    let kept = title.chars().filter_map(|char| match char {
+        ' ' => Some('-'),
+        '-' | '_' => Some(char),
+        _ => char.is_alphanumeric().then_some(char),
+    });
+    kept.flat_map(char::to_lowercase).collect()
 }
 
 /// The targets of `[text](target)`, `![text](target)` and `[name]: target` in one line.
@@ -85,9 +130,21 @@ fn resolve(path: &str, target: &str) -> Option<Option<String>> {
 mod tests {
     use super::*;
 
+    struct Few;
+
+    impl Files for Few {
+        fn exists(&self, path: &str) -> bool {
+            matches!(path, "README.md" | "docs/a.md" | "docs" | "")
+        }
+
+        fn text(&self, path: &str) -> Option<String> {
+            let text = "# A\n```\n# code\n```\n## Part\n### 4. `if_version`, and the rest\n";
+            (path == "docs/a.md").then(|| text.to_owned())
+        }
+    }
+
     fn dead(path: &str, text: &str) -> Vec<usize> {
-        let exists = |file: &str| matches!(file, "README.md" | "docs/a.md" | "docs" | "");
-        check(path, text, exists)
+        check(path, text, &Few)
             .into_iter()
             .map(|finding| finding.line)
             .collect()
@@ -107,8 +164,18 @@ mod tests {
     }
 
     #[test]
+    fn links_to_missing_headings_are_found() {
+        let fine =
+            "[a](docs/a.md#part) [b](docs/a.md#4-if_version-and-the-rest) [c](#here)\n# Here\n";
+        assert_eq!(dead("README.md", fine), [0_usize; 0]);
+        assert_eq!(dead("README.md", "[a](docs/a.md#code)\n"), [1]);
+        assert_eq!(dead("README.md", "## Here\n[a](#there)\n"), [2]);
+        assert_eq!(dead("docs/a.md", "[a](a.md#parts)\n"), [1]);
+    }
+
+    #[test]
     fn what_means_no_file_is_left_alone() {
-        let fine = "[a](https://x.y/z) [b](#top) [c](docs/a.md#part) [d](/docs/a.md) [e](mailto:a@b) [f](docs/)\n\
+        let fine = "[a](https://x.y/z#w) [b](docs/#top) [c](docs/a.md#part) [d](/docs/a.md) [e](mailto:a@b) [f](docs/)\n\
                     `[x](y)` is code\n```\n[x](y)\n```\n[^1]: a footnote\n";
         assert_eq!(dead("README.md", fine), [0_usize; 0]);
     }

@@ -49,9 +49,7 @@ pub fn run() -> Result<()> {
         };
         findings.extend(text::check(&path, &text));
         if path.ends_with(".md") {
-            findings.extend(links::check(&path, &text, |target| {
-                root.join(target).exists()
-            }));
+            findings.extend(links::check(&path, &text, &Under(&root)));
         }
     }
     findings.extend(deps::check(&metadata()?)?);
@@ -100,6 +98,19 @@ fn walk(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(files)
+}
+
+/// The files under this folder.
+struct Under<'a>(&'a Path);
+
+impl links::Files for Under<'_> {
+    fn exists(&self, path: &str) -> bool {
+        self.0.join(path).exists()
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.0.join(path)).ok()
+    }
 }
 
 /// The file's text; None for what is not text.
