@@ -4,8 +4,9 @@ use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, combine, ke
 use nowserving_protocol::error::Code;
 use nowserving_shard::command::FORMAT;
 use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, verdicts_of};
+use raft::eraftpb::MessageType;
 
-use super::rig::{Rig, name};
+use super::rig::{Rig, message, name};
 use crate::request::{Ask, LimitRequest, Outcome};
 
 const TIMEOUT_US: u64 = 2_000_000;
@@ -170,6 +171,27 @@ fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
     assert!(!allowed(request(&mut rig, exact(true))));
     assert!(!allowed(request(&mut rig, exact(false))));
     assert_eq!(rig.state().limits().saved().len(), 1);
+}
+
+/// Its log is empty, so the heartbeat tells it that nothing is committed.
+#[test]
+fn a_follower_that_has_only_got_a_heartbeat_tells_no_rules() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    let (term, next) = (5, rig.replica().last_index() + 1);
+    for _ in 0..3 {
+        rig.step(message(MessageType::MsgHeartbeat, 2, term));
+        rig.pass_ms(200);
+        rig.turn();
+    }
+    assert_eq!(rig.replica().leader(), Some(2));
+    assert_eq!(rig.replica().applied(), rig.replica().committed());
+    assert!(rig.rules.is_empty(), "it may lack any rules");
+    rig.overwrite(term, next, next - 1);
+    assert!(rig.rules.is_empty(), "not yet committed");
+    let mut beat = message(MessageType::MsgHeartbeat, 2, term);
+    beat.commit = next;
+    rig.step(beat);
+    assert_eq!(rig.rules.len(), 1, "an entry of the leader's term");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_replica::{EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command;
+use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::State;
@@ -53,6 +54,8 @@ pub struct Rig {
     pub events: Vec<OutEvent>,
     pub sent: Vec<(u64, OutMessage)>,
     pub state_hashes: Vec<StateHash>,
+    /// The rules of rate limits that the node was told.
+    pub rules: Vec<RuleTexts>,
     /// What was asked of peers about snapshots.
     pub asked: Vec<SnapshotRequest>,
     /// Jobs for the threads that make and move snapshots.
@@ -160,6 +163,7 @@ impl Rig {
             events: Vec::new(),
             sent: Vec::new(),
             state_hashes: Vec::new(),
+            rules: Vec::new(),
             asked: Vec::new(),
             jobs: Vec::new(),
             exit: None,
@@ -208,6 +212,7 @@ impl Rig {
                     self.log.write(&writes).unwrap();
                     written.push(writes.iter().map(|it| (it.shard, it.number)).collect());
                 }
+                Output::Rules(rules) => self.rules.push(rules),
                 Output::Forward(it) => self.forwards.push(it),
                 Output::Exit(reason) => self.exit = Some(reason),
                 job @ (Output::WriteSnapshot { .. }
