@@ -297,11 +297,20 @@ fn stats_text(stats: &LimitStatsReply) -> String {
     let (checks, refused) = (sum(|it| it.checks), sum(|it| it.refused));
     let kib = sum(|it| it.key_bytes).div_ceil(1_024);
     let shards = stats.shards.len();
+    let longest = stats.shards.iter().map(|it| it.changed_for_ms).max();
+    let longest = longest.unwrap_or_default();
+    let (untracked, not_kept) = (sum(|it| it.untracked), sum(|it| it.not_kept));
     let mut text = format!(
-        "{counters} counters in {shards} shards (keys: {kib} KiB), {changed} changed since the last checkpoint\n\
+        "{counters} counters in {shards} shards (keys: {kib} KiB), {changed} changed since the last checkpoint ({longest} ms)\n\
          {saved} counters on all nodes\n\
          {checks} requests answered by the present leaders, {refused} of them refused"
     );
+    if untracked + not_kept > 0 {
+        let _ = write!(
+            text,
+            "\nno room for counters: {untracked} requests not counted everywhere, {not_kept} changes not in checkpoints"
+        );
+    }
     if !stats.unanswered.is_empty() {
         let missing: Vec<_> = stats.unanswered.iter().map(u32::to_string).collect();
         let _ = write!(text, "\nno answer from shards: {}", missing.join(", "));

@@ -29,6 +29,10 @@ impl Engine {
             totals.add(shard.state.lines().totals());
         }
         publish(lines, &totals);
+        let leading = self.shards.values().filter_map(|s| s.leader_state.as_ref());
+        let oldest = leading.filter_map(|leading| leading.limits.oldest_change());
+        let age_us = oldest.min().map_or(0, |at| now.saturating_sub(at));
+        gauge!("nowserving_limit_unsaved_seconds").set(Duration::from_micros(age_us).as_secs_f64());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{ResetReply, ShardLimitStats};
+use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
 use nowserving_shard::limits::{LimitCommand, LimitReply, LimitsState, RulesRefused, part_reply};
 use nowserving_shard::requests::Answer;
@@ -35,14 +36,14 @@ impl Shard {
         let now = (service_ms, ctx.now.wall_ms);
         let result = match request {
             LimitRequest::Check { asks, dry_run } => {
-                let verdicts = limits.check(saved, asks, *dry_run, now);
+                let verdicts = limits.check(saved, asks, *dry_run, ctx.now.us, now);
                 Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
             }
             LimitRequest::Exact { asks, .. } => {
                 let verdicts = limits.dry_run_exact(saved, asks, now);
                 Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
             }
-            LimitRequest::Stats => Ok(Outcome::LimitStats(self.limit_stats())),
+            LimitRequest::Stats => Ok(Outcome::LimitStats(self.limit_stats(ctx.now.us))),
             LimitRequest::Command(_) => Err(ApiError::bad_request("op: not a read")),
         };
         ctx.out.answer(waiter.reply, result);
@@ -67,7 +68,7 @@ impl Shard {
         self.take_write(waiter, Command::Limit(command), ctx);
     }
 
-    fn limit_stats(&self) -> ShardLimitStats {
+    fn limit_stats(&self, now: Micros) -> ShardLimitStats {
         let saved = self.state.limits().saved().len() as u64;
         let Some(leader_state) = &self.leader_state else {
             return ShardLimitStats::default();
@@ -80,9 +81,15 @@ impl Shard {
             key_bytes: table.key_bytes(),
             log_hits: table.log_hits(),
             changed: leader_state.limits.changed(),
+            changed_for_ms: leader_state
+                .limits
+                .oldest_change()
+                .map_or(0, |at| now.saturating_sub(at).div_ceil(1_000)),
             saved,
             checks,
             refused,
+            untracked: leader_state.limits.untracked(),
+            not_kept: leader_state.limits.not_kept(),
         }
     }
 }
@@ -113,7 +120,7 @@ pub(crate) fn outcome(command: &LimitCommand, reply: &LimitReply) -> Result<Outc
         LimitReply::Hits(verdicts) => Ok(Outcome::LimitPart(Box::new(part_reply(verdicts)))),
         LimitReply::Reset(known) => Ok(Outcome::LimitReset(ResetReply { known: *known })),
         LimitReply::Rules(result) => of_rules(command, *result),
-        LimitReply::Checkpoint(_) => Err(outcome_unknown()),
+        LimitReply::Checkpoint { .. } => Err(outcome_unknown()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The key of a counter: its algorithm, its unit, the domain and the entries of the descriptor.
 //!
 //! As algorithm and unit are in the key, and whether the limit is exact, a rule that changes them begins with fresh
-//! counters, and the old ones expire. Nothing else of a limit is: a changed `requests_per_unit` counts what was counted. (In Lyft's ratelimit a key has
-//! the domain, the entries and the begin of the window, with the same effect.)
+//! counters, and the old ones expire. Nothing else of a limit is: a changed `requests_per_unit` counts what was counted.
+//! (In Lyft's ratelimit a key has the domain, the entries and the begin of the window, with the same effect.)
 
 use crate::{Algorithm, Clock, Unit};
 
@@ -73,6 +73,11 @@ pub fn set_exact(key: &mut [u8]) {
     if let Some(first) = key.first_mut() {
         *first |= EXACT;
     }
+}
+
+/// Whether it is the key of an exact limit.
+pub fn is_exact(key: &[u8]) -> bool {
+    key.first().is_some_and(|first| first & EXACT != 0)
 }
 
 /// The algorithm and the unit of a key.
@@ -180,6 +185,7 @@ mod tests {
         let mut exact = plain.clone();
         set_exact(&mut exact);
         assert_ne!(exact, plain);
+        assert!(is_exact(&exact) && !is_exact(&plain));
         assert_eq!(decode(&exact), decode(&plain));
         assert_eq!(exact[2..], plain[2..]);
     }

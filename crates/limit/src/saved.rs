@@ -2,14 +2,20 @@
 //!
 //! It is a function of the changes and checks that were applied, and their times: the same on all nodes. It lists
 //! counters by the order of their keys, and drops idle ones only when it is told to ([`Saved::expire`]) or for room.
-//! Exact limits (`exact: true`) count here and nowhere else: each hit is a log entry.
+//! Exact limits (`exact: true`) count here and nowhere else: each hit is a log entry. There is room for them beyond that
+//! for all others ([`EXACT_SHARE`]), as a counter that finds none is no limit: a flood of other keys cannot take it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::check::{Counters, Peeked, Place};
 use crate::table::SWEPT_FOR_ROOM;
-use crate::{Answer, Ask, Change, ChangedState, Counter, Now, TableMax, key};
+use crate::{
+    Answer, Ask, COUNTER_KEY_BYTES_MAX, Change, ChangedState, Counter, Now, TableMax, key,
+};
+
+/// To so many places, bytes of keys and times of logs comes one more, which is for exact limits alone.
+pub const EXACT_SHARE: u32 = 4;
 
 /// See the top of this file. About 70 bytes a counter, its key not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +24,30 @@ pub struct Saved {
     max: TableMax,
     /// The key up to which counters were looked at for idle ones.
     expired_to: Option<Box<[u8]>>,
+    exact: Used,
+    others: Used,
+}
+
+/// The room that counters take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Used {
+    counters: u64,
     key_bytes: u64,
     log_hits: u64,
+}
+
+impl Used {
+    fn add(&mut self, key: &[u8], counter: &Counter) {
+        self.counters += 1;
+        self.key_bytes += key.len() as u64;
+        self.log_hits += counter.log_len() as u64;
+    }
+
+    fn remove(&mut self, key: &[u8], counter: &Counter) {
+        self.counters -= 1;
+        self.key_bytes -= key.len() as u64;
+        self.log_hits -= counter.log_len() as u64;
+    }
 }
 
 impl Saved {
@@ -28,8 +56,8 @@ impl Saved {
             counters: BTreeMap::new(),
             max,
             expired_to: None,
-            key_bytes: 0,
-            log_hits: 0,
+            exact: Used::default(),
+            others: Used::default(),
         }
     }
 
@@ -42,12 +70,12 @@ impl Saved {
     }
 
     pub fn key_bytes(&self) -> u64 {
-        self.key_bytes
+        self.exact.key_bytes + self.others.key_bytes
     }
 
     /// As [`crate::Table::log_hits`].
     pub fn log_hits(&self) -> u64 {
-        self.log_hits
+        self.exact.log_hits + self.others.log_hits
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Counter> {
@@ -74,8 +102,7 @@ impl Saved {
     /// Puts a counter out of a snapshot or a backup, whatever the bounds.
     pub fn put(&mut self, key: Box<[u8]>, counter: Counter) {
         self.remove(&key);
-        self.key_bytes += key.len() as u64;
-        self.log_hits += counter.log_len() as u64;
+        self.used_by(&key).add(&key, &counter);
         self.counters.insert(key, counter);
     }
 
@@ -86,16 +113,22 @@ impl Saved {
 
     fn take_out(&mut self, key: &[u8]) -> Option<Counter> {
         let (key, counter) = self.counters.remove_entry(key)?;
-        self.key_bytes -= key.len() as u64;
-        self.log_hits -= counter.log_len() as u64;
+        self.used_by(&key).remove(&key, &counter);
         Some(counter)
     }
 
+    fn used_by(&mut self, key: &[u8]) -> &mut Used {
+        match key::is_exact(key) {
+            true => &mut self.exact,
+            false => &mut self.others,
+        }
+    }
+
     /// Applies one change of a checkpoint. A new counter for which there is no room is not kept: after a failover its
-    /// hits up to then are forgotten. Whether it was kept.
-    pub fn merge(&mut self, change: &Change, now: Now) -> bool {
+    /// hits up to then are forgotten. Whether it was kept. Idle counters stay: [`Saved::expire`] comes first.
+    pub fn merge(&mut self, change: &Change) -> bool {
         let known = self.take_out(&change.key);
-        if known.is_none() && !self.has_room(change.key.len(), 0, now) {
+        if known.is_none() && !self.fits(&change.key, 0) {
             return false;
         }
         let counter = merged(known, &change.state);
@@ -126,18 +159,54 @@ impl Saved {
         counter.peek(ask.limit, &ask.at, ask.hits)
     }
 
-    fn has_room(&mut self, key_bytes: usize, reserved: u32, now: Now) -> bool {
-        if self.fits(key_bytes, reserved) {
+    fn has_room(&mut self, key: &[u8], reserved: u32, now: Now) -> bool {
+        if self.fits(key, reserved) {
             return true;
         }
         self.expire(now, SWEPT_FOR_ROOM as usize);
-        self.fits(key_bytes, reserved)
+        self.fits(key, reserved)
     }
 
-    fn fits(&self, key_bytes: usize, reserved: u32) -> bool {
-        let used = self.counters.len() as u64 + u64::from(reserved);
-        used < u64::from(self.max.counters)
-            && self.key_bytes + key_bytes as u64 <= self.max.key_bytes
+    /// Whether a new counter has room, besides those that are reserved.
+    fn fits(&self, key: &[u8], reserved: u32) -> bool {
+        let fit = |counters: u64, key_bytes: u64, max: TableMax| {
+            counters + u64::from(reserved) < u64::from(max.counters)
+                && key_bytes + key.len() as u64 <= max.key_bytes
+        };
+        let others = self.others;
+        fit(self.len() as u64, self.key_bytes(), self.max_with_exact())
+            && (key::is_exact(key) || fit(others.counters, others.key_bytes, self.max))
+    }
+
+    /// How many looks at counters a check of so many exact limits costs at most: without room it looks for idle ones.
+    pub fn work_of_a_check(&self, limits: usize) -> usize {
+        let (more, bytes) = (limits as u64, (limits * COUNTER_KEY_BYTES_MAX) as u64);
+        let max = self.max_with_exact();
+        let has_room = self.len() as u64 + more <= u64::from(max.counters)
+            && self.key_bytes() + bytes <= max.key_bytes;
+        match has_room {
+            true => limits,
+            false => limits * (1 + 2 * SWEPT_FOR_ROOM as usize),
+        }
+    }
+
+    fn max_with_exact(&self) -> TableMax {
+        let (max, share) = (self.max, u64::from(EXACT_SHARE));
+        TableMax {
+            counters: max.counters.saturating_add(max.counters / EXACT_SHARE),
+            key_bytes: max.key_bytes + max.key_bytes / share,
+            log_hits: max.log_hits + max.log_hits / share,
+        }
+    }
+
+    /// Whether the log of this key may remember one more time. Checkpoints bring logs whatever the bounds.
+    fn log_has_room(&self, key: &[u8]) -> bool {
+        let max = self.max_with_exact().log_hits;
+        let has_share = self.exact.log_hits < max - self.max.log_hits;
+        match key::is_exact(key) {
+            true => has_share || self.log_hits() < max,
+            false => self.log_hits() < self.max.log_hits,
+        }
     }
 }
 
@@ -163,30 +232,37 @@ fn merged(known: Option<Counter>, state: &ChangedState) -> Counter {
 /// For exact limits.
 impl Counters for Saved {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
-        if let Some(counter) = self.counters.get_mut(ask.key) {
-            self.log_hits -= counter.log_len() as u64;
-            let answer = counter.peek(ask.limit, &ask.at, hits);
-            self.log_hits += counter.log_len() as u64;
+        if let Some(answer) = self.change(ask, |counter| counter.peek(ask.limit, &ask.at, hits)) {
             let place = Place::Known;
             return Peeked { answer, place };
         }
-        let has_room = self.has_room(ask.key.len(), reserved, now);
+        let has_room = self.has_room(ask.key, reserved, now);
         Peeked::without_counter(ask, hits, has_room)
     }
 
     fn record(&mut self, ask: &Ask<'_>, now: Now) {
         if !self.counters.contains_key(ask.key) {
-            if !self.has_room(ask.key.len(), 0, now) {
+            if !self.has_room(ask.key, 0, now) {
                 return;
             }
             self.put(ask.key.into(), Counter::fresh(ask.limit.algorithm()));
         }
-        let Some(counter) = self.counters.get_mut(ask.key) else {
-            return;
-        };
-        let log_has_room = self.log_hits < self.max.log_hits;
-        self.log_hits -= counter.log_len() as u64;
-        counter.record(ask.limit, &ask.at, ask.hits, log_has_room);
-        self.log_hits += counter.log_len() as u64;
+        let log_has_room = self.log_has_room(ask.key);
+        self.change(ask, |counter| {
+            counter.record(ask.limit, &ask.at, ask.hits, log_has_room);
+        });
+    }
+}
+
+impl Saved {
+    /// Changes the counter of a limit, if there is one.
+    fn change<T>(&mut self, ask: &Ask<'_>, change: impl FnOnce(&mut Counter) -> T) -> Option<T> {
+        let counter = self.counters.get_mut(ask.key)?;
+        let before = counter.log_len() as u64;
+        let result = change(counter);
+        let after = counter.log_len() as u64;
+        let used = self.used_by(ask.key);
+        used.log_hits = used.log_hits + after - before;
+        Some(result)
     }
 }

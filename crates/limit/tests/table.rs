@@ -195,9 +195,9 @@ impl World {
                 max.bytes
             );
             for change in &changes {
-                prop_assert!(self.saved.merge(change, now(self.after_us)));
+                prop_assert!(self.saved.merge(change));
                 // Twice: a change is absolute.
-                self.saved.merge(change, now(self.after_us));
+                self.saved.merge(change);
             }
         }
         // Idle counters are dropped without a word.
@@ -372,7 +372,7 @@ fn a_flood_after_a_failover_keeps_out_nobody() {
         check(&mut before, &[ask(&limit, &key, 1, now(0))], false, now(0));
     }
     for change in before.changes(EVERYTHING) {
-        assert!(saved.merge(&change, now(0)));
+        assert!(saved.merge(&change));
     }
     let mut after = table(10);
     let mut live = Live {
@@ -397,15 +397,62 @@ fn a_checkpoint_without_room_keeps_what_it_has() {
         check(&mut table, &[ask(&limit, &key, 1, now(0))], false, now(0));
     }
     let changes = table.changes(EVERYTHING);
-    let kept: Vec<_> = changes
-        .iter()
-        .map(|change| saved.merge(change, now(0)))
-        .collect();
+    let kept: Vec<_> = changes.iter().map(|change| saved.merge(change)).collect();
     assert_eq!(kept, [true, true, true, false, false]);
     // An hour later these are idle.
     let later = now(3_600_000_000);
-    assert!(saved.merge(&changes[4], later));
+    assert_eq!(saved.expire(later, 3), 3);
+    assert!(saved.merge(&changes[4]));
     assert!(saved.len() <= 3);
+}
+
+/// A counter that finds no room is no limit.
+#[test]
+fn a_flood_of_other_keys_leaves_exact_limits_their_share() {
+    let others = limit(Algorithm::SlidingWindowLog, 5, Unit::Hour);
+    let mut table = table(1_000);
+    let mut saved = Saved::new(TableMax {
+        log_hits: 12,
+        ..max(12)
+    });
+    for number in 0..100 {
+        let key = key_of(&others, number);
+        check(&mut table, &[ask(&others, &key, 1, now(0))], false, now(0));
+    }
+    let changes = table.changes(EVERYTHING);
+    let kept = changes.iter().filter(|change| saved.merge(change)).count();
+    assert_eq!(kept, 12, "as many as a table has");
+    assert!(saved.merge(&changes[0]), "it has its place");
+    // Exact hits with other keys, too.
+    let key = key_of(&others, 777);
+    let verdicts = check(&mut saved, &[ask(&others, &key, 1, now(0))], false, now(0));
+    assert!(verdicts[0].is_untracked);
+    for number in 0..5 {
+        let mut key = key_of(&others, number);
+        key::set_exact(&mut key);
+        for hit in 0..7 {
+            let now = now(hit);
+            let verdicts = check(&mut saved, &[ask(&others, &key, 1, now)], false, now);
+            let has_room = number < 3;
+            assert_eq!(verdicts[0].is_untracked, !has_room, "{number}");
+            assert_eq!(verdicts[0].answer.allowed, !has_room || hit < 5);
+        }
+    }
+    assert_eq!(saved.len(), 15);
+    // Its own three, and the first time of each of two more logs.
+    assert_eq!(saved.log_hits(), 12 + 3 + 2);
+    let copy = {
+        let mut copy = Saved::new(TableMax {
+            log_hits: 12,
+            ..max(12)
+        });
+        for (key, counter) in saved.after(None) {
+            copy.put(key.into(), counter.clone());
+        }
+        copy.set_expired_to(saved.expired_to().map(Box::from));
+        copy
+    };
+    assert_eq!(copy, saved, "a snapshot has the same room");
 }
 
 #[test]
@@ -507,7 +554,7 @@ fn a_long_log_is_cut_into_portions() {
             }]
         ));
         assert!(changes[0].bytes() <= portion.bytes);
-        saved.merge(&changes[0], now(1_000));
+        saved.merge(&changes[0]);
         portions += 1;
     }
     assert!((16..30).contains(&portions), "{portions}");

@@ -397,12 +397,22 @@ pub struct ShardLimitStats {
     pub log_hits: u64,
     /// Changed since the last checkpoint.
     pub changed: u64,
+    /// For how long the oldest of these changes has waited for it: what a failover would forget.
+    #[serde(default)]
+    pub changed_for_ms: u64,
     /// On all nodes: those of checkpoints and of exact limits.
     pub saved: u64,
     /// Requests that this leader has answered.
     pub checks: u64,
     /// Those of them that it refused.
     pub refused: u64,
+    /// Those of them with a limit whose counter found no room.
+    #[serde(default)]
+    pub untracked: u64,
+    /// Counters that this leader wrote into checkpoints without room for them: a failover forgets them, however old they
+    /// are. Once for each checkpoint.
+    #[serde(default)]
+    pub not_kept: u64,
 }
 
 /// `admin.limit.reset`: forgets what was counted of one descriptor.

@@ -75,7 +75,7 @@ impl Answer {
             LimitReply::Hits(verdicts) => Some(Answer::LimitHits(HitsAnswer::new(verdicts))),
             LimitReply::Rules(result) => Some(Answer::LimitRules(*result)),
             LimitReply::Reset(was_there) => Some(Answer::LimitReset(*was_there)),
-            LimitReply::Checkpoint(_) => None,
+            LimitReply::Checkpoint { .. } => None,
         }
     }
 

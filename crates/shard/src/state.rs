@@ -250,7 +250,7 @@ impl State {
                     continue;
                 }
                 Command::Limit(command) => {
-                    work += command.work();
+                    work += self.limits.work(command);
                     let now_ms = self.clock.now_ms;
                     let reply = self.limits.apply(command, now_ms, entry.wall_ms);
                     if let (Some(id), Some(answer)) = (id, Answer::of_limit(&reply)) {

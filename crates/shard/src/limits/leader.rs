@@ -39,11 +39,17 @@ pub struct LeaderLimits {
     left: u32,
     /// When the present checkpoint began.
     began_at: Micros,
+    /// The oldest change that the present checkpoint has still to write or that is on its way, and the oldest one since.
+    oldest: [Option<Micros>; 2],
     next_portion_at: Micros,
     next_sweep_at: Micros,
     /// Requests that were answered, and those of them that were refused.
     checks: u64,
     refused: u64,
+    /// Those of them with a limit whose counter found no room.
+    untracked: u64,
+    /// Counters of checkpoints that found no room there.
+    not_kept: u64,
 }
 
 impl LeaderLimits {
@@ -57,10 +63,13 @@ impl LeaderLimits {
             counters_in_flight: 0,
             left: 0,
             began_at: 0,
+            oldest: [None, None],
             next_portion_at: 0,
             next_sweep_at: 0,
             checks: 0,
             refused: 0,
+            untracked: 0,
+            not_kept: 0,
         }
     }
 
@@ -75,18 +84,38 @@ impl LeaderLimits {
         u64::from(self.table.dirty()) + self.counters_in_flight as u64
     }
 
+    /// Since when there is a change that no checkpoint in the log has. A failover forgets the hits since then. It can be
+    /// too early by one checkpoint, never too late.
+    #[must_use]
+    pub fn oldest_change(&self) -> Option<Micros> {
+        self.oldest.into_iter().flatten().min()
+    }
+
     /// Requests that this leader answered, and those of them that were refused.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.checks, self.refused)
     }
 
-    /// Decides a request and counts its hits unless it is a `dry_run`. A verdict for each limit.
+    /// Requests with a limit whose counter found no room.
+    #[must_use]
+    pub fn untracked(&self) -> u64 {
+        self.untracked
+    }
+
+    /// How many counters found no room in a checkpoint, once for each checkpoint.
+    #[must_use]
+    pub fn not_kept(&self) -> u64 {
+        self.not_kept
+    }
+
+    /// Decides a request at the moment `at` and counts its hits unless it is a `dry_run`. A verdict for each limit.
     pub fn check(
         &mut self,
         saved: &Saved,
         asks: &[LimitAsk],
         dry_run: bool,
+        at: Micros,
         (service_ms, wall_ms): (u64, u64),
     ) -> Vec<Verdict> {
         let now = limits_now(service_ms, wall_ms);
@@ -99,6 +128,8 @@ impl LeaderLimits {
         let verdicts = check(&mut Live { table, saved }, &asks, dry_run, now);
         if !dry_run {
             self.count(&verdicts);
+            let [_, since] = &mut self.oldest;
+            *since = since.or((self.table.dirty() > 0).then_some(at));
         }
         verdicts
     }
@@ -142,6 +173,8 @@ impl LeaderLimits {
         let allowed = combine(verdicts).allowed;
         self.checks += 1;
         self.refused += u64::from(!allowed);
+        let is_untracked = verdicts.iter().any(|verdict| verdict.is_untracked);
+        self.untracked += u64::from(is_untracked);
     }
 
     /// The next portion of a checkpoint if it is due.
@@ -162,6 +195,7 @@ impl LeaderLimits {
         if self.left == 0 {
             self.began_at = now;
             self.left = self.table.dirty();
+            self.oldest = [self.oldest_change(), None];
         }
         let changes = self.portion();
         self.next_portion_at = match self.left {
@@ -169,6 +203,7 @@ impl LeaderLimits {
             _ => now + PORTION_INTERVAL_US,
         };
         if changes.is_empty() {
+            self.is_written();
             return None;
         }
         self.in_flight += 1;
@@ -200,6 +235,10 @@ impl LeaderLimits {
 
     /// When a portion is due, if something is to be written and nothing is on its way.
     fn portion_due(&self) -> Option<Micros> {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S20Late) {
+            return None;
+        }
         (self.in_flight == 0 && self.table.dirty() > 0).then_some(self.next_portion_at)
     }
 
@@ -212,10 +251,19 @@ impl LeaderLimits {
     /// A command of this term was applied.
     pub(crate) fn after(&mut self, command: &LimitCommand, reply: &LimitReply) {
         match (command, reply) {
-            (LimitCommand::Checkpoint { changes, .. }, LimitReply::Checkpoint(merged)) => {
+            (
+                LimitCommand::Checkpoint { changes, .. },
+                LimitReply::Checkpoint { merged, not_kept },
+            ) => {
                 self.left_log(changes);
-                if !merged {
-                    self.table.put_back(changes);
+                self.not_kept += *not_kept as u64;
+                if *not_kept > 0 {
+                    metrics::counter!("nowserving_limit_not_kept_total")
+                        .increment(*not_kept as u64);
+                }
+                match merged {
+                    true => self.is_written(),
+                    false => self.put_back(changes),
                 }
             }
             (LimitCommand::Reset { key, .. }, _) => {
@@ -230,7 +278,21 @@ impl LeaderLimits {
     pub(crate) fn not_proposed(&mut self, command: &LimitCommand) {
         if let LimitCommand::Checkpoint { changes, .. } = command {
             self.left_log(changes);
-            self.table.put_back(changes);
+            self.put_back(changes);
+        }
+    }
+
+    /// They are written by the next checkpoint.
+    fn put_back(&mut self, changes: &[Change]) {
+        self.table.put_back(changes);
+        self.oldest[1] = self.oldest_change();
+    }
+
+    /// Forgets how old changes were that are in the log.
+    fn is_written(&mut self) {
+        if self.in_flight == 0 && self.left == 0 {
+            let [_, since] = self.oldest;
+            self.oldest = [None, since.filter(|_| self.table.dirty() > 0)];
         }
     }
 

@@ -16,14 +16,14 @@ pub(crate) mod pb;
 mod rules;
 
 use nowserving_limit::{
-    Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check, key,
+    Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check,
 };
 use nowserving_line::LineName;
 use nowserving_protocol::limits::{PartReply, PartVerdict};
 use nowserving_protocol::subject::shard_of_bytes;
 
 pub use answer::HitsAnswer;
-pub use leader::LeaderLimits;
+pub use leader::{CHECKPOINT_INTERVAL_US, LeaderLimits};
 pub use rules::{
     ApplyRules, DOMAINS_MAX, DeleteRules, DomainRules, RULES_TEXT_BYTES_MAX, RuleTexts,
     RulesRefused,
@@ -143,8 +143,12 @@ pub enum LimitCommand {
 pub enum LimitReply {
     /// The version of the rules, or why they were not changed.
     Rules(Result<u64, RulesRefused>),
-    /// Whether it was merged.
-    Checkpoint(bool),
+    Checkpoint {
+        /// No counter was reset since it was made.
+        merged: bool,
+        /// How many of its counters found no room: a failover forgets these, however old they are.
+        not_kept: usize,
+    },
     /// One for each limit.
     Hits(Vec<Verdict>),
     /// Whether there was such a counter among those that all nodes have.
@@ -192,6 +196,17 @@ impl LimitsState {
         rules.version() == 0 && saved.is_empty() && saved.expired_to().is_none() && *resets == 0
     }
 
+    /// How many counters a command touches, at most.
+    pub(crate) fn work(&self, command: &LimitCommand) -> usize {
+        match command {
+            LimitCommand::Checkpoint { changes, .. } => changes.len() + expired_by(changes.len()),
+            LimitCommand::Hits { asks, .. } => {
+                2 * asks.len() + self.saved.work_of_a_check(asks.len())
+            }
+            LimitCommand::Apply(_) | LimitCommand::Delete(_) | LimitCommand::Reset { .. } => 0,
+        }
+    }
+
     /// `now_ms`: by the service clock.
     pub(crate) fn apply(
         &mut self,
@@ -207,16 +222,18 @@ impl LimitsState {
                 let is_current = *resets == self.resets;
                 #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::S20) {
-                    return LimitReply::Checkpoint(is_current);
+                    return LimitReply::Checkpoint {
+                        merged: is_current,
+                        not_kept: 0,
+                    };
                 }
-                if is_current {
-                    for change in changes {
-                        self.saved.merge(change, now);
-                    }
+                self.saved.expire(now, expired_by(changes.len()));
+                let changes = changes.iter().filter(|_| is_current);
+                let kept = changes.map(|change| self.saved.merge(change));
+                LimitReply::Checkpoint {
+                    merged: is_current,
+                    not_kept: kept.filter(|kept| !kept).count(),
                 }
-                let expired = 2 * changes.len() + EXPIRED_AT_LEAST;
-                self.saved.expire(now, expired);
-                LimitReply::Checkpoint(is_current)
             }
             LimitCommand::Hits { asks, .. } => {
                 let expired = 2 * asks.len();
@@ -237,16 +254,12 @@ impl LimitsState {
     }
 }
 
-impl LimitCommand {
-    /// About how many counters it touches.
-    pub(crate) fn work(&self) -> usize {
-        match self {
-            LimitCommand::Checkpoint { changes, .. } => changes.len(),
-            LimitCommand::Hits { asks, .. } => asks.len(),
-            LimitCommand::Apply(_) | LimitCommand::Delete(_) | LimitCommand::Reset { .. } => 0,
-        }
-    }
+/// How many counters a checkpoint of so many looks at for idle ones.
+fn expired_by(changes: usize) -> usize {
+    2 * changes + EXPIRED_AT_LEAST
+}
 
+impl LimitCommand {
     /// The domain of a request; a checkpoint has none.
     #[must_use]
     pub fn domain(&self) -> Option<&LineName> {
@@ -265,11 +278,6 @@ fn limits_now(service_ms: u64, wall_ms: u64) -> Now {
         service_us: service_ms.saturating_mul(1_000),
         wall_us: wall_ms.saturating_mul(1_000),
     }
-}
-
-/// Whether these bytes are the key of a counter of this limit.
-fn is_key_of(counter: &[u8], limit: &Limit) -> bool {
-    key::head(counter) == Some((limit.algorithm(), limit.unit()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use nowserving_limit::{
 
 use super::{
     ApplyRules, DeleteRules, DomainRules, HitsAnswer, LimitAsk, LimitCommand, LimitsState,
-    RuleTexts, RulesRefused, TimedAsk, is_key_of,
+    RuleTexts, RulesRefused, TimedAsk,
 };
 use crate::pb;
 use crate::pb::limit_command::Command as PbCommand;
@@ -214,7 +214,6 @@ fn ask_from_pb(ask: pb::LimitAsk) -> Result<TimedAsk, Malformed> {
         zone: None,
     });
     let limit = limit.map_err(|_| "a limit that is none")?;
-    debug_assert!(is_key_of(&key, &limit));
     Ok(TimedAsk {
         ask: LimitAsk {
             limit,

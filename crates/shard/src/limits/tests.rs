@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use nowserving_limit::{Algorithm, Unit, combine};
+use nowserving_limit::{Algorithm, Unit, combine, key};
 
 use super::*;
 use crate::command::{self, Command, Entry, FORMAT};
@@ -85,7 +85,8 @@ impl World {
         let now = self.now();
         let saved = self.state.limits().saved();
         let asks = std::slice::from_ref(ask);
-        combine(&self.leader.check(saved, asks, false, now)).allowed
+        let at = self.now_ms * 1_000;
+        combine(&self.leader.check(saved, asks, false, at, now)).allowed
     }
 
     /// How many of so many checks pass.
@@ -186,7 +187,8 @@ fn many_changes_are_written_in_portions_one_after_the_other() {
     }
     let mut portions = 0;
     while let Some(command) = world.propose() {
-        assert!(command.work() <= 1_024);
+        let work = world.state.limits().work(&command);
+        assert!(work <= 3 * 1_024 + 64, "{work}");
         world.apply(Command::Limit(command));
         world.now_ms += 10;
         portions += 1;
@@ -195,6 +197,77 @@ fn many_changes_are_written_in_portions_one_after_the_other() {
     }
     assert!((3..=4).contains(&portions), "{portions}");
     assert_eq!(world.state.limits().saved().len(), 3_000);
+}
+
+/// The bound that docs/rate-limits.md states: portions are full of counters or of bytes.
+#[test]
+fn a_checkpoint_takes_as_many_portions_as_its_counters_or_bytes_say() {
+    for (counters, value_bytes) in [(5_000_usize, 10), (2_000, 1_900)] {
+        let mut world = World::new();
+        let mut bytes = 0;
+        for nth in 0..counters {
+            let ask = ask(Algorithm::FixedWindow, &format!("{nth:0value_bytes$}"));
+            bytes += ask.key.len() + 32;
+            world.is_allowed(&ask);
+        }
+        let (began_ms, mut portions) = (world.now_ms, 0);
+        let mut oldest = world.now_us();
+        while let Some(command) = world.propose() {
+            assert_eq!(world.leader.oldest_change(), Some(oldest), "not written");
+            world.apply(Command::Limit(command));
+            world.now_ms += 10;
+            portions += 1;
+            if portions == 1 {
+                // It waits for the next checkpoint.
+                world.is_allowed(&ask(Algorithm::FixedWindow, "late"));
+                assert_eq!(world.leader.oldest_change(), Some(oldest));
+            }
+        }
+        let most = counters.div_ceil(1_024).max(bytes.div_ceil(65_536));
+        assert!(portions <= most + 1, "{portions}, {bytes} bytes");
+        assert_eq!(world.now_ms - began_ms, portions as u64 * 10);
+        oldest += 10_000;
+        assert!(world.leader.oldest_change().is_none_or(|at| at == oldest));
+        world.now_ms += 200;
+        world.checkpoint();
+        assert_eq!(world.leader.oldest_change(), None, "all is written");
+        assert_eq!(world.state.limits().saved().len(), counters + 1);
+    }
+}
+
+/// The leader knows of it, and exact limits still count.
+#[test]
+fn what_finds_no_room_in_a_checkpoint_is_counted() {
+    let mut world = World::new();
+    let max = TableMax {
+        counters: 8,
+        ..COUNTERS_MAX
+    };
+    world.state.limits.saved = Saved::new(max);
+    for nth in 0..20 {
+        world.is_allowed(&ask(Algorithm::FixedWindow, &nth.to_string()));
+    }
+    world.checkpoint();
+    assert_eq!(world.state.limits().saved().len(), 8);
+    assert_eq!(world.leader.not_kept(), 12);
+    let mut exact = ask(Algorithm::FixedWindow, "0");
+    key::set_exact(&mut exact.key);
+    let mut hit = || {
+        let asks = world.leader.timed(vec![exact.clone()], world.now());
+        let domain = name("shop");
+        let command = LimitCommand::Hits { domain, asks };
+        let most = world.state.limits().work(&command);
+        assert!((3..=3 + 2 * 64).contains(&most), "{most}");
+        match &world.apply(Command::Limit(command)).replies[..] {
+            [LimitReply::Hits(verdicts)] => (verdicts[0].is_untracked, combine(verdicts).allowed),
+            replies => panic!("{replies:?}"),
+        }
+    };
+    for _ in 0..5 {
+        assert_eq!(hit(), (false, true));
+    }
+    assert_eq!(hit(), (false, false), "it counts");
+    assert_eq!(world.leader.untracked(), 0);
 }
 
 #[test]
@@ -216,8 +289,15 @@ fn a_checkpoint_from_before_a_reset_does_not_bring_the_counter_back() {
     };
     let seen = world.apply(Command::Limit(reset));
     assert_eq!(seen.replies, [LimitReply::Reset(true)]);
+    let since = world.leader.oldest_change();
+    assert!(since.is_some());
     let seen = world.apply(Command::Limit(late));
-    assert_eq!(seen.replies, [LimitReply::Checkpoint(false)]);
+    assert_eq!(world.leader.oldest_change(), since, "it is put back");
+    let late = LimitReply::Checkpoint {
+        merged: false,
+        not_kept: 0,
+    };
+    assert_eq!(seen.replies, [late]);
     assert_eq!(world.passed(&ask, 9), 5, "counted anew");
     world.now_ms += 200;
     world.checkpoint();
