@@ -235,10 +235,6 @@ impl LeaderLimits {
 
     /// When a portion is due, if something is to be written and nothing is on its way.
     fn portion_due(&self) -> Option<Micros> {
-        #[cfg(feature = "bite")]
-        if nowserving_bite::is(nowserving_bite::Break::S20Late) {
-            return None;
-        }
         (self.in_flight == 0 && self.table.dirty() > 0).then_some(self.next_portion_at)
     }
 
