@@ -148,8 +148,6 @@ nowserving_tokens_waiting gauge Waiting tokens in shards led by this node.
 nowserving_seats_held gauge Seats held in shards led by this node.
 nowserving_forecasts gauge Entrants of lines led by this node that had to wait: with an ETA or without; of those with one, admitted since (judged); of those, no later than eta_p90_ms (p90_covered).
 nowserving_forecasts_off_by gauge Those judged, by how far eta_ms was off the true wait: by at most so many percent of it.
-nowserving_limit_checks_total counter Requests to rate limits that this node answered as a leader, allowed or refused.
-nowserving_limit_untracked_total counter Those of them with a limit whose counter found no room.
 nowserving_limit_unsaved_seconds gauge Age of the oldest change of a rate limit's counter that is in no checkpoint, over all shards led by this node: the hits that a failover would forget.
 nowserving_limit_not_kept_total counter Counters of rate limits that found no room in a checkpoint: a failover forgets them, however old they are. Once for each checkpoint.
 nowserving_log_entries gauge Log entries kept by this node, in all shards.
