@@ -1,8 +1,8 @@
 //! Whether the cluster answers checks, as far as the calls of one limiter tell.
 //!
 //! One call without an answer does not make the cluster away: its reply may have been lost with a leader. It is away when
-//! one that began after that fails too, and none was answered since. Then one call at a time, every [`PROBE_EVERY`], still
-//! asks, on behalf of its own caller. The first answer to any call ends it.
+//! one that began after that fails too, and none was answered since. Then one call at a time still asks, on behalf of its own
+//! caller, each [`PROBE_EVERY`] after the one before it has failed. The first answer to any call ends it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +10,11 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::time::Instant;
 
-/// While the cluster is away, it is asked this often, and up to half as long later.
+/// While the cluster is away, it is asked so long after a call has failed, and up to half as long later.
 pub(super) const PROBE_EVERY: Duration = Duration::from_millis(500);
+
+/// A longer patience does not keep others from asking.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Health(Mutex<Seen>);
@@ -30,15 +33,16 @@ impl Health {
         self.lock().probe_at.is_some()
     }
 
-    /// Whether a call that begins now asks the cluster.
-    pub(super) fn may_ask(&self) -> bool {
+    /// Whether a call that begins now asks the cluster. `patience`: how long it takes at most.
+    pub(super) fn may_ask(&self, patience: Duration) -> bool {
         let mut seen = self.lock();
         let now = Instant::now();
         match seen.probe_at {
             None => true,
             Some(at) if at > now => false,
             Some(_) => {
-                seen.probe_at = Some(next_probe(now));
+                // Not before this one has ended, whatever comes of it. If it fails, `failed` says when.
+                seen.probe_at = Some(next_probe(now + patience.min(PATIENCE_MAX)));
                 true
             }
         }
@@ -66,11 +70,7 @@ impl Health {
             }
             // It failed for the same reason as the first one, perhaps the same lost leader.
             Some(since) if sent < since => false,
-            Some(_) if seen.probe_at.is_some() => false,
-            Some(_) => {
-                seen.probe_at = Some(next_probe(now));
-                true
-            }
+            Some(_) => seen.probe_at.replace(next_probe(now)).is_none(),
         }
     }
 

@@ -1,32 +1,29 @@
 //! Limits that a process counts by itself.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nowserving_protocol::limits::{Check, CheckReply};
 use tokio::time::Instant;
 
+use super::keys::{Key, Keyed, key_of};
 use super::options::LocalLimit;
-use super::{key_of, without_limit};
+use super::without_limit;
 
-/// More keys than this share one counter.
-const KEYS_MAX: usize = 16_384;
+/// Keys for which there is no room share this counter.
+const SHARED: Key = [0, 0];
 
 /// By key the moment from which on its bucket is full.
 #[derive(Debug, Default)]
-pub(super) struct LocalCounters(Mutex<HashMap<Box<[u8]>, Instant>>);
+pub(super) struct LocalCounters(Mutex<Keyed<Instant>>);
 
 impl LocalCounters {
     pub(super) fn check(&self, check: &Check, limit: LocalLimit) -> CheckReply {
         let now = Instant::now();
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut key = key_of(&check.descriptors);
-        if counters.len() >= KEYS_MAX && !counters.contains_key(&key) {
-            counters.retain(|_, full_at| *full_at > now);
-            if counters.len() >= KEYS_MAX {
-                key = Box::default();
-            }
+        if !counters.has_room(&key, now, |full_at| *full_at > now) {
+            key = SHARED;
         }
         let full_at = counters.get(&key).map_or(now, |it| (*it).max(now));
         let (reply, then_full_in) = decide(check, limit, full_at - now);

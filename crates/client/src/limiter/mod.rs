@@ -20,16 +20,19 @@
 
 mod calls;
 mod counts;
+mod finish;
 mod health;
+mod keys;
 mod local;
 mod options;
 mod slices;
+mod slot;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use nowserving_line::LineName;
-use nowserving_protocol::error::Code;
+use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor};
 use rand::RngExt;
 use tokio::time::Instant;
@@ -41,6 +44,7 @@ pub use self::slices::Slices;
 
 use self::calls::{Calls, Remote};
 use self::counts::{Counted, Counters};
+use self::finish::Finish;
 use self::health::{Health, PROBE_EVERY};
 use self::local::LocalCounters;
 use crate::client::Client;
@@ -48,6 +52,10 @@ use crate::error::{Error, Kind, Result};
 
 /// No two callers that were refused together ask again at the same moment.
 const SPREAD_MAX: Duration = Duration::from_millis(50);
+/// A caller that waits until it is allowed asks again after at least the first, and after each refusal twice as long, up to
+/// the second. A token bucket of 1,000 hits a second says 1 ms to all who wait for it.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MIN_MAX: Duration = Duration::from_millis(250);
 
 /// The rate limits of one domain. Cheap to clone; clones share the counts, and whether the cluster is away.
 #[derive(Clone)]
@@ -94,10 +102,11 @@ impl Limiter {
     /// cluster does not answer, [`LimiterOptions::on_unavailable`] decides: [`CheckReply::without_cluster`].
     ///
     /// The attempts of one call are one hit on exact limits. On others an attempt whose answer was lost may count as well,
-    /// so that the limit holds.
+    /// so that the limit holds. A call that its caller drops is ended by the runtime, and counts.
     ///
     /// # Errors
-    /// `bad_request` naming the field; [`Kind::Forbidden`]; with [`LimitFallback::Fail`] what the call failed with.
+    /// [`Kind::BadArgument`] naming the field, before anything is sent; [`Kind::Refused`]; [`Kind::Forbidden`]; with
+    /// [`LimitFallback::Fail`] what the call failed with.
     pub async fn check(&self, descriptors: Vec<Descriptor>) -> Result<CheckReply> {
         self.check_with(&Check::new(descriptors)).await
     }
@@ -112,7 +121,9 @@ impl Limiter {
 
     /// Asks until the request is allowed, and waits as long as a leaking bucket says. `None`: not within this time, or
     /// never, as it has more hits than the limit allows at once. It returns as soon as it knows that, and never later
-    /// than `within`; hits that a leaking bucket has counted for a later moment stay counted.
+    /// than `within`; hits that a leaking bucket has counted for a later moment stay counted. Do not wait for a leaking
+    /// bucket with less time than its queue takes (`burst` divided by its rate): callers that give up stay in the queue, and
+    /// while it is full nobody passes.
     ///
     /// # Errors
     /// As [`Limiter::check`].
@@ -160,7 +171,11 @@ impl<C: Calls> Core<C> {
 
     /// `until`: an answer is of no use after that.
     async fn check(&self, check: &Check, until: Option<Instant>) -> Result<CheckReply> {
-        let decided = match self.ask(check, until).await {
+        self.decided(check, self.ask(check, until).await)
+    }
+
+    fn decided(&self, check: &Check, asked: Result<Asked>) -> Result<CheckReply> {
+        let decided = match asked {
             Ok(Asked::Answered(reply)) => Ok(reply),
             Ok(Asked::Unanswered(error)) => self.without_cluster(check, error),
             Err(error) => Err(error),
@@ -172,24 +187,29 @@ impl<C: Calls> Core<C> {
     }
 
     async fn ask(&self, check: &Check, until: Option<Instant>) -> Result<Asked> {
+        well_formed(check)?;
         let Shared {
             options, health, ..
         } = &*self.shared;
         // A caller that wants the error gets that of its own call.
-        if options.on_unavailable != LimitFallback::Fail && !health.may_ask() {
+        if options.on_unavailable != LimitFallback::Fail && !health.may_ask(options.patience) {
             return Ok(Asked::Unanswered(None));
         }
-        let sent = Instant::now();
-        let left = until.map_or(options.patience, |until| until - sent);
+        let left = until.map_or(options.patience, |until| until - Instant::now());
         let within = options.patience.min(left);
-        match self.calls.check(check, within).await {
+        Finish::new(self.clone().call(check.clone(), within)).await
+    }
+
+    async fn call(self, check: Check, within: Duration) -> Result<Asked> {
+        let sent = Instant::now();
+        match self.calls.check(&check, within).await {
             Ok(reply) => {
                 self.answered();
                 Ok(Asked::Answered(reply))
             }
             Err(error) if is_unanswered(&error) => {
                 // A call that was given less time proves nothing, and a busy cluster is not away.
-                if within == options.patience && !is_overloaded(&error) {
+                if within == self.shared.options.patience && !is_overloaded(&error) {
                     self.unanswered(sent, &error);
                 }
                 Ok(Asked::Unanswered(Some(error)))
@@ -247,27 +267,54 @@ impl<C: Calls> Core<C> {
     ) -> Result<Option<CheckReply>> {
         // A time out of the clock's range is no limit.
         let until = Instant::now().checked_add(within);
-        let is_late = |pause| until.is_some_and(|until| Instant::now() + pause > until);
+        let left = || until.map_or(Duration::MAX, |until| until - Instant::now());
+        let patience = self.shared.options.patience;
+        let mut was_refused = false;
+        let mut pause_min = PAUSE_MIN;
         loop {
-            let reply = self.check(check, until).await?;
+            let is_short = left() < patience;
+            let reply = match self.ask(check, until).await {
+                // It was over its limit, and its last attempt had too little time: that says nothing of the cluster.
+                Ok(Asked::Unanswered(Some(_))) if was_refused && is_short => return Ok(None),
+                asked => self.decided(check, asked)?,
+            };
             if reply.allowed {
-                let delay = Duration::from_millis(reply.delay_ms.unwrap_or(0));
-                if is_late(delay) {
-                    return Ok(None);
-                }
-                tokio::time::sleep(delay).await;
-                return Ok(Some(reply));
+                return Ok(wait_out_delay(reply, left()).await);
             }
-            let Some(retry_after_ms) = reply.retry_after_ms else {
+            let retry_after = reply
+                .retry_after_ms
+                .map(|ms| Duration::from_millis(ms.max(1)));
+            let Some(retry_after) = retry_after.filter(|it| *it < left()) else {
                 return Ok(None);
             };
-            let pause = Duration::from_millis(retry_after_ms.max(1));
-            if is_late(pause) {
+            was_refused |= !reply.without_cluster;
+            // Some of the time that is left is for the answer.
+            let pause = retry_after.max(pause_min.min(left() / 2));
+            let spare = left().saturating_sub(pause) / 2;
+            tokio::time::sleep(pause + spread(pause).min(spare)).await;
+            pause_min = (pause_min * 2).min(PAUSE_MIN_MAX);
+            // A check that nobody waits for would count all the same.
+            if left().is_zero() {
                 return Ok(None);
             }
-            tokio::time::sleep(pause + spread(pause)).await;
         }
     }
+}
+
+/// `None`: a leaking bucket delays it for longer than what is left.
+async fn wait_out_delay(reply: CheckReply, left: Duration) -> Option<CheckReply> {
+    let delay = Duration::from_millis(reply.delay_ms.unwrap_or(0));
+    if delay > left {
+        return None;
+    }
+    tokio::time::sleep(delay).await;
+    Some(reply)
+}
+
+/// Nodes would refuse it. Checked here too, so that nothing is kept of it, and also while the cluster is away.
+fn well_formed(check: &Check) -> Result<()> {
+    let bad = |error: ApiError| Error::new(Kind::BadArgument, error.message);
+    check.check().map_err(bad)
 }
 
 /// An answer that no limit has given.
@@ -296,23 +343,6 @@ fn is_unanswered(error: &Error) -> bool {
 
 fn is_overloaded(error: &Error) -> bool {
     error.api().is_some_and(|api| api.code == Code::Overloaded)
-}
-
-/// Descriptors as one string of bytes: different ones differ.
-fn key_of(descriptors: &[Descriptor]) -> Box<[u8]> {
-    let mut key = Vec::new();
-    let mut part = |bytes: &[u8]| {
-        key.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        key.extend_from_slice(bytes);
-    };
-    for descriptor in descriptors {
-        part(&(descriptor.len() as u32).to_le_bytes());
-        for entry in descriptor {
-            part(entry.key.as_bytes());
-            part(entry.value.as_bytes());
-        }
-    }
-    key.into()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Hits taken of a limit in advance, and spent by this process without asking.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use tokio::time::Instant;
 
 use super::calls::{Calls, Remote};
 use super::counts::Counted;
-use super::{Asked, Core, key_of};
-use crate::error::Result;
+use super::finish::Finish;
+use super::keys::{Keyed, key_of};
+use super::options::LimitFallback;
+use super::slot::{Slot, Taking};
+use super::{Asked, Core, well_formed};
+use crate::error::{Error, Result};
 
-/// Descriptors beyond this are checked one hit at a time.
-const KEYS_MAX: usize = 16_384;
-/// A slice of what nothing limits lives so long, as rules may change.
-const UNLIMITED: Duration = Duration::from_secs(1);
 /// A limit that has no whole slice left is asked hit by hit for no longer than this.
 const WITHOUT_MAX: Duration = Duration::from_secs(1);
 
@@ -65,25 +64,21 @@ impl Slices {
     }
 }
 
-type Slot = Arc<tokio::sync::Mutex<Slice>>;
-
 #[derive(Clone)]
 pub(super) struct Sliced<C> {
     core: Core<C>,
     hits: u32,
-    /// By descriptors.
-    slots: Arc<Mutex<HashMap<Box<[u8]>, Slot>>>,
+    /// Descriptors for which there is no room are checked one hit at a time.
+    slots: Arc<Mutex<Keyed<Arc<Slot>>>>,
 }
 
-#[derive(Debug, Default)]
-struct Slice {
-    left: u32,
-    taken_at: Option<Instant>,
-    until: Option<Instant>,
-    /// The answer to its request.
-    reply: CheckReply,
-    /// Until then there is no whole slice to be had.
-    without_until: Option<Instant>,
+/// What came of asking for a slice.
+enum Taken {
+    /// The answer to the caller's own hits.
+    Out(CheckReply),
+    /// There is no whole slice.
+    Without,
+    Unanswered(Option<Error>),
 }
 
 impl<C: Calls> Sliced<C> {
@@ -97,112 +92,118 @@ impl<C: Calls> Sliced<C> {
 
     pub(super) async fn check(&self, check: &Check) -> Result<CheckReply> {
         let hits = check.hits();
-        if check.dry_run || hits == 0 || hits >= self.hits {
+        if check.dry_run || hits == 0 || hits >= self.hits || well_formed(check).is_err() {
             return self.core.check(check, None).await;
         }
         let Some(slot) = self.slot(check) else {
             return self.core.check(check, None).await;
         };
-        // Held while a slice is taken: others wait for it, and do not each take one.
-        let mut slice = slot.lock().await;
-        if let Some(reply) = slice.spend(hits) {
-            let counts = &self.core.shared.counts;
-            counts.add(Counted::Allowed);
-            counts.add(Counted::Sliced);
+        let came = Instant::now();
+        if let Some(reply) = self.spend(&slot, hits) {
             return Ok(reply);
         }
-        if slice.is_without() {
-            drop(slice);
+        if slot.slice().is_without() {
             return self.core.check(check, None).await;
         }
-        self.take(&mut slice, check).await
+        let taking = match slot.try_taking() {
+            Some(taking) => taking,
+            // Nobody queues for a cluster that is away.
+            None if self.is_away() => return self.decided(check, Ok(Asked::Unanswered(None))),
+            None => slot.taking().await,
+        };
+        // Of what the one before has come back with.
+        if let Some(reply) = self.spend(&slot, hits) {
+            return Ok(reply);
+        }
+        if slot.slice().is_without() {
+            drop(taking);
+            return self.core.check(check, None).await;
+        }
+        if let Some(error) = slot.slice().unanswered_since(came) {
+            return self.decided(check, Ok(Asked::Unanswered(error)));
+        }
+        match Finish::new(self.clone().take(slot, taking, check.clone())).await {
+            Ok(Taken::Out(reply)) => self.decided(check, Ok(Asked::Answered(reply))),
+            Ok(Taken::Unanswered(error)) => self.decided(check, Ok(Asked::Unanswered(error))),
+            Ok(Taken::Without) => self.core.check(check, None).await,
+            Err(error) => self.decided(check, Err(error)),
+        }
     }
 
-    async fn take(&self, slice: &mut Slice, check: &Check) -> Result<CheckReply> {
+    /// If its caller goes away, the slice is there for the others.
+    async fn take(self, slot: Arc<Slot>, taking: Taking, check: Check) -> Result<Taken> {
         let sent = Instant::now();
         let whole = Check {
             hits: Some(self.hits),
             ..check.clone()
         };
-        let counts = &self.core.shared.counts;
-        let decided = match self.core.ask(&whole, None).await {
+        let asked = self.core.ask(&whole, None).await;
+        let mut slice = slot.slice();
+        let taken = match asked {
             Ok(Asked::Answered(reply)) if reply.allowed => {
-                counts.add(Counted::Slices);
-                *slice = Slice::taken(self.hits, reply, sent);
+                self.core.shared.counts.add(Counted::Slices);
+                slice.taken(self.hits, reply, sent);
                 // It has more than that.
-                Ok(slice.take_out(check.hits()))
+                Ok(Taken::Out(slice.take_out(check.hits())))
             }
             Ok(Asked::Answered(reply)) => {
                 let pause = reply.retry_after_ms.map(Duration::from_millis);
                 let pause = pause.unwrap_or(WITHOUT_MAX).min(WITHOUT_MAX);
-                slice.without_until = Some(sent + pause);
-                return self.core.check(check, None).await;
+                slice.without_until(sent + pause);
+                Ok(Taken::Without)
             }
-            Ok(Asked::Unanswered(error)) => self.core.without_cluster(check, error),
-            Err(error) => Err(error),
+            Ok(Asked::Unanswered(error)) => {
+                slice.unanswered(error.clone());
+                Ok(Taken::Unanswered(error))
+            }
+            Err(error) => {
+                // Those that have waited get an error of their own, all at the same time.
+                slice.without_until(sent + WITHOUT_MAX);
+                Err(error)
+            }
         };
-        counts.decided(&decided);
-        decided
+        drop(slice);
+        // Not earlier: the next one looks at the slice first.
+        drop(taking);
+        taken
+    }
+
+    fn decided(&self, check: &Check, asked: Result<Asked>) -> Result<CheckReply> {
+        self.core.decided(check, asked)
+    }
+
+    fn spend(&self, slot: &Slot, hits: u32) -> Option<CheckReply> {
+        let reply = slot.slice().spend(hits)?;
+        let counts = &self.core.shared.counts;
+        counts.add(Counted::Allowed);
+        counts.add(Counted::Sliced);
+        Some(reply)
+    }
+
+    fn is_away(&self) -> bool {
+        let shared = &self.core.shared;
+        shared.options.on_unavailable != LimitFallback::Fail && shared.health.is_away()
     }
 
     /// `None`: there are too many already.
-    fn slot(&self, check: &Check) -> Option<Slot> {
+    fn slot(&self, check: &Check) -> Option<Arc<Slot>> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key_of(&check.descriptors);
-        if slots.len() >= KEYS_MAX && !slots.contains_key(&key) {
-            slots.retain(|_, slot| slot.try_lock().map_or(true, |slice| slice.is_in_use()));
-            if slots.len() >= KEYS_MAX {
-                return None;
-            }
+        if let Some(slot) = slots.get(&key) {
+            return Some(slot.clone());
         }
-        Some(slots.entry(key).or_default().clone())
-    }
-}
-
-impl Slice {
-    fn taken(hits: u32, reply: CheckReply, sent: Instant) -> Slice {
-        let limited = reply.descriptors.iter().filter(|it| it.limit.is_some());
-        let life_ms = limited.filter_map(|it| it.reset_ms).min();
-        let life = life_ms.map_or(UNLIMITED, Duration::from_millis);
-        Slice {
-            left: hits,
-            taken_at: Some(sent),
-            // Counted from before the cluster did, so it ends before the window does.
-            until: sent.checked_add(life),
-            reply,
-            without_until: None,
+        // A slot that somebody else holds is about to have a slice.
+        let is_in_use = |slot: &Arc<Slot>| Arc::strong_count(slot) > 1 || slot.slice().is_in_use();
+        if !slots.has_room(&key, Instant::now(), is_in_use) {
+            return None;
         }
+        let slot = Arc::new(Slot::default());
+        slots.insert(key, slot.clone());
+        Some(slot)
     }
 
-    fn is_in_use(&self) -> bool {
-        self.left > 0 && self.until.is_some_and(|until| until > Instant::now())
-    }
-
-    fn is_without(&self) -> bool {
-        self.without_until
-            .is_some_and(|until| until > Instant::now())
-    }
-
-    fn spend(&mut self, hits: u32) -> Option<CheckReply> {
-        (self.is_in_use() && self.left >= hits).then(|| self.take_out(hits))
-    }
-
-    /// The answer to so many hits of it.
-    fn take_out(&mut self, hits: u32) -> CheckReply {
-        self.left = self.left.saturating_sub(hits);
-        let passed = self
-            .taken_at
-            .map_or(0, |at| at.elapsed().as_millis() as u64);
-        let left = self.left;
-        let remaining = |it: Option<u32>| it.map(|it| it.saturating_add(left));
-        let reset_ms = |it: Option<u64>| it.map(|it| it.saturating_sub(passed));
-        let mut reply = self.reply.clone();
-        reply.remaining = remaining(reply.remaining);
-        reply.reset_ms = reset_ms(reply.reset_ms);
-        for descriptor in &mut reply.descriptors {
-            descriptor.remaining = remaining(descriptor.remaining);
-            descriptor.reset_ms = reset_ms(descriptor.reset_ms);
-        }
-        reply
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.slots.lock().map_or(0, |slots| slots.len())
     }
 }

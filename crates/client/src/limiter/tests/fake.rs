@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Kind, Result};
 use crate::limiter::calls::Calls;
-use crate::limiter::key_of;
+use crate::limiter::keys::{Key, key_of};
 
 /// A call takes this long.
 pub(super) const TRIP: Duration = Duration::from_millis(2);
@@ -22,7 +22,7 @@ struct Window {
     limit: u32,
     per: Duration,
     began: Instant,
-    counted: BTreeMap<Box<[u8]>, u32>,
+    counted: BTreeMap<Key, u32>,
     checks: u32,
     answers: Answers,
 }
@@ -38,6 +38,8 @@ pub(super) enum Answers {
     Delayed(Duration),
     /// No rule counts.
     Unlimited,
+    /// As a limit that is always full, and says that it is not in 1 ms.
+    Full,
 }
 
 impl Fake {
@@ -136,6 +138,13 @@ impl Calls for Fake {
                 Ok(CheckReply {
                     allowed: true,
                     unmatched: true,
+                    ..CheckReply::default()
+                })
+            }
+            Answers::Full => {
+                tokio::time::sleep(TRIP).await;
+                Ok(CheckReply {
+                    retry_after_ms: Some(1),
                     ..CheckReply::default()
                 })
             }

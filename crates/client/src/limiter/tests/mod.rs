@@ -339,16 +339,159 @@ async fn slices_of_what_nothing_limits_are_short() {
     assert_eq!(sliced.passed(9).await, 3, "rules are noticed");
 }
 
-#[test]
-fn keys_of_different_descriptors_differ() {
-    let lists = [
-        vec![],
-        vec![vec![Entry::new("a", "b")]],
-        vec![vec![Entry::new("ab", "")]],
-        vec![vec![Entry::new("a", "")], vec![Entry::new("b", "")]],
-        vec![vec![Entry::new("a", ""), Entry::new("b", "")]],
-    ];
-    let keys: std::collections::BTreeSet<_> = lists.iter().map(|it| key_of(it)).collect();
-    assert_eq!(keys.len(), lists.len());
-    assert!(TRIP < PATIENCE);
+/// Each fallback, and a cluster that has too many requests: it is never away.
+#[tokio::test(start_paused = true)]
+async fn callers_of_a_slice_do_not_queue_for_a_cluster_that_does_not_answer() {
+    let local = LocalLimit {
+        hits: 5,
+        per: MINUTE,
+    };
+    for answers in [Answers::Never, Answers::Busy] {
+        for fallback in [
+            LimitFallback::Allow,
+            LimitFallback::Deny,
+            LimitFallback::Local(local),
+            LimitFallback::Fail,
+        ] {
+            let (fake, core) = when_away(fallback);
+            fake.answers(answers);
+            let sliced = Sliced::new(core, 2);
+            // While it is in doubt, and while it is away.
+            for _ in 0..4 {
+                let begin = Instant::now();
+                let one = check(1);
+                join_all((0..20).map(|_| sliced.check(&one))).await;
+                let took = begin.elapsed();
+                assert!(took <= PATIENCE, "{fallback:?}: {took:?}");
+            }
+            let begin = Instant::now();
+            let late = (0..50).map(|nth| {
+                let sliced = sliced.clone();
+                async move {
+                    tokio::time::sleep(PATIENCE * nth / 10).await;
+                    let came = Instant::now();
+                    let _ = sliced.check(&check(1)).await;
+                    came.elapsed()
+                }
+            });
+            let longest = join_all(late).await.into_iter().max().unwrap();
+            assert!(longest <= PATIENCE, "{fallback:?}: {longest:?}");
+            assert!(begin.elapsed() <= 6 * PATIENCE);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_is_there_for_the_others_if_its_caller_goes() {
+    let (fake, core) = core(100);
+    let sliced = Sliced::new(core.clone(), 50);
+    let one = check(1);
+    let goes = tokio::time::timeout(TRIP / 2, sliced.check(&one)).await;
+    assert!(goes.is_err());
+    assert_eq!(sliced.passed(49).await, 49);
+    assert_eq!((fake.checks(), fake.counted()), (1, 50));
+    assert_eq!(core.counts().slices, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_give_up_early_find_out_that_the_cluster_is_away() {
+    for with_slices in [false, true] {
+        let (fake, core) = when_away(LimitFallback::Allow);
+        fake.answers(Answers::Never);
+        let sliced = Sliced::new(core.clone(), 2);
+        let one = check(1);
+        let ask = async || {
+            let early = PATIENCE / 10;
+            match with_slices {
+                true => tokio::time::timeout(early, sliced.check(&one)).await,
+                false => tokio::time::timeout(early, core.check(&one, None)).await,
+            }
+        };
+        let mut given_up = 0;
+        while ask().await.is_err() {
+            given_up += 1;
+            assert!(given_up <= 20, "two calls, one after the other");
+        }
+        assert!(core.shared.health.is_away());
+        fake.answers(Answers::Always);
+        tokio::time::sleep(2 * PATIENCE).await;
+        assert!(!ask().await.unwrap().unwrap().without_cluster);
+    }
+}
+
+/// Also by the two kinds of callers that the cluster could not tell of it.
+#[tokio::test(start_paused = true)]
+async fn a_check_that_nodes_would_refuse_is_refused_here_and_nothing_is_kept_of_it() {
+    let local = LocalLimit {
+        hits: 5,
+        per: MINUTE,
+    };
+    let (fake, core) = when_away(LimitFallback::Local(local));
+    let sliced = Sliced::new(core.clone(), 10);
+    fake.answers(Answers::Never);
+    assert_eq!(core.passed(2).await, 2);
+    assert!(core.shared.health.is_away());
+    let asked = fake.checks();
+    for (bad, names) in [
+        (of(&"x".repeat(1 << 20)), "descriptors[0][0].value: "),
+        (Check::new(Vec::new()), "descriptors: "),
+        (Check::new(vec![Vec::new()]), "descriptors[0]: "),
+    ] {
+        for refused in [core.check(&bad, None).await, sliced.check(&bad).await] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), Kind::BadArgument);
+            assert!(error.message().starts_with(names), "{error}");
+        }
+    }
+    assert_eq!((fake.checks(), sliced.slots()), (asked, 0));
+}
+
+/// Its last check would have been sent when nobody waits for it any more.
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_within_its_time_and_nothing_is_counted_after_it() {
+    for extra_ms in 1..60 {
+        let (fake, core) = core(1);
+        assert_eq!(core.passed(1).await, 1);
+        let within = MINUTE - TRIP + Duration::from_millis(extra_ms);
+        let begin = Instant::now();
+        let waited = core.wait_until_allowed(&check(1), within).await.unwrap();
+        assert!(begin.elapsed() <= within + TRIP, "{extra_ms}");
+        tokio::time::sleep(MINUTE / 2).await;
+        assert_eq!(waited.is_some(), fake.counted() == 1, "{extra_ms}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_for_a_fast_limit_do_not_ask_all_the_time() {
+    let fake = Fake::new(1, Duration::from_millis(1));
+    let domain = LineName::try_from("shop").unwrap();
+    let core = Core::new(fake.clone(), domain, LimiterOptions::default());
+    fake.answers(Answers::Full);
+    let waited = core
+        .wait_until_allowed(&check(1), Duration::from_secs(10))
+        .await;
+    assert_eq!(waited.unwrap(), None);
+    assert!(fake.checks() < 70, "{}", fake.checks());
+}
+
+/// Not by `Allow`: the cluster is there, and the last attempt had too little time.
+#[tokio::test(start_paused = true)]
+async fn a_refused_caller_whose_time_ends_is_not_let_through() {
+    for fallback in [LimitFallback::Allow, LimitFallback::Fail] {
+        let (fake, core) = when_away(fallback);
+        fake.answers(Answers::Full);
+        let dies = fake.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(PATIENCE * 3 / 2).await;
+            dies.answers(Answers::Never);
+        });
+        let waited = core.wait_until_allowed(&check(1), 2 * PATIENCE).await;
+        assert_eq!(waited.unwrap(), None);
+        assert_eq!(core.counts().unavailable, 0);
+    }
+    // One that has had no answer at all is decided by the fallback.
+    let (fake, core) = when_away(LimitFallback::Allow);
+    fake.answers(Answers::Never);
+    let waited = core.wait_until_allowed(&check(1), PATIENCE / 2).await;
+    assert!(waited.unwrap().unwrap().without_cluster);
 }
