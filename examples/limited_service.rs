@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::Request;
+use axum::http::HeaderValue;
 use axum::routing::get;
 use nowserving_client::limits::{Check, Entry};
 use nowserving_client::{Client, ClientOptions, LimitFallback, LimiterOptions, LocalLimit};
@@ -52,10 +53,9 @@ async fn main() -> Result<()> {
 /// one limit.
 fn by_key(request: &Request) -> Option<Check> {
     let key = request.headers().get("x-api-key");
-    let key = key.and_then(|key| key.to_str().ok()).unwrap_or("none");
+    let key = key.map_or(&b"none"[..], HeaderValue::as_bytes);
     // The cluster refuses values of more than 1,024 bytes.
-    let short = |text: &str| text.chars().take(64).collect::<String>();
-    let key = Entry::new("api_key", short(key));
-    let path = Entry::new("path", short(request.uri().path()));
+    let key = Entry::shortened("api_key", key);
+    let path = Entry::shortened("path", request.uri().path().as_bytes());
     Some(Check::new(vec![vec![key.clone()], vec![key, path]]))
 }

@@ -1,5 +1,7 @@
 //! Requests and replies about rate limits: sections 7 and 8 of the contract.
 
+use std::borrow::Cow;
+
 use nowserving_line::LineName;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,8 @@ pub const ENTRY_VALUE_BYTES_MAX: usize = 1_024;
 /// The longest text of a domain's rules, in bytes.
 pub const RULES_BYTES_MAX: usize = 49_152;
 const HITS_MAX: u64 = u32::MAX as u64;
+/// Of the hash in a shortened value: 128 bits.
+const HASH_CHARS: usize = 32;
 
 /// One entry of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,29 @@ impl Entry {
             key: key.into(),
             value: value.into(),
         }
+    }
+
+    /// An entry with a value that comes from a client, such as a header: of any length, and not always text. One of more
+    /// than [`ENTRY_VALUE_BYTES_MAX`] bytes, or that is not UTF-8, is shortened. It keeps its beginning and its end, by
+    /// which a rule with `*` can match, and has its hash between them, so that it has a counter of its own.
+    pub fn shortened(key: impl Into<String>, value: &[u8]) -> Entry {
+        Entry::shortened_to(key, value, ENTRY_VALUE_BYTES_MAX)
+    }
+
+    /// [`Entry::shortened`] to at most so many bytes, at least 40.
+    pub fn shortened_to(key: impl Into<String>, value: &[u8], bytes_max: usize) -> Entry {
+        let text = String::from_utf8_lossy(value);
+        if value.len() <= bytes_max
+            && let Cow::Borrowed(text) = text
+        {
+            return Entry::new(key, text);
+        }
+        let hash = &blake3::hash(value).to_hex()[..HASH_CHARS];
+        let room = bytes_max.saturating_sub(HASH_CHARS + 2) / 2;
+        let (begin, _) = text.split_at(text.floor_char_boundary(room));
+        let from = text.len().saturating_sub(room);
+        let (_, end) = text.split_at(text.ceil_char_boundary(from));
+        Entry::new(key, format!("{begin}#{hash}#{end}"))
     }
 }
 
@@ -456,6 +483,33 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::codec::{Format, decode, decode_request, encode};
+
+    #[test]
+    fn a_clients_value_of_any_bytes_is_shortened() {
+        let value = |value: &[u8]| {
+            let entry = Entry::shortened("path", value);
+            check_descriptor("it", std::slice::from_ref(&entry)).unwrap();
+            entry.value
+        };
+        assert_eq!(value(b""), "");
+        assert_eq!(value("/ä".as_bytes()), "/ä");
+        assert_eq!(value(&[b'x'; 1_024]).as_bytes(), [b'x'; 1_024]);
+        let long = [b"/search/".as_slice(), &[b'x'; 2_000], b"/export"].concat();
+        let shortened = value(&long);
+        assert_eq!(shortened.len(), ENTRY_VALUE_BYTES_MAX);
+        assert!(shortened.starts_with("/search/xxx") && shortened.ends_with("xxx/export"));
+        let other = [b"/search/".as_slice(), &[b'x'; 2_001], b"/export"].concat();
+        assert_ne!(value(&other), shortened, "a counter of its own");
+        let wide = value("ä".repeat(1_000).as_bytes());
+        assert!(wide.starts_with("ää") && wide.ends_with("ää"));
+        let bytes = value(b"/a\xff/b");
+        assert!(bytes.starts_with("/a\u{fffd}/b#") && bytes.ends_with("#/a\u{fffd}/b"));
+        assert_ne!(value(b"/a\xfe/b"), bytes);
+        for bytes_max in [0, 40, 96] {
+            let short = Entry::shortened_to("path", &long, bytes_max).value;
+            assert!(short.len() <= bytes_max.max(40), "{short}");
+        }
+    }
 
     #[test]
     fn a_check_is_read_in_both_formats() {

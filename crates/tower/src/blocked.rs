@@ -92,7 +92,8 @@ impl Blocked {
             Blocked::Refused(refused) => refused.retry_after()?,
             Blocked::OverLimit(reply) => Duration::from_millis(reply.retry_after_ms?),
             Blocked::DelayedTooLong(reply) => Duration::from_millis(reply.delay_ms?),
-            Blocked::Lost(_) | Blocked::Undecided(_) => return None,
+            Blocked::Undecided(undecided) => undecided.retry_after?,
+            Blocked::Lost(_) => return None,
         };
         let wait_ms = wait.max(Duration::from_secs(1)).as_millis();
         Some(wait_ms.div_ceil(1_000).try_into().unwrap_or(u64::MAX))
@@ -109,7 +110,7 @@ impl fmt::Display for Blocked {
             Blocked::OverLimit(_) => f.write_str("too many requests"),
             Blocked::DelayedTooLong(_) => f.write_str("too many requests are waiting"),
             Blocked::Undecided(undecided) if !undecided.is_transient => {
-                f.write_str("the rate limit is not set up")
+                f.write_str("the rate limit could not be decided")
             }
             Blocked::Undecided(_) => f.write_str("the cluster that limits does not answer"),
         }

@@ -7,7 +7,7 @@ use nowserving_client::limits::{CheckReply, DescriptorReply};
 /// The header fields by which a client learns of its limits: names in lower case, and values of visible ASCII.
 ///
 /// `x-ratelimit-limit` and `x-ratelimit-remaining` are of the limit that is nearest to its end. `ratelimit-policy` and
-/// `ratelimit` have all limits of the request; they are those of the IETF's draft-ietf-httpapi-ratelimit-headers-10.
+/// `ratelimit` have all limits of the request; they are those of the IETF's draft-ietf-httpapi-ratelimit-headers-11.
 /// A request over its limit also gets `x-ratelimit-retry-after` and `retry-after`, in seconds, unless it can never pass.
 #[must_use]
 pub fn rate_limit_fields(reply: &CheckReply) -> Vec<(&'static str, String)> {
@@ -48,17 +48,27 @@ fn items(descriptors: &[DescriptorReply]) -> (Vec<String>, Vec<String>) {
         let Some(remaining) = descriptor.remaining else {
             continue;
         };
-        let reset = descriptor.reset_ms.map(|ms| format!(";t={}", seconds(ms)));
-        let reset = reset.unwrap_or_default();
-        states.push(format!("{name};r={remaining}{reset}"));
+        let more = more_in_ms(descriptor).map(|ms| format!(";t={}", seconds(ms)));
+        let more = more.unwrap_or_default();
+        states.push(format!("{name};r={remaining}{more}"));
     }
     (policies, states)
+}
+
+/// Within which time no more than `r` pass. A client that keeps to it must not wait for a whole bucket or window if there is
+/// room for its request earlier.
+fn more_in_ms(descriptor: &DescriptorReply) -> Option<u64> {
+    match descriptor.allowed {
+        true => descriptor.reset_ms,
+        false => descriptor.retry_after_ms.or(descriptor.reset_ms),
+    }
 }
 
 /// The rule's name, or what it allows, as a string of a structured field. A name that was taken gets a number.
 fn name(descriptor: &DescriptorReply, limit: u32, taken: &mut BTreeSet<String>) -> String {
     let unit = descriptor.unit.as_deref().unwrap_or("unit");
-    let named = descriptor.name.clone();
+    let named = descriptor.name.as_deref().map(visible);
+    let named = named.filter(|name| !name.is_empty());
     let name = named.unwrap_or_else(|| format!("{limit}-per-{unit}"));
     let numbered = (2..).map(|nth| format!("{name}-{nth}"));
     let mut free = std::iter::once(name.clone()).chain(numbered);
@@ -67,9 +77,15 @@ fn name(descriptor: &DescriptorReply, limit: u32, taken: &mut BTreeSet<String>) 
 }
 
 /// RFC 9651: strings have visible ASCII characters and spaces alone.
+fn visible(name: &str) -> String {
+    name.chars()
+        .filter(|char| matches!(char, ' '..='~'))
+        .collect()
+}
+
 fn quoted(name: &str) -> String {
     let mut quoted = String::from("\"");
-    for char in name.chars().filter(|char| matches!(char, ' '..='~')) {
+    for char in name.chars() {
         if matches!(char, '"' | '\\') {
             quoted.push('\\');
         }
@@ -150,11 +166,13 @@ mod tests {
             of(None, 7, "month"),
             unlimited,
             of(None, 7, "month"),
+            of(Some("ä"), 8, "hour"),
+            of(Some("ö"), 8, "hour"),
         ];
         let expected = r#"x-ratelimit-limit: 10
 x-ratelimit-remaining: 5
-ratelimit-policy: "by \"ip\" \\ ";q=10;w=60, "7-per-month";q=7, "7-per-month-2";q=7
-ratelimit: "by \"ip\" \\ ";r=5;t=60, "7-per-month";r=3;t=60, "7-per-month-2";r=3;t=60"#;
+ratelimit-policy: "by \"ip\" \\ ";q=10;w=60, "7-per-month";q=7, "7-per-month-2";q=7, "8-per-hour";q=8;w=3600, "8-per-hour-2";q=8;w=3600
+ratelimit: "by \"ip\" \\ ";r=5;t=60, "7-per-month";r=3;t=60, "7-per-month-2";r=3;t=60, "8-per-hour";r=4;t=60, "8-per-hour-2";r=4;t=60"#;
         assert_eq!(
             text(&rate_limit_fields(&reply(true, descriptors))),
             expected
@@ -163,13 +181,18 @@ ratelimit: "by \"ip\" \\ ";r=5;t=60, "7-per-month";r=3;t=60, "7-per-month-2";r=3
 
     #[test]
     fn a_refusal_says_when_to_come_again() {
-        let refused = reply(false, vec![of(Some("a"), 10, "second")]);
+        let over = DescriptorReply {
+            allowed: false,
+            retry_after_ms: Some(1_200),
+            ..of(Some("a"), 10, "second")
+        };
+        let refused = reply(false, vec![over]);
         let expected = "x-ratelimit-limit: 10
 x-ratelimit-remaining: 5
 x-ratelimit-retry-after: 2
 retry-after: 2
 ratelimit-policy: \"a\";q=10;w=1
-ratelimit: \"a\";r=5;t=60";
+ratelimit: \"a\";r=5;t=2";
         assert_eq!(text(&rate_limit_fields(&refused)), expected);
         let never = CheckReply {
             retry_after_ms: None,

@@ -19,7 +19,7 @@
 //! [`RateLimitLayer`] asks the cluster whether a request may pass, by the rules of a domain:
 //!
 //! ```no_run
-//! use http::Request;
+//! use http::{HeaderValue, Request};
 //! use nowserving_client::Client;
 //! use nowserving_client::limits::{Check, Entry};
 //! use nowserving_tower::RateLimitLayer;
@@ -27,10 +27,10 @@
 //! # async fn layer() -> nowserving_client::Result<()> {
 //! let client = Client::connect("nats://127.0.0.1:4222").await?;
 //! let by_key = |request: &Request<String>| {
-//!     // Not `None` without a key: with `None` a request passes without a limit.
+//!     // Without a key all clients share one limit; with `None` they would have none.
 //!     let key = request.headers().get("x-api-key");
-//!     let key = key.and_then(|key| key.to_str().ok()).unwrap_or("none");
-//!     Some(Check::new(vec![vec![Entry::new("api_key", key)]]))
+//!     let key = key.map_or(&b"none"[..], HeaderValue::as_bytes);
+//!     Some(Check::new(vec![vec![Entry::shortened("api_key", key)]]))
 //! };
 //! let layer = RateLimitLayer::new(client.limiter("shop")?, by_key);
 //! # Ok(())
@@ -69,6 +69,7 @@ mod blocked;
 mod fields;
 mod guard;
 mod limit;
+mod log_pace;
 mod response;
 
 pub use blocked::Blocked;

@@ -16,6 +16,7 @@ use tracing::{debug, error};
 
 use crate::blocked::Blocked;
 use crate::fields::rate_limit_fields;
+use crate::log_pace::LogPace;
 use crate::response::{HttpResponses, Respond};
 
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
@@ -36,6 +37,8 @@ pub struct Undecided {
     pub is_transient: bool,
     /// For the log.
     pub why: String,
+    /// After how long to come again, if that is known.
+    pub retry_after: Option<Duration>,
 }
 
 impl From<Error> for Undecided {
@@ -43,6 +46,7 @@ impl From<Error> for Undecided {
         Undecided {
             is_transient: error.is_transient() || error.kind() == Kind::Connection,
             why: error.to_string(),
+            retry_after: error.retry_after(),
         }
     }
 }
@@ -79,6 +83,7 @@ pub struct RateLimitLayer<L, A, R = HttpResponses> {
     descriptors: A,
     responses: R,
     longest_delay: Duration,
+    logs: LogPace,
 }
 
 impl<L, A> RateLimitLayer<L, A> {
@@ -94,6 +99,7 @@ impl<L, A> RateLimitLayer<L, A> {
             descriptors,
             responses: HttpResponses,
             longest_delay: LONGEST_DELAY,
+            logs: LogPace::default(),
         }
     }
 }
@@ -108,12 +114,14 @@ impl<L, A, R> RateLimitLayer<L, A, R> {
             descriptors: self.descriptors,
             responses,
             longest_delay: self.longest_delay,
+            logs: self.logs,
         }
     }
 
     /// The longest time that a request waits because a leaking bucket says so; default 10 s. One that would have to wait
-    /// for longer is answered with 429. It has been counted all the same: choose the bucket's `burst` so that no delay is
-    /// longer.
+    /// for longer is answered with 429. It has been counted all the same. So choose the bucket's `burst` such that no delay
+    /// (`burst` divided by the rate) is longer: else, with more requests than the rate, the bucket is always full and nobody
+    /// passes.
     #[must_use]
     pub fn longest_delay(self, longest_delay: Duration) -> RateLimitLayer<L, A, R> {
         RateLimitLayer {
@@ -196,10 +204,10 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
         if delay > self.longest_delay {
             return Err(Blocked::DelayedTooLong(reply));
         }
-        counter!("nowserving_rate_limit_allowed", "domain" => self.domain()).increment(1);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
+        counter!("nowserving_rate_limit_allowed", "domain" => self.domain()).increment(1);
         Ok(reply)
     }
 
@@ -208,10 +216,14 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
         R: Respond<Response<B>>,
     {
         let domain = self.limiter.domain();
-        if let Blocked::Undecided(undecided) = blocked {
-            match undecided.is_transient {
-                true => debug!(domain, why = undecided.why, "no decision"),
-                false => error!(domain, why = undecided.why, "no decision"),
+        if let Blocked::Undecided(Undecided {
+            is_transient, why, ..
+        }) = blocked
+        {
+            // Clients can make the cluster refuse its question, and must not fill the log.
+            match !is_transient && self.logs.may_log() {
+                true => error!(domain, why, "no decision"),
+                false => debug!(domain, why, "no decision"),
             }
         }
         let labels = [
@@ -222,6 +234,13 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
         let mut response = self.responses.respond(blocked);
         if let Blocked::OverLimit(reply) | Blocked::DelayedTooLong(reply) = blocked {
             add_fields(response.headers_mut(), reply);
+        }
+        if let Some(seconds) = blocked.retry_after_s() {
+            for name in ["retry-after", "x-ratelimit-retry-after"] {
+                let fields = response.headers_mut();
+                let field = fields.entry(HeaderName::from_static(name));
+                field.or_insert(HeaderValue::from(seconds));
+            }
         }
         response
     }
@@ -238,11 +257,12 @@ fn refused(reply: CheckReply) -> Blocked {
         true => Blocked::Undecided(Undecided {
             is_transient: true,
             why: "the cluster is away".to_owned(),
+            retry_after: reply.retry_after_ms.map(Duration::from_millis),
         }),
     }
 }
 
-/// Those that are set stay: a layer further in, or the handler, knows better.
+/// Fields that the handler or an inner layer has set stay.
 fn add_fields(headers: &mut HeaderMap, reply: &CheckReply) {
     for (name, value) in rate_limit_fields(reply) {
         if let Ok(value) = HeaderValue::try_from(value) {

@@ -127,19 +127,22 @@ mod tests {
             delay_ms: Some(12_001),
             ..CheckReply::default()
         });
-        let undecided = |is_transient| {
+        let undecided = |is_transient, retry_after| {
             Blocked::Undecided(Undecided {
                 is_transient,
                 why: "for the log".to_owned(),
+                retry_after,
             })
         };
+        let half = Some(Duration::from_millis(500));
         vec![
             (over(Some(2_000)), 429, 8, Some("2")),
             (over(None), 429, 8, None),
             (delayed, 429, 8, Some("13")),
             (over(Some(0)), 429, 8, Some("1")),
-            (undecided(true), 503, 14, None),
-            (undecided(false), 500, 13, None),
+            (undecided(true, None), 503, 14, None),
+            (undecided(true, half), 503, 14, Some("1")),
+            (undecided(false, None), 500, 13, None),
         ]
     }
 

@@ -152,8 +152,16 @@ async fn a_delayed_request_waits_and_not_for_too_long() {
     let layer = layer.longest_delay(Duration::from_millis(699));
     let refused = layer.layer(Page).call(request("a")).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(header(&refused, "retry-after"), Some("1"));
+    for name in ["retry-after", "x-ratelimit-retry-after"] {
+        assert_eq!(header(&refused, name), Some("1"), "{name}");
+    }
     assert_eq!(header(&refused, "x-ratelimit-limit"), Some("3"));
+    // Also in responses that do not set them.
+    let plain = layer.respond_with(|_: &Blocked| Response::new(String::new()));
+    let refused = plain.layer(Page).call(request("a")).await.unwrap();
+    for name in ["retry-after", "x-ratelimit-retry-after"] {
+        assert_eq!(header(&refused, name), Some("1"), "{name}");
+    }
     assert_eq!(begin.elapsed(), Duration::from_millis(700));
 }
 
@@ -169,7 +177,7 @@ async fn while_the_cluster_is_away() {
     };
     for (away, status, retry_after, limit) in [
         (without(true, None), 200, None, None),
-        (without(false, None), 503, None, None),
+        (without(false, None), 503, Some("5"), None),
         (without(true, Some(7)), 200, None, Some("7")),
         (without(false, Some(7)), 429, Some("5"), Some("7")),
     ] {
@@ -192,6 +200,7 @@ async fn a_question_that_fails() {
             fails: Some(Undecided {
                 is_transient,
                 why: "as the test wants".to_owned(),
+                retry_after: None,
             }),
             ..Three::default()
         };
