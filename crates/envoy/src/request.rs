@@ -1,11 +1,9 @@
 //! What Envoy asks, as checks of the SDK.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use nowserving_client::limits::{
-    Check, DESCRIPTORS_MAX, Descriptor, ENTRIES_MAX, ENTRY_KEY_BYTES_MAX, ENTRY_VALUE_BYTES_MAX,
-    Entry,
+    Check, DESCRIPTORS_MAX, Descriptor, ENTRIES_MAX, ENTRY_KEY_BYTES_MAX, Entry,
 };
 
 use crate::pb::{RateLimitDescriptor, RateLimitRequest};
@@ -13,8 +11,9 @@ use crate::pb::{RateLimitDescriptor, RateLimitRequest};
 /// What the counter of one descriptor has room for: its domain, keys and values, two more bytes counted for each and for
 /// the rule's algorithm and unit (docs/protocol.md).
 const COUNTER_BYTES_MAX: usize = 2_048;
-/// How long a value is at most if the descriptor would be too long otherwise.
-const SHORT_VALUE_BYTES: usize = 96;
+/// How long values are at most: the first length by which the descriptor fits a counter's key. With the last one values
+/// never are too long.
+const VALUE_BYTES: [usize; 8] = [1_024, 768, 512, 384, 256, 192, 128, 96];
 
 /// One question to the cluster, and which of the request's descriptors it is about.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,16 +43,19 @@ pub fn parts(domain: &str, request: &RateLimitRequest) -> Result<Vec<Part>, Stri
         for some in descriptors.chunks(DESCRIPTORS_MAX) {
             let (places, descriptors) = some.iter().cloned().unzip();
             let mut check = Check::new(descriptors);
-            check.hits = (hits != 1).then_some(hits);
+            check.hits = (hits > 1).then_some(hits);
+            check.dry_run = hits == 0;
             parts.push(Part { check, places });
         }
     }
     Ok(parts)
 }
 
-/// 0 in the request is Envoy's way to say nothing; 0 in the descriptor only asks.
+/// 0 in the request is Envoy's way to say nothing; 0 in the descriptor only asks whether one more would pass: what it costs
+/// is reported after the response. Hits that are to be given back are not, and must not be counted either.
 fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u32 {
     match descriptor.hits_addend {
+        _ if descriptor.is_negative_hits => 0,
         Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
         None => request.hits_addend.max(1),
     }
@@ -78,44 +80,20 @@ fn entries(
         }
     }
     let with = |value_bytes_max| {
-        let entry = entries.iter().map(|entry| {
-            let value = text(&entry.value, value_bytes_max);
-            Entry::new(entry.key.clone(), value)
-        });
-        entry.collect::<Descriptor>()
+        let entries = entries.iter();
+        let short = entries
+            .map(|entry| Entry::shortened_to(entry.key.clone(), &entry.value, value_bytes_max));
+        short.collect::<Descriptor>()
     };
-    let long = with(ENTRY_VALUE_BYTES_MAX);
-    if fits(domain, &long) {
-        return Ok(long);
-    }
-    let short = with(SHORT_VALUE_BYTES);
-    match fits(domain, &short) {
-        true => Ok(short),
-        false => Err(format!(
-            "descriptors[{place}]: its keys are too long or too many"
-        )),
-    }
+    let mut shorter = VALUE_BYTES.iter().map(|bytes| with(*bytes));
+    let fits = shorter.find(|descriptor| fits(domain, descriptor));
+    fits.ok_or_else(|| format!("descriptors[{place}]: its keys are too long or too many"))
 }
 
 fn fits(domain: &str, descriptor: &[Entry]) -> bool {
     let entries = descriptor.iter();
     let entries = entries.map(|entry| entry.key.len() + entry.value.len() + 4);
     2 + 2 + domain.len() + entries.sum::<usize>() <= COUNTER_BYTES_MAX
-}
-
-/// A value as text of at most so many bytes. What is longer, or not UTF-8, keeps its beginning, by which a wildcard can
-/// match, and ends with its hash, by which it has a counter of its own.
-fn text(value: &[u8], bytes_max: usize) -> String {
-    let text = String::from_utf8_lossy(value);
-    if value.len() <= bytes_max
-        && let Cow::Borrowed(text) = text
-    {
-        return text.to_owned();
-    }
-    let hash = blake3::hash(value).to_hex();
-    let room = bytes_max.saturating_sub(hash.len() + 1);
-    let begin = text.get(..text.floor_char_boundary(room));
-    format!("{}#{hash}", begin.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -133,6 +111,7 @@ mod tests {
             entries: entries.collect(),
             limit: None,
             hits_addend: None,
+            is_negative_hits: false,
         }
     }
 
@@ -183,7 +162,11 @@ mod tests {
         assert_eq!(parts, [(1, vec![0, 2]), (u32::MAX, vec![1])]);
         asked.descriptors.truncate(1);
         asked.descriptors[0].hits_addend = Some(0);
-        assert_eq!(only(&asked).hits, Some(0));
+        let only_asks = only(&asked);
+        assert_eq!((only_asks.hits(), only_asks.dry_run), (1, true));
+        asked.descriptors[0].hits_addend = Some(500);
+        asked.descriptors[0].is_negative_hits = true;
+        assert_eq!(only(&asked), only_asks, "a refund is not charged");
     }
 
     #[test]
@@ -204,16 +187,27 @@ mod tests {
         };
         let long = [b"/search/".as_slice(), &[b'x'; 2_000]].concat();
         let shortened = value(&long);
-        assert_eq!(shortened.len(), ENTRY_VALUE_BYTES_MAX);
         assert!(shortened.starts_with("/search/xxx"));
         let other = [long.as_slice(), b"y"].concat();
         assert_ne!(value(&other), shortened, "a counter of its own");
-        let wide = "ä".repeat(1_000);
-        assert!(value(wide.as_bytes()).starts_with("äää"));
+        let export = [long.as_slice(), b"/export"].concat();
+        assert!(value(&export).ends_with("/export"), "patterns match ends");
         let bytes = value(b"/a\xff");
         assert!(bytes.starts_with("/a\u{fffd}#"), "{bytes}");
         assert_ne!(value(b"/a\xfe"), bytes);
-        assert_eq!(value(&[b'x'; 1_024]).as_bytes(), [b'x'; 1_024]);
+    }
+
+    /// Other long values of its descriptor are shortened, and not it.
+    #[test]
+    fn a_short_value_stays_beside_long_ones() {
+        let path =
+            b"/api/v1/accounts/transactions/7/comments/of/this/year/and/of/all/the/years/before/it";
+        let (one, two) = ([b'a'; 1_500], [b'b'; 1_500]);
+        let entries: [(&str, &[u8]); 3] = [("path", path), ("agent", &one), ("referer", &two)];
+        let check = only(&request(vec![descriptor(&entries)]));
+        assert_eq!(check.descriptors[0][0].value.as_bytes(), path);
+        let long = &check.descriptors[0][1].value;
+        assert!(long.len() > 512 && long.ends_with('a'), "{long}");
     }
 
     #[test]
@@ -223,7 +217,7 @@ mod tests {
         let many: Vec<_> = many.iter().map(|(k, v)| (*k, v.as_slice())).collect();
         let check = only(&request(vec![descriptor(&many)]));
         assert!(fits("shop", &check.descriptors[0]));
-        assert_eq!(check.descriptors[0][15].value.len(), SHORT_VALUE_BYTES);
+        assert_eq!(check.descriptors[0][15].value.len(), 96);
     }
 
     #[test]

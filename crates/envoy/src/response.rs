@@ -44,11 +44,16 @@ fn status(descriptor: &DescriptorReply) -> DescriptorStatus {
         unit: unit(descriptor.unit.as_deref()).into(),
         name: descriptor.name.clone().unwrap_or_default(),
     });
+    // Of a refusal, when the same request passes: a bucket has room long before it is full.
+    let reset_ms = match allowed {
+        true => descriptor.reset_ms,
+        false => descriptor.retry_after_ms.or(descriptor.reset_ms),
+    };
     DescriptorStatus {
         code: code(allowed).into(),
         current_limit,
         limit_remaining: descriptor.remaining.unwrap_or(0),
-        duration_until_reset: descriptor.reset_ms.map(duration),
+        duration_until_reset: reset_ms.map(duration),
     }
 }
 

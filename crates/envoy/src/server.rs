@@ -5,14 +5,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use async_nats::connection::State;
 use metrics::{describe_counter, describe_histogram};
 use nowserving_client::{Client, LineName};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tracing::{info, warn};
 
 use crate::pb::RateLimitServiceServer;
 use crate::service::{Answering, Limiters, OnUnavailable, Service};
@@ -25,6 +28,10 @@ const STREAMS_MAX: u32 = 1_024;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Requests that are being answered when the server stops have this long. Envoy's watches of its health would last forever.
 const STOPS_WITHIN: Duration = Duration::from_secs(5);
+
+/// An instance without a connection to NATS for so long says that it does not serve; a reconnect takes less.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How a server answers.
 #[derive(Debug, Clone)]
@@ -56,6 +63,9 @@ impl Default for Options {
 pub struct Server {
     listener: TcpListener,
     service: Service<Limiters>,
+    client: Client,
+    /// Requests fail while the cluster is away, so another instance should have them.
+    fails_when_away: bool,
 }
 
 impl Server {
@@ -64,6 +74,7 @@ impl Server {
     /// # Errors
     /// The address cannot be listened on.
     pub async fn bind(addr: SocketAddr, client: &Client, options: Options) -> io::Result<Server> {
+        let fails_when_away = options.on_unavailable == OnUnavailable::Error;
         let answering = Answering {
             domains: options.domains,
             on_unavailable: options.on_unavailable,
@@ -73,6 +84,8 @@ impl Server {
         Ok(Server {
             listener: TcpListener::bind(addr).await?,
             service: Service::new(limiters, answering),
+            client: client.clone(),
+            fails_when_away,
         })
     }
 
@@ -91,12 +104,26 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), tonic::transport::Error> {
         describe();
         let (reporter, health) = tonic_health::server::health_reporter();
-        set_health(&reporter, ServingStatus::Serving).await;
+        for name in ["", SERVICE] {
+            reporter
+                .set_service_status(name, ServingStatus::Serving)
+                .await;
+        }
         let service = RateLimitServiceServer::new(self.service);
         let (stops, stopping) = oneshot::channel();
+        let nats = self.client.nats().clone();
+        let is_connected = move || nats.connection_state() == State::Connected;
+        let fails_when_away = self.fails_when_away;
         let stop = async move {
-            stop.await;
-            set_health(&reporter, ServingStatus::NotServing).await;
+            tokio::select! {
+                () = stop => {}
+                () = report(&reporter, is_connected), if fails_when_away => {}
+            }
+            for name in ["", SERVICE] {
+                reporter
+                    .set_service_status(name, ServingStatus::NotServing)
+                    .await;
+            }
             let _ = stops.send(());
         };
         let served = tonic::transport::Server::builder()
@@ -122,11 +149,32 @@ impl Server {
     }
 }
 
-/// Of the server as a whole, and of the service.
-async fn set_health(reporter: &HealthReporter, status: ServingStatus) {
-    let service = <RateLimitServiceServer<Service<Limiters>> as NamedService>::NAME;
-    reporter.set_service_status("", status).await;
-    reporter.set_service_status(service, status).await;
+/// The service's name in the health service. The name of the server as a whole is empty, and it serves until it stops.
+const SERVICE: &str = <RateLimitServiceServer<Service<Limiters>> as NamedService>::NAME;
+
+/// Keeps the service's health up to date, without an end.
+async fn report(reporter: &HealthReporter, is_connected: impl Fn() -> bool) {
+    let mut connected_at = Instant::now();
+    let mut is_serving = true;
+    loop {
+        if is_connected() {
+            connected_at = Instant::now();
+        }
+        let serves = connected_at.elapsed() < CUT_OFF_AFTER;
+        if serves != is_serving {
+            is_serving = serves;
+            let status = match serves {
+                true => ServingStatus::Serving,
+                false => ServingStatus::NotServing,
+            };
+            match serves {
+                true => info!("NATS is back: healthy"),
+                false => warn!("no connection to NATS: not healthy"),
+            }
+            reporter.set_service_status(SERVICE, status).await;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 fn describe() {
@@ -138,8 +186,57 @@ fn describe() {
         "nowserving_envoy_overrides_ignored_total",
         "Limits that descriptors carried, which the cluster's rules replace."
     );
+    describe_counter!(
+        "nowserving_envoy_refunds_ignored_total",
+        "Descriptors with hits to be given back (is_negative_hits), which nothing was counted for."
+    );
     describe_histogram!(
         "nowserving_envoy_seconds",
         "Time from a request of Envoy to its answer."
     );
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_server::Health;
+    use tonic_health::server::HealthService;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instance_without_nats_is_not_healthy_and_is_so_again() {
+        let reporter = HealthReporter::new();
+        let service = HealthService::from_health_reporter(reporter.clone());
+        let status = async |name: &str| {
+            let asked = tonic::Request::new(HealthCheckRequest {
+                service: name.to_owned(),
+            });
+            service.check(asked).await.unwrap().into_inner().status()
+        };
+        reporter
+            .set_service_status(SERVICE, ServingStatus::Serving)
+            .await;
+        let connected = Arc::new(AtomicBool::new(true));
+        let state = connected.clone();
+        let reports = reporter.clone();
+        tokio::spawn(async move { report(&reports, || state.load(Ordering::SeqCst)).await });
+        let yes = tonic_health::pb::health_check_response::ServingStatus::Serving;
+        let no = tonic_health::pb::health_check_response::ServingStatus::NotServing;
+        for _ in 0..2 {
+            tokio::time::sleep(2 * CUT_OFF_AFTER).await;
+            assert_eq!(status(SERVICE).await, yes);
+            connected.store(false, Ordering::SeqCst);
+            tokio::time::sleep(CUT_OFF_AFTER / 2).await;
+            assert_eq!(status(SERVICE).await, yes, "a reconnect takes less");
+            tokio::time::sleep(CUT_OFF_AFTER).await;
+            assert_eq!(status(SERVICE).await, no);
+            assert_eq!(status("").await, yes, "the process lives");
+            connected.store(true, Ordering::SeqCst);
+        }
+    }
 }

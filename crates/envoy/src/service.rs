@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use metrics::{counter, histogram};
 use nowserving_client::limits::{Check, CheckReply, DescriptorReply};
 use nowserving_client::{Client, LimitFallback, Limiter, LimiterOptions, LineName};
@@ -30,6 +30,9 @@ pub enum OnUnavailable {
 
 /// The limiters of more domains are not kept: they are made anew for each request, and know less about the cluster.
 const LIMITERS_MAX: usize = 4_096;
+
+/// How often what is left of a limit is asked for: others take of it, too.
+const USE_UP_ATTEMPTS: u32 = 3;
 
 /// The cluster: the SDK's client, or one for tests.
 pub trait Cluster: Clone + Send + Sync + 'static {
@@ -144,6 +147,11 @@ impl<C: Cluster> Service<C> {
         if overrides > 0 {
             counter!("nowserving_envoy_overrides_ignored_total").increment(overrides);
         }
+        let refunds = request.descriptors.iter().filter(|it| it.is_negative_hits);
+        let refunds = refunds.count() as u64;
+        if refunds > 0 {
+            counter!("nowserving_envoy_refunds_ignored_total").increment(refunds);
+        }
         match self.ask(&domain, parts).await {
             Ok(reply) => {
                 // An unknown domain is no label: anybody could make up more.
@@ -167,20 +175,58 @@ impl<C: Cluster> Service<C> {
     /// All parts at the same time: each is decided on its own, and the request passes if all allow it.
     async fn ask(&self, domain: &LineName, parts: Vec<Part>) -> Result<CheckReply, Undecided> {
         let asked = parts.into_iter().map(|Part { check, places }| async move {
-            let reply = self.cluster.check(domain, check).await?;
-            let undecided = |is_transient, why: &str| Undecided {
-                is_transient,
-                why: why.to_owned(),
-            };
-            if reply.without_cluster {
-                return Err(undecided(true, "the cluster does not answer"));
-            }
+            let only_asks = check.dry_run;
+            let reply = self.decide(domain, check.clone()).await?;
             if reply.descriptors.len() != places.len() {
                 return Err(undecided(false, "an answer about other descriptors"));
             }
+            if !reply.allowed && !only_asks && check.hits() > 1 {
+                self.use_up(domain, &check, &reply).await;
+            }
+            let reply = match only_asks {
+                true => without_the_hit(reply),
+                false => reply,
+            };
             Ok((reply, places))
         });
         Ok(together(try_join_all(asked).await?))
+    }
+
+    async fn decide(&self, domain: &LineName, check: Check) -> Result<CheckReply, Undecided> {
+        let reply = self.cluster.check(domain, check).await?;
+        match reply.without_cluster {
+            true => Err(undecided(true, "the cluster does not answer")),
+            false => Ok(reply),
+        }
+    }
+
+    /// Counts what still fits of several hits that were refused, as Lyft's server counts them. They may be what a request
+    /// has cost, reported after its response: then nobody looks at the answer, and the limit would never be reached.
+    async fn use_up(&self, domain: &LineName, refused: &Check, reply: &CheckReply) {
+        let descriptors = refused.descriptors.iter().zip(&reply.descriptors);
+        let counted = descriptors.map(|(descriptor, said)| async move {
+            let mut left = said.remaining.unwrap_or(0);
+            for _ in 0..USE_UP_ATTEMPTS {
+                left = left.min(refused.hits());
+                if left == 0 {
+                    return;
+                }
+                let rest = Check {
+                    hits: Some(left),
+                    ..Check::new(vec![descriptor.clone()])
+                };
+                match self.decide(domain, rest).await {
+                    // Others came first.
+                    Ok(reply) if !reply.allowed => left = reply.remaining.unwrap_or(0),
+                    Ok(_) => return,
+                    Err(undecided) => {
+                        debug!(domain = domain.as_str(), why = undecided.why, "not counted");
+                        return;
+                    }
+                }
+            }
+        });
+        join_all(counted).await;
     }
 
     fn undecided(
@@ -206,6 +252,26 @@ impl<C: Cluster> Service<C> {
             OnUnavailable::Error => Err(Status::unavailable(why.clone())),
         }
     }
+}
+
+fn undecided(is_transient: bool, why: &str) -> Undecided {
+    Undecided {
+        is_transient,
+        why: why.to_owned(),
+        retry_after: None,
+    }
+}
+
+/// The answer to a dry run of one hit says what would be left after it.
+fn without_the_hit(mut reply: CheckReply) -> CheckReply {
+    let one_more = |left: Option<u32>| left.map(|left| left.saturating_add(1));
+    if reply.allowed {
+        reply.remaining = one_more(reply.remaining);
+        for descriptor in reply.descriptors.iter_mut().filter(|it| it.allowed) {
+            descriptor.remaining = one_more(descriptor.remaining);
+        }
+    }
+    reply
 }
 
 /// One answer. The limit that it shows is that of the part that refuses for longest, or else has least left.

@@ -64,6 +64,7 @@ fn request(domain: &str, hits: &[Option<u64>]) -> RateLimitRequest {
             }],
             limit: Some(pb::RateLimitOverride::default()),
             hits_addend: *hits,
+            is_negative_hits: false,
         });
     RateLimitRequest {
         domain: domain.to_owned(),
@@ -127,6 +128,7 @@ async fn what_the_cluster_does_not_decide() {
     let forbidden = Undecided {
         is_transient: false,
         why: "forbidden".to_owned(),
+        retry_after: None,
     };
     for (is_away, fails) in [(true, None), (false, Some(forbidden))] {
         let cluster = Five {
@@ -159,4 +161,71 @@ async fn bad_requests() {
         assert_eq!(error.code(), Grpc::InvalidArgument);
     }
     assert!(cluster.asked.lock().unwrap().is_empty());
+}
+
+/// A limit of 1,000 that counts, for all descriptors.
+#[derive(Clone, Default)]
+struct Thousand(Arc<Mutex<u32>>);
+
+impl Cluster for Thousand {
+    async fn check(&self, _: &LineName, check: Check) -> Result<CheckReply, Undecided> {
+        let mut counted = self.0.lock().unwrap();
+        let then = *counted + check.hits();
+        let allowed = then <= 1_000;
+        if allowed && !check.dry_run {
+            *counted = then;
+        }
+        let after = if allowed { then } else { *counted };
+        let descriptor = DescriptorReply {
+            allowed,
+            limit: Some(1_000),
+            remaining: Some(1_000 - after),
+            ..DescriptorReply::default()
+        };
+        Ok(CheckReply {
+            allowed,
+            limit: descriptor.limit,
+            remaining: descriptor.remaining,
+            descriptors: vec![descriptor; check.descriptors.len()],
+            ..CheckReply::default()
+        })
+    }
+}
+
+/// Envoy asks with 0 and reports the cost when the stream is done, and looks at the first answer alone.
+#[tokio::test]
+async fn costs_that_are_reported_after_the_response_use_up_the_limit() {
+    let cluster = Thousand::default();
+    let answering = Answering {
+        domains: BTreeMap::new(),
+        on_unavailable: OnUnavailable::Error,
+        with_headers: false,
+    };
+    let service = Service::new(cluster.clone(), answering);
+    let ask = async |hits| {
+        let request = Request::new(request("shop", &[Some(hits)]));
+        let response = service.should_rate_limit(request).await.unwrap();
+        let response = response.into_inner();
+        (
+            response.overall_code(),
+            response.statuses[0].limit_remaining,
+        )
+    };
+    assert_eq!(ask(900).await, (Code::Ok, 100));
+    assert_eq!(ask(0).await, (Code::Ok, 100), "only asks");
+    assert_eq!(ask(200).await.0, Code::OverLimit);
+    assert_eq!(*cluster.0.lock().unwrap(), 1_000);
+    assert_eq!(ask(0).await.0, Code::OverLimit);
+}
+
+#[tokio::test]
+async fn a_refund_counts_nothing() {
+    let cluster = Five::default();
+    let service = service(cluster.clone(), OnUnavailable::Error);
+    let mut refund = request("shop", &[Some(500)]);
+    refund.descriptors[0].is_negative_hits = true;
+    let response = ask(&service, refund).await.unwrap();
+    assert_eq!(response.overall_code(), Code::Ok);
+    let asked = cluster.asked.lock().unwrap();
+    assert!(asked.iter().all(|(_, check)| check.dry_run));
 }

@@ -210,7 +210,7 @@ async fn several(server: &Server) -> Result<()> {
             two_hits.clone(),
             two_hits,
             of(json!([
-                descriptor("remote_address", "10.0.0.2"),
+                descriptor("remote_address", "10.0.0.4"),
                 own_hits(4)
             ])),
             of(json!([
@@ -240,6 +240,7 @@ async fn several(server: &Server) -> Result<()> {
     );
     ensure!(status(4, 0)["code"] == "OK" && status(4, 1)["code"] == "OVER_LIMIT");
     ensure!(status(6, 0)["code"] == "OVER_LIMIT" && status(6, 1)["code"] == "OK");
+    costs(server).await?;
     // More than the cluster takes at once, and a path that is longer than it takes.
     let many: Vec<_> = (0..40)
         .map(|nth| descriptor("week", &nth.to_string()))
@@ -259,6 +260,28 @@ async fn several(server: &Server) -> Result<()> {
     ensure!(statuses == Some(40), "{:?}", answers[0]);
     ensure!(answers[3]["overall_code"] == "OK", "{answers:?}");
     ensure!(answers[4]["overall_code"] == "OVER_LIMIT", "{answers:?}");
+    Ok(())
+}
+
+/// A cost that is reported after the response and does not fit uses up the limit.
+async fn costs(server: &Server) -> Result<()> {
+    let costs = |hits: u64| {
+        let entries = json!([{"key": "week", "value": "costs"}]);
+        of(json!([{"entries": entries, "hits_addend": hits.to_string()}]))
+    };
+    let answers = server
+        .ask(&[costs(0), costs(4), costs(0), costs(3), costs(0)])
+        .await?;
+    let seen: Vec<_> = answers
+        .iter()
+        .map(|it| it["overall_code"].as_str())
+        .collect();
+    let (ok, over) = (Some("OK"), Some("OVER_LIMIT"));
+    ensure!(seen == [ok, ok, ok, over, over], "{answers:?}");
+    for (answer, left) in [(0, 5), (1, 1), (2, 1)] {
+        let status = &answers[answer]["statuses"][0];
+        ensure!(status["limit_remaining"] == left, "{answers:?}");
+    }
     Ok(())
 }
 
