@@ -125,6 +125,7 @@ pub async fn run(args: EnvoyArgs, global: &Global) -> anyhow::Result<ExitCode> {
     let stop = async move {
         let signal = interrupts.next().await;
         tracing::info!(signal, "stopping");
+        health.set_serves(Err("stopping".to_owned()));
     };
     server.run(stop).await?;
     Ok(ExitCode::SUCCESS)

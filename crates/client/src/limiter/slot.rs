@@ -78,7 +78,7 @@ impl Slice {
     /// The outcome of a request that ended without an answer since then, which is that of all who have waited for it.
     pub(super) fn unanswered_since(&self, came: Instant) -> Option<Option<Error>> {
         let (at, error) = self.unanswered.as_ref()?;
-        (*at >= came).then(|| error.clone())
+        (*at > came).then(|| error.clone())
     }
 
     pub(super) fn is_in_use(&self) -> bool {

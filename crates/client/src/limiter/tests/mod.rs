@@ -362,7 +362,7 @@ async fn callers_of_a_slice_do_not_queue_for_a_cluster_that_does_not_answer() {
                 let one = check(1);
                 join_all((0..20).map(|_| sliced.check(&one))).await;
                 let took = begin.elapsed();
-                assert!(took <= PATIENCE, "{fallback:?}: {took:?}");
+                assert!(took <= PATIENCE + TRIP, "{fallback:?}: {took:?}");
             }
             let begin = Instant::now();
             let late = (0..50).map(|nth| {
@@ -375,7 +375,7 @@ async fn callers_of_a_slice_do_not_queue_for_a_cluster_that_does_not_answer() {
                 }
             });
             let longest = join_all(late).await.into_iter().max().unwrap();
-            assert!(longest <= PATIENCE, "{fallback:?}: {longest:?}");
+            assert!(longest <= PATIENCE + TRIP, "{fallback:?}: {longest:?}");
             assert!(begin.elapsed() <= 6 * PATIENCE);
         }
     }
@@ -410,7 +410,7 @@ async fn callers_that_give_up_early_find_out_that_the_cluster_is_away() {
         let mut given_up = 0;
         while ask().await.is_err() {
             given_up += 1;
-            assert!(given_up <= 20, "two calls, one after the other");
+            assert!(given_up < 25, "two calls, one after the other");
         }
         assert!(core.shared.health.is_away());
         fake.answers(Answers::Always);
@@ -419,7 +419,7 @@ async fn callers_that_give_up_early_find_out_that_the_cluster_is_away() {
     }
 }
 
-/// Also by the two kinds of callers that the cluster could not tell of it.
+/// Also while the cluster is away.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_nodes_would_refuse_is_refused_here_and_nothing_is_kept_of_it() {
     let local = LocalLimit {
