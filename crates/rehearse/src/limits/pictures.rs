@@ -11,13 +11,14 @@ const MINUTE_US: u64 = 60 * SECOND_US;
 /// apart.
 const COLOURS: [Colour; 6] = [ORANGE, LANES[2], LANES[1], BLUE, LANES[4], LANES[3]];
 const DASHES: &str = "stroke-dasharray=\"28 16\"";
-/// A picture without its key is so wide and high (see `plots`), and its text so large.
+/// A picture without its key is so wide and high (see `plots`).
 const WIDTH: usize = 1_440;
 const HEIGHT: usize = 920;
-const TEXT: usize = 48;
+/// Of the key: somewhat smaller than at the axes, so that two names fit beside each other in any font.
+const TEXT: usize = 42;
 /// The key below it: two names in a row.
 const KEY_ROW: usize = 68;
-const KEY_COLUMNS: [usize; 2] = [40, 740];
+const KEY_COLUMNS: [usize; 2] = [40, 700];
 /// How wide the sample beside a name is, and where the name begins.
 const SAMPLE: usize = 88;
 const NAME: usize = 112;
@@ -181,10 +182,14 @@ fn key_of(marks: &[Mark]) -> String {
                 y - 16
             ),
             Shape::Curve | Shape::Dots => {
-                let dashes = if is_dashed(mark) { DASHES } else { "" };
+                let dashes = if is_dashed(mark) {
+                    format!(" {DASHES}")
+                } else {
+                    String::new()
+                };
                 writeln!(
                     key,
-                    "<polyline fill=\"none\" stroke=\"{colour}\" {dashes} stroke-width=\"8\" points=\"{x},{y} {end},{y}\"/>"
+                    "<polyline fill=\"none\" stroke=\"{colour}\"{dashes} stroke-width=\"8\" points=\"{x},{y} {end},{y}\"/>"
                 )
             }
         };
