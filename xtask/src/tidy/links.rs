@@ -42,7 +42,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether the part of a link after `#` is a heading of its file. Only Markdown has headings that we know.
+/// Whether the part of a link after `#` is a heading of its file, or an anchor's id. Only Markdown has headings that we know.
 fn leads_to_heading(path: &str, text: &str, target: &str, files: &impl Files) -> bool {
     let Some((file, anchor)) = target.split_once('#').filter(|it| !it.1.is_empty()) else {
         return true;
@@ -59,7 +59,11 @@ fn leads_to_heading(path: &str, text: &str, target: &str, files: &impl Files) ->
 }
 
 fn has_heading(text: &str, anchor: &str) -> bool {
+    let own = format!("<a id=\"{anchor}\">");
     prose(text).any(|(_, line)| {
+        if line.contains(&own) {
+            return true;
+        }
         let title = line.trim_start_matches('#');
         title.len() < line.len() && title.starts_with(' ') && slug(title.trim()) == anchor
     })
@@ -168,6 +172,8 @@ mod tests {
         let fine =
             "[a](docs/a.md#part) [b](docs/a.md#4-if_version-and-the-rest) [c](#here)\n# Here\n";
         assert_eq!(dead("README.md", fine), [0_usize; 0]);
+        let own = "<a id=\"quotas\"></a>**Quotas.** [a](#quotas)\n";
+        assert_eq!(dead("README.md", own), [0_usize; 0]);
         assert_eq!(dead("README.md", "[a](docs/a.md#code)\n"), [1]);
         assert_eq!(dead("README.md", "## Here\n[a](#there)\n"), [2]);
         assert_eq!(dead("docs/a.md", "[a](a.md#parts)\n"), [1]);
