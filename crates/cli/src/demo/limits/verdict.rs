@@ -54,27 +54,28 @@ impl Peak {
     /// One for each of [`SECONDS`].
     pub fn of(algorithm: Algorithm, hits: &[Hit], kill: Option<Kill>) -> Vec<Peak> {
         let mut hits = hits.to_vec();
-        hits.sort_unstable_by_key(|hit| hit.from());
+        hits.sort_unstable_by_key(|hit| hit.earliest());
         let peak = |seconds| {
             let starts = 0..hits.len();
-            let peaks = starts.map(|first| Peak::from(algorithm, seconds, &hits, first, kill));
+            let peaks =
+                starts.map(|first| Peak::beginning_with(algorithm, seconds, &hits, first, kill));
             peaks.max_by_key(Peak::excess)
         };
         SECONDS.into_iter().filter_map(peak).collect()
     }
 
     /// Of the stretch that begins with this hit.
-    fn from(
+    fn beginning_with(
         algorithm: Algorithm,
         seconds: u32,
         hits: &[Hit],
         first: usize,
         kill: Option<Kill>,
     ) -> Peak {
-        let from = hits[first].from();
+        let from = hits[first].earliest();
         let to = from + Duration::from_secs(seconds.into()) - CLOCK_STEP;
-        let inside = hits[first..].iter().take_while(|hit| hit.from() < to);
-        let most = inside.filter(|hit| hit.to() < to).count() as u64;
+        let inside = hits[first..].iter().take_while(|hit| hit.earliest() < to);
+        let most = inside.filter(|hit| hit.latest() < to).count() as u64;
         let forgotten = kill.map_or(0, |kill| kill.forgotten_in(from, to, hits));
         Peak {
             seconds,
@@ -108,12 +109,12 @@ fn at_most(algorithm: Algorithm, seconds: u32) -> u64 {
 }
 
 impl Hit {
-    /// It went on between this and [`Hit::to`].
-    fn from(&self) -> Duration {
+    /// It went on between this and [`Hit::latest`].
+    fn earliest(&self) -> Duration {
         self.asked_at + self.delay
     }
 
-    fn to(&self) -> Duration {
+    fn latest(&self) -> Duration {
         self.answered_at + self.delay
     }
 }
