@@ -3,13 +3,17 @@
 //! They all began after the step before, so under the seats that it left: those that ran already would show what the seats
 //! before did, and the rule would go on in its direction for too long. The first handlers to end are the quickest ones, so
 //! a cohort is not judged by these: it is complete when nine in ten have ended, and the others count with their age. (If that
-//! is far above the target already, nobody waits for the end of the slow ones.)
+//! is far above the target already, nobody waits for the end of the slow ones.) A load does not depend on which handlers end
+//! first, so with that target a cohort is complete as soon as it is closed.
 
 use std::time::Duration;
 
-/// A cohort is open for at least so many handlers,
+/// A cohort is open for at least so many handlers, or until this many could have run one after the other at the target.
+///
+/// Without the second the time of a step would grow with the number of processes, of which each has ever fewer handlers.
+/// Small cohorts are noisy, but weigh little: the parts of all processes have the same noise in sum as one large cohort.
 const HANDLERS_MIN: u32 = 10;
-/// and for at least so long since its first one.
+/// And for at least so long since its first one.
 const OPEN_FOR: Duration = Duration::from_secs(1);
 
 /// A handler that runs.
@@ -29,7 +33,8 @@ pub enum Outcome {
     Done,
     /// It was dropped before, so it would have taken longer. Counts if it took longer than the target already.
     BrokenOff,
-    /// Its time says nothing: it failed. Handlers that fail at once must not look like fast ones.
+    /// It failed. Counts if it took longer than the target already: a service that is too slow for its time-outs must not
+    /// look idle, and handlers that fail at once must not look like fast ones.
     Failed,
 }
 
@@ -37,6 +42,8 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 pub(crate) struct Cohort {
     number: u64,
+    /// The target for the time of handlers, if that is the target.
+    limit: Option<Duration>,
     since: Option<Duration>,
     /// Handlers in it, ended or not, and how many of them had to wait in line.
     begun: u32,
@@ -52,10 +59,17 @@ pub(crate) struct Cohort {
 }
 
 impl Cohort {
+    pub(crate) fn new(limit: Option<Duration>) -> Cohort {
+        Cohort {
+            limit,
+            ..Cohort::default()
+        }
+    }
+
     pub(crate) fn after(&self) -> Cohort {
         Cohort {
             number: self.number + 1,
-            ..Cohort::default()
+            ..Cohort::new(self.limit)
         }
     }
 
@@ -81,23 +95,21 @@ impl Cohort {
         }
     }
 
-    /// `limit`: handlers that were broken off count from this time on.
-    pub(crate) fn ends(&mut self, began: Began, now: Duration, outcome: Outcome, limit: Duration) {
+    pub(crate) fn ends(&mut self, began: Began, now: Duration, outcome: Outcome) {
         let (Some(since), true) = (self.since, began.cohort == Some(self.number)) else {
             return;
         };
         let took = now.saturating_sub(began.at);
         self.beginnings -= (began.at - since).as_secs_f64();
-        let counts = match outcome {
-            Outcome::Done => true,
-            Outcome::BrokenOff => took > limit,
-            Outcome::Failed => false,
-        };
+        let counts = outcome == Outcome::Done || took > self.limit.unwrap_or_default();
         if counts {
             self.ended += 1;
             self.took += took.as_secs_f64();
         } else {
             self.begun -= 1;
+        }
+        // A handler that failed is no reason for more seats.
+        if !counts || outcome == Outcome::Failed {
             self.waited -= u32::from(began.waited);
         }
     }
@@ -110,11 +122,17 @@ impl Cohort {
     }
 
     pub(crate) fn is_open(&self, now: Duration) -> bool {
-        self.begun < HANDLERS_MIN || self.age(now) < OPEN_FOR
+        let age = self.age(now);
+        let needs_more = |limit: Duration| self.begun < HANDLERS_MIN && age < limit * HANDLERS_MIN;
+        age < OPEN_FOR || self.limit.is_some_and(needs_more)
     }
 
     pub(crate) fn is_complete(&self, now: Duration) -> bool {
-        !self.is_open(now) && u64::from(self.ended) * 10 >= u64::from(self.begun) * 9
+        let is_measured = match self.limit {
+            Some(_) => u64::from(self.ended) * 10 >= u64::from(self.begun) * 9,
+            None => self.reports > 0,
+        };
+        !self.is_open(now) && is_measured
     }
 
     fn age(&self, now: Duration) -> Duration {

@@ -29,6 +29,9 @@ pub struct Rule {
     /// The part of a seat that is left over, from 0 to 1. It is never thrown away: a process's share of a change is often
     /// less than a seat, and with the parts of all processes at different places as many of them add one as it takes.
     part: f64,
+    /// The growth that nobody waited for, up to a seat. Later measurements beyond the target use it up before they take
+    /// seats away: chance puts some on either side, and while nobody waits only those beyond it would count.
+    spare: f64,
 }
 
 impl Rule {
@@ -36,19 +39,18 @@ impl Rule {
     /// same would all add a seat, or take one away, at the same time.
     #[must_use]
     pub fn new(auto: AutoSeats, part: f64) -> Rule {
+        let limit = match auto.target() {
+            Target::Latency(mean) => Some(mean),
+            Target::Load(_) => None,
+        };
         Rule {
             auto,
             now: Duration::ZERO,
             running: 0,
-            cohort: Cohort::default(),
+            cohort: Cohort::new(limit),
             part: part.clamp(0.0, 1.0),
+            spare: 0.0,
         }
-    }
-
-    /// The bounds and the target.
-    #[must_use]
-    pub fn auto(&self) -> &AutoSeats {
-        &self.auto
     }
 
     /// A handler of this process begins. `waited`: no seat was free when it came.
@@ -62,12 +64,7 @@ impl Rule {
     pub fn ended(&mut self, began: Began, now: Duration, outcome: Outcome) {
         let now = self.advance(now);
         self.running = self.running.saturating_sub(1);
-        let limit = match self.auto.target() {
-            Target::Latency(mean) => mean,
-            // Its time does not count, its wait does.
-            Target::Load(_) => Duration::ZERO,
-        };
-        self.cohort.ends(began, now, outcome, limit);
+        self.cohort.ends(began, now, outcome);
     }
 
     /// The process reports its load. What is not a number from 0 on is ignored.
@@ -104,23 +101,39 @@ impl Rule {
         let now = self.advance(now);
         let next = self.cohort.after();
         let cohort = std::mem::replace(&mut self.cohort, next);
-        // Out of bounds: it was measured under other seats. Hardly used: the seats are not what holds the service back,
-        // nor what makes it slow.
-        if seats != line.seats || line.held * 2 < u64::from(seats) {
+        // Out of bounds: it was measured under other seats.
+        if seats != line.seats {
             return seats;
         }
         let Some(ratio) = self.ratio(&cohort, now) else {
             return seats;
         };
-        let change = match ratio - 1.0 {
-            // Nobody had to wait: more seats would not be used, and nobody knows how the service would bear them.
-            more if more > 0.0 => more * cohort.waited(),
-            fewer => fewer,
-        };
         // The seats that its own handlers held. Of the share of these, `seats` cancels out.
         let own = cohort.mean_running(now).min(f64::from(seats));
-        self.part += GAIN * change * own;
+        let change = GAIN * (ratio - 1.0) * own;
+        // Hardly used: callers wait for something other than seats, the pace or a call. The handlers that run can still be
+        // too many.
+        let is_used = line.held * 2 >= u64::from(seats);
+        self.part += match change {
+            // Nobody had to wait: more seats would not be used, and nobody knows how the service would bear them.
+            more if more > 0.0 => self.grows(more, if is_used { cohort.waited() } else { 0.0 }),
+            fewer => self.shrinks(fewer),
+        };
         self.take_whole_seats(seats)
+    }
+
+    /// The share of a growth that is wanted; the rest is kept.
+    fn grows(&mut self, more: f64, wanted: f64) -> f64 {
+        let now = more * wanted;
+        self.spare = (self.spare + more - now).min(1.0);
+        now
+    }
+
+    /// What is kept covers the loss first. Not above 0.
+    fn shrinks(&mut self, fewer: f64) -> f64 {
+        let covered = self.spare.min(-fewer);
+        self.spare -= covered;
+        fewer + covered
     }
 
     /// How many times the measured the target is.

@@ -34,7 +34,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => any::<bool>().prop_map(|waited| Op::Begin { waited }),
         8 => (any::<usize>(), outcome).prop_map(|(nth, outcome)| Op::End { nth, outcome }),
         2 => (0.0..2.0).prop_map(Op::Load),
-        6 => (0u64..700).prop_map(Op::Wait),
+        6 => (0u64..300).prop_map(Op::Wait),
         4 => (proptest::option::weighted(0.1, 0u32..40), 0u64..40)
             .prop_map(|(seats, held)| Op::Step { seats, held }),
     ]
@@ -57,6 +57,7 @@ struct Naive {
     since_ms: Option<u64>,
     loads: Vec<f64>,
     part: f64,
+    spare: f64,
 }
 
 impl Naive {
@@ -69,6 +70,7 @@ impl Naive {
             since_ms: None,
             loads: Vec::new(),
             part,
+            spare: 0.0,
         }
     }
 
@@ -77,8 +79,14 @@ impl Naive {
     }
 
     fn is_open(&self) -> bool {
-        let since_ms = self.since_ms.unwrap_or(self.now_ms);
-        self.cohort().len() < 10 || self.now_ms < since_ms + 1_000
+        let age_ms = self.now_ms - self.since_ms.unwrap_or(self.now_ms);
+        let waits = match self.auto.target() {
+            Target::Latency(mean) => {
+                self.cohort().len() < 10 && age_ms < mean.as_millis() as u64 * 10
+            }
+            _ => false,
+        };
+        age_ms < 1_000 || waits
     }
 
     fn begin(&mut self, waited: bool) {
@@ -102,11 +110,8 @@ impl Naive {
         let handler = &mut self.handlers[place];
         handler.ended_ms = Some(self.now_ms);
         let is_long = self.now_ms - handler.began_ms > limit_ms;
-        handler.is_in &= match outcome {
-            Outcome::Done => true,
-            Outcome::BrokenOff => is_long,
-            Outcome::Failed => false,
-        };
+        handler.is_in &= outcome == Outcome::Done || is_long;
+        handler.waited &= outcome != Outcome::Failed;
     }
 
     fn load(&mut self, load: f64) {
@@ -126,11 +131,14 @@ impl Naive {
     fn is_due(&self) -> bool {
         let cohort = self.cohort();
         let ended = cohort.iter().filter(|it| it.ended_ms.is_some()).count();
-        let is_slow = match self.auto.target() {
-            Target::Latency(mean) => self.mean_time() >= mean.as_secs_f64() * 4.0,
-            _ => false,
+        let is_measured = match self.auto.target() {
+            Target::Latency(mean) => {
+                let is_slow = self.mean_time() >= mean.as_secs_f64() * 4.0;
+                ended * 10 >= cohort.len() * 9 || is_slow
+            }
+            _ => !self.loads.is_empty(),
         };
-        !self.is_open() && (ended * 10 >= cohort.len() * 9 || is_slow)
+        !self.is_open() && is_measured
     }
 
     /// The seats before they are rounded, and the sum so far.
@@ -145,8 +153,10 @@ impl Naive {
         });
         let mean_running = mean_running.sum::<f64>() / (self.now_ms - since_ms) as f64;
         let cohort = self.cohort();
-        let waited = cohort.iter().filter(|it| it.waited).count() as f64 / cohort.len() as f64;
+        let waited = cohort.iter().filter(|it| it.waited).count() as f64;
+        let waited = waited / cohort.len().max(1) as f64;
         let measured = match self.auto.target() {
+            Target::Latency(_) if cohort.is_empty() => None,
             Target::Latency(mean) => Some((mean.as_secs_f64(), self.mean_time())),
             Target::Load(target) => (!self.loads.is_empty()).then(|| {
                 let mean = self.loads.iter().sum::<f64>() / self.loads.len() as f64;
@@ -160,15 +170,21 @@ impl Naive {
         self.since_ms = None;
         self.loads.clear();
         let is_within = (self.auto.min()..=self.auto.max()).contains(&line.seats);
-        if !is_within || line.held * 2 < u64::from(line.seats) {
+        if !is_within {
             return None;
         }
         let (target, mean) = measured?;
-        let mut change = (target / mean).clamp(0.25, 2.0) - 1.0;
+        let change = 0.25 * ((target / mean).clamp(0.25, 2.0) - 1.0);
+        let change = change * mean_running.min(line.seats.into());
         if change > 0.0 {
-            change *= waited;
+            let is_used = line.held * 2 >= u64::from(line.seats);
+            let wanted = if is_used { change * waited } else { 0.0 };
+            self.part += wanted;
+            self.spare = (self.spare + change - wanted).min(1.0);
+        } else {
+            self.part += (change + self.spare).min(0.0);
+            self.spare = (self.spare + change).max(0.0);
         }
-        self.part += 0.25 * change * mean_running.min(line.seats.into());
         Some(self.part)
     }
 }
@@ -183,10 +199,10 @@ fn auto() -> impl Strategy<Value = AutoSeats> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_decides_as_the_naive_one(auto in auto(), ops in proptest::collection::vec(op(), 1..200), part in 0.0f64..1.0) {
+    fn it_decides_as_the_naive_one(auto in auto(), ops in proptest::collection::vec(op(), 1..600), part in 0.0f64..1.0) {
         let mut rule = Rule::new(auto, part);
         let mut naive = Naive::new(auto, part);
         let mut running: Vec<Began> = Vec::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nowserving_adapt::{AutoSeats, Began, LineNow, Outcome, Rule, Target};
 
+/// Beyond so many at once handlers are slowed down, in most scenarios.
 const KNEE: f64 = 8.0;
 /// What a handler takes alone, on average.
 const WORK_S: f64 = 0.2;
@@ -16,6 +17,8 @@ const TICK_S: f64 = 0.25;
 #[derive(Clone)]
 struct Scenario {
     auto: AutoSeats,
+    /// The knee from each second on.
+    knees: Vec<(f64, f64)>,
     /// Beyond the knee each handler has (knee / handlers) to this power of its speed.
     power: i32,
     seats: u32,
@@ -24,6 +27,8 @@ struct Scenario {
     processes: Vec<f64>,
     seconds: f64,
     is_fixed: bool,
+    /// A handler that has taken this long fails.
+    time_out_s: f64,
 }
 
 /// Of the second half.
@@ -84,8 +89,13 @@ struct Sim {
 }
 
 impl Sim {
+    fn knee(&self) -> f64 {
+        let mut knees = self.of.knees.iter().rev();
+        knees.find(|(from_s, _)| *from_s <= self.now_s).unwrap().1
+    }
+
     fn speed(&self) -> f64 {
-        (KNEE / self.running.len().max(1) as f64)
+        (self.knee() / self.running.len().max(1) as f64)
             .min(1.0)
             .powi(self.of.power)
     }
@@ -127,21 +137,30 @@ impl Sim {
         }
     }
 
-    fn end(&mut self, nth: usize) {
+    fn end(&mut self, nth: usize, outcome: Outcome) {
         let handler = self.running.swap_remove(nth);
         let now = self.now();
-        self.rules[handler.process].ended(handler.began, now, Outcome::Done);
-        if self.is_late() {
+        self.rules[handler.process].ended(handler.began, now, outcome);
+        if self.is_late() && outcome == Outcome::Done {
             self.times.push(self.now_s - handler.began_s);
         }
         self.fill();
     }
 
+    fn timed_out(&self) -> Option<usize> {
+        let last_s = self.now_s - self.of.time_out_s;
+        self.running.iter().position(|it| it.began_s <= last_s)
+    }
+
     /// Each process reports its load, and tells the seats if it is due.
     fn tick(&mut self) {
         let now = self.now();
+        while let Some(nth) = self.timed_out() {
+            self.end(nth, Outcome::Failed);
+        }
         for nth in 0..self.rules.len() {
-            self.rules[nth].load((self.running.len() as f64 / KNEE).min(1.0));
+            let load = self.running.len() as f64 / self.knee();
+            self.rules[nth].load(load.min(1.0));
             if self.of.is_fixed || !self.rules[nth].is_due(now) {
                 continue;
             }
@@ -154,9 +173,19 @@ impl Sim {
             self.seats = next;
             self.fill();
         }
-        if self.is_late() {
-            self.measured.push((self.now_s, self.seats));
-        }
+        self.measured.push((self.now_s, self.seats));
+    }
+
+    /// The seats at each look in these seconds.
+    fn seats(&self, from_s: f64, to_s: f64) -> Vec<u32> {
+        let measured = self.measured.iter();
+        let measured = measured.filter(|(at_s, _)| (from_s..to_s).contains(at_s));
+        measured.map(|(_, seats)| *seats).collect()
+    }
+
+    fn mean_seats(&self, from_s: f64, to_s: f64) -> f64 {
+        let seats = self.seats(from_s, to_s);
+        seats.iter().map(|seats| f64::from(*seats)).sum::<f64>() / seats.len() as f64
     }
 
     /// The next handler to be done, and when.
@@ -173,7 +202,7 @@ impl Sim {
     }
 }
 
-fn run(of: &Scenario) -> Measured {
+fn simulate(of: &Scenario) -> Sim {
     let mut dice = Dice(0x2545_F491_4F6C_DD1D);
     let parts = of.processes.iter().map(|_| dice.next());
     let mut sim = Sim {
@@ -198,7 +227,7 @@ fn run(of: &Scenario) -> Measured {
         if let Some((nth, at_s)) = end
             && at_s <= next_s
         {
-            sim.end(nth);
+            sim.end(nth, Outcome::Done);
         } else if tick_s <= next_s {
             sim.tick();
             tick_s += TICK_S;
@@ -207,9 +236,15 @@ fn run(of: &Scenario) -> Measured {
             arrival_s += sim.dice.exponential(1.0 / of.per_second);
         }
     }
-    let seats: Vec<u32> = sim.measured.iter().map(|(_, seats)| *seats).collect();
+    sim
+}
+
+fn run(of: &Scenario) -> Measured {
+    let sim = simulate(of);
+    let half_s = of.seconds / 2.0;
+    let seats = sim.seats(half_s, f64::INFINITY);
     Measured {
-        mean: seats.iter().map(|seats| f64::from(*seats)).sum::<f64>() / seats.len() as f64,
+        mean: sim.mean_seats(half_s, f64::INFINITY),
         least: *seats.iter().min().unwrap(),
         most: *seats.iter().max().unwrap(),
         handlers: sim.times.len() as u32,
@@ -222,12 +257,14 @@ fn run(of: &Scenario) -> Measured {
 fn overloaded(target: Target) -> Scenario {
     Scenario {
         auto: AutoSeats::new(1, 100, target).unwrap(),
+        knees: vec![(0.0, KNEE)],
         power: 1,
         seats: 1,
         per_second: 60.0,
         processes: vec![1.0],
         seconds: 1_200.0,
         is_fixed: false,
+        time_out_s: f64::INFINITY,
     }
 }
 
@@ -312,18 +349,72 @@ fn many_processes_decide_as_one() {
 }
 
 #[test]
+fn many_processes_are_as_quick_as_one() {
+    for processes in [1, 32] {
+        let of = Scenario {
+            processes: vec![1.0; processes],
+            seconds: 300.0,
+            ..overloaded(twice())
+        };
+        let sim = simulate(&of);
+        let come = sim.measured.iter().find(|(_, seats)| *seats >= 12);
+        assert!(come.is_some(), "{processes}: {:?}", sim.measured.last());
+    }
+}
+
+#[test]
+fn seats_follow_a_service_that_changes() {
+    for processes in [1, 32] {
+        let of = Scenario {
+            knees: vec![(0.0, KNEE), (400.0, 3.0), (800.0, KNEE)],
+            seats: 16,
+            processes: vec![1.0; processes],
+            ..overloaded(twice())
+        };
+        let sim = simulate(&of);
+        let means = [200.0, 520.0, 920.0].map(|from_s| sim.mean_seats(from_s, from_s + 200.0));
+        assert!((13.0..20.0).contains(&means[0]), "{processes}: {means:?}");
+        assert!((4.5..7.5).contains(&means[1]), "{processes}: {means:?}");
+        assert!((13.0..20.0).contains(&means[2]), "{processes}: {means:?}");
+    }
+}
+
+#[test]
+fn time_outs_do_not_hide_an_overload() {
+    // With 100 at once nearly all would fail.
+    let of = Scenario {
+        power: 2,
+        seats: 100,
+        time_out_s: 1.0,
+        ..overloaded(twice())
+    };
+    let measured = run(&of);
+    assert!((8.0..16.0).contains(&measured.mean), "{measured:?}");
+    let fixed = run(&Scenario {
+        is_fixed: true,
+        ..of
+    });
+    assert!(
+        measured.handlers > fixed.handlers * 3,
+        "{measured:?} {fixed:?}"
+    );
+}
+
+#[test]
 fn seats_that_are_not_used_stay() {
-    for target in [twice(), Target::Load(0.7)] {
+    for (target, processes) in [(twice(), 1), (twice(), 32), (Target::Load(0.7), 1)] {
         // Two run at once, on average.
         let of = Scenario {
             per_second: 10.0,
             seats: 64,
+            processes: vec![1.0; processes],
             ..overloaded(target)
         };
         let measured = run(&of);
-        assert_eq!((measured.least, measured.most), (64, 64), "{measured:?}");
+        // A seat or two by chance, where the handlers of each process are few.
+        assert!(measured.least >= 62 && measured.most == 64, "{measured:?}");
         // From one seat they grow as far as they are needed, and no further.
         let measured = run(&Scenario { seats: 1, ..of });
-        assert!(measured.least >= 3 && measured.most < 16, "{measured:?}");
+        assert!(measured.least >= 3 && measured.most < 20, "{measured:?}");
     }
 }

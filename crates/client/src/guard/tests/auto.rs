@@ -99,6 +99,18 @@ async fn seats_follow_the_time_of_handlers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fewer_handlers_than_half_of_the_seats_can_be_too_many() {
+    let options = GuardOptions {
+        auto_seats: Some(AutoSeats::new(2, 200, twice()).unwrap()),
+        ..GuardOptions::default()
+    };
+    let rig = Rig::with(100, 1_000, options);
+    Service::default().is_asked_by(&rig, 40);
+    let (least, most) = settled(&rig).await;
+    assert!(least >= 14 && most <= 22, "{least} to {most}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn several_processes_decide_together() {
     let one = rig(40, twice());
     let (two, three) = (beside(&one, twice()), beside(&one, twice()));
