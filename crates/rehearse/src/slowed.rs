@@ -86,7 +86,8 @@ impl Slowed {
     pub(crate) fn next_ms(&self) -> Option<u64> {
         let (done_at, _) = self.running.first()?;
         let left = (f64::from_bits(*done_at) - self.work - DUST).max(0.0);
-        Some(self.now_ms + (left / self.speed()).ceil() as u64)
+        let left_ms = (left / self.speed()).ceil() as u64;
+        Some(self.now_ms.saturating_add(left_ms))
     }
 
     /// The mean part of the service that worked since the last time that it was asked for.
@@ -145,6 +146,16 @@ mod tests {
             }
             assert_eq!(run(service), ends);
         }
+    }
+
+    #[test]
+    fn work_without_an_end_in_sight_is_no_overflow() {
+        let mut service = slowed(1, 4);
+        for shopper in 0..100_000 {
+            service.begin(1, shopper, 7 * 86_400_000);
+        }
+        assert_eq!(service.next_ms(), Some(u64::MAX));
+        assert!(service.done(86_400_000).is_empty());
     }
 
     #[test]
