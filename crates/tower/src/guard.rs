@@ -155,17 +155,22 @@ where
                 poll_fn(|context| inner.poll_ready(context)).await?;
                 inner.call(request).await
             };
+            let responses = layer.responses.clone();
+            let is_done = move |done: &Result<S::Response, S::Error>| {
+                done.as_ref()
+                    .is_ok_and(|response| !responses.is_failure(response))
+            };
             if !layer.cancel_lost {
                 slot.set_outcome(Outcome::BrokenOff);
                 let response = work.await;
-                slot.set_outcome(match &response {
-                    Ok(_) => Outcome::Done,
-                    Err(_) => Outcome::Failed,
+                slot.set_outcome(match is_done(&response) {
+                    true => Outcome::Done,
+                    false => Outcome::Failed,
                 });
                 drop(slot);
                 return response;
             }
-            match slot.run_measured(work, Result::is_ok).await {
+            match slot.run_measured(work, is_done).await {
                 Ok(response) => response,
                 Err(lost) => Ok(layer.blocked(Blocked::Lost(lost))),
             }

@@ -9,6 +9,13 @@ use crate::blocked::Blocked;
 pub trait Respond<R>: Clone + Send + Sync + 'static {
     /// Called once for each such request.
     fn respond(&self, blocked: &Blocked) -> R;
+
+    /// Whether a handler's response says that it failed. Then a short time is no sign of a quick service: see
+    /// [`GuardOptions::auto_seats`](nowserving_client::GuardOptions::auto_seats). Never, by default.
+    fn is_failure(&self, response: &R) -> bool {
+        let _ = response;
+        false
+    }
 }
 
 impl<R, F> Respond<R> for F
@@ -36,6 +43,11 @@ impl<B: From<String>> Respond<Response<B>> for HttpResponses {
         }
         response
     }
+
+    /// 500 to 599.
+    fn is_failure(&self, response: &Response<B>) -> bool {
+        response.status().is_server_error()
+    }
 }
 
 /// For tonic: a gRPC status in a response of headers alone.
@@ -55,6 +67,14 @@ impl<B: Default> Respond<Response<B>> for GrpcResponses {
             headers.insert(HeaderName::from_static("grpc-message"), message);
         }
         response
+    }
+
+    /// The codes of a service in trouble: unknown, deadline exceeded, resource exhausted, internal, unavailable, data loss.
+    /// tonic sends them in the headers; a status in the trailers, after a stream, comes too late.
+    fn is_failure(&self, response: &Response<B>) -> bool {
+        let status = response.headers().get("grpc-status");
+        let status = status.and_then(|it| it.to_str().ok()?.parse::<u8>().ok());
+        response.status().is_server_error() || matches!(status, Some(2 | 4 | 8 | 13 | 14 | 15))
     }
 }
 
@@ -144,6 +164,40 @@ mod tests {
             (undecided(true, half), 503, 14, Some("1")),
             (undecided(false, None), 500, 13, None),
         ]
+    }
+
+    #[test]
+    fn server_errors_are_failures() {
+        for (status, is_failure) in [(200, false), (404, false), (500, true), (503, true)] {
+            let mut response = Response::new(Full::<Bytes>::default());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            assert_eq!(HttpResponses.is_failure(&response), is_failure, "{status}");
+            assert_eq!(GrpcResponses.is_failure(&response), is_failure, "{status}");
+            let closure = |_: &Blocked| Response::new(Full::<Bytes>::default());
+            assert!(!closure.is_failure(&response));
+        }
+    }
+
+    #[test]
+    fn codes_of_a_service_in_trouble_are_failures() {
+        for (status, is_failure) in [
+            ("0", false),
+            ("2", true),
+            ("4", true),
+            ("5", false),
+            ("8", true),
+            ("13", true),
+            ("14", true),
+            ("15", true),
+            ("16", false),
+            ("none", false),
+        ] {
+            let mut response = Response::new(Full::<Bytes>::default());
+            let value = HeaderValue::from_static(status);
+            response.headers_mut().insert("grpc-status", value);
+            assert_eq!(GrpcResponses.is_failure(&response), is_failure, "{status}");
+            assert!(!HttpResponses.is_failure(&response));
+        }
     }
 
     #[test]
