@@ -12,9 +12,10 @@
 //! share of the seats that its own handlers held. So the parts of all processes add up to one change, however many there
 //! are, and a process that starts goes on from where the others are.
 //!
-//! With `m` measured and the target `t`, the whole change of the seats `s` is `s × 0.25 × (t / m − 1)`. The seats come to
-//! rest where `m` = `t`. A quarter of the way at a time is stable also where `m` grows much faster than the seats. An
-//! additive increase with a multiplicative decrease never comes to rest, and each change here is a write to the log.
+//! With `m` measured and the target `t`, the whole change of the seats `s` is `s × 0.25 × (t / m − 1)`. The seats settle
+//! near where `m` = `t`. (`m` counts the slowest tenth of the handlers with their age, so their true mean is a little more.)
+//! A quarter of the way at a time is stable also where `m` grows much faster than the seats. An additive increase with a
+//! multiplicative decrease moves more, and each change here is a write to the log.
 //! A baseline in place of a target (the gradient of a short to a long mean) learns an overload that lasts.
 //!
 //! Pure: no clock, no I/O, no threads. Times come from the caller. Only operations on floating-point numbers that are
@@ -54,6 +55,10 @@ pub enum Target {
     Latency(Duration),
     /// The load that the process reports, 0.01 to 100, in any unit that grows with the number of handlers: 0.7 for 70 %
     /// of the CPU.
+    ///
+    /// A load that ends at 1, as a share of the CPU does, needs a target well below it: it never shows by how much the
+    /// service is overloaded, so at 0.95 a step takes away 1 % of the seats. One that goes on growing (runnable tasks by
+    /// cores) brings the seats down sooner.
     Load(f64),
 }
 

@@ -1,6 +1,6 @@
 //! The configuration of a rehearsal: the crowd, the line, the network between them.
 
-use nowserving_adapt::AutoSeats;
+use nowserving_adapt::{AutoSeats, Target};
 use nowserving_line::{Admission, BadField, CALL_MAX, Change, Phase, Settings};
 
 /// The most shoppers of one rehearsal.
@@ -326,6 +326,11 @@ impl Config {
         if self.auto_seats.is_some() && self.slowdown.is_none() {
             return Err(BadField::new("auto_seats", "only with knee"));
         }
+        let target = self.auto_seats.map(|auto| auto.target());
+        if matches!(target, Some(Target::Load(load)) if load >= 1.0) {
+            // A service has no more load than all of it, so the seats could only grow.
+            return Err(BadField::new("auto_seats", "a load below 100 % of knee"));
+        }
         if self.compare_fixed && self.auto_seats.is_none() {
             return Err(BadField::new("compare", "fixed only with auto_seats"));
         }
@@ -394,8 +399,6 @@ fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use nowserving_adapt::Target;
-
     use super::*;
 
     #[test]
@@ -427,11 +430,14 @@ mod tests {
         let target = Target::Load(0.7);
         let auto = AutoSeats::new(1, 9, target).ok();
         assert!(auto.is_some());
+        let all_of_it = AutoSeats::new(1, 9, Target::Load(1.0)).ok();
+        assert!(all_of_it.is_some());
         for (slowdown, auto, is_refused) in [
             (slowdown(8, 1), auto, false),
             (slowdown(0, 1), auto, true),
             (slowdown(8, 5), None, true),
             (None, auto, true),
+            (slowdown(8, 1), all_of_it, true),
         ] {
             let mut config = Config::steady();
             (config.slowdown, config.auto_seats) = (slowdown, auto);

@@ -100,7 +100,7 @@ struct ServiceFlags {
     /// … so that checkouts take this on average.
     #[arg(long = "target-latency", value_name = "TIME", value_parser = time(1), group = "target", requires = "auto_seats")]
     target_latency_ms: Option<u64>,
-    /// … so that so much of the service works: 70 for 70 % of --knee.
+    /// … so that so much of the service works: 70 for 70 % of --knee; below 100.
     #[arg(
         long,
         value_name = "PERCENT",
@@ -543,6 +543,7 @@ mod tests {
             "--knee 8 --release-on-claim true",
             "--knee 8 --auto-seats 9..8 --target-load 70",
             "--knee 8 --auto-seats 2..64 --target-load 0",
+            "--knee 8 --auto-seats 2..64 --target-load 100",
         ] {
             let words = std::iter::once("probe").chain(words.split_whitespace());
             let probe = Probe::try_parse_from(words.clone()).unwrap();
