@@ -11,15 +11,26 @@ const MIN: u64 = 2;
 const MAX: u64 = 64;
 /// Each step takes a second or two, and some twenty are needed.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Looks at the seats once they are where they belong.
-const LOOKS: usize = 60;
+/// Some fifteen steps: a rule that goes in one direction only is far off by then.
+const GOES_ON: Duration = Duration::from_secs(20);
+/// Looks at the seats after that, one every 100 ms.
+const LOOKS: usize = 200;
+/// The last word holds for 35 s.
+const SILENT_AFTER: Duration = Duration::from_secs(60);
 
 pub async fn follow_the_service(cluster: &mut Cluster) -> Result<()> {
     let cluster = &*cluster;
     // 70 % of eight are 5.6: from far above. It does not depend on how fast the machine is.
-    let load = follow(cluster, "load", "--load", "0.7", 40, 4..=10);
+    let load = async {
+        let mut service = follow(cluster, "load", "--load", "0.7", 40, 4..=8).await?;
+        service.kill().await?;
+        falls_silent(cluster, "load").await
+    };
     // Twice what a handler takes alone, so up to 16, from below; fewer on a machine that is slow itself.
-    let latency = follow(cluster, "latency", "--latency-ms", "400", 1, 5..=24);
+    let latency = async {
+        let service = follow(cluster, "latency", "--latency-ms", "400", 1, 8..=24).await?;
+        ends(cluster, "latency", service).await
+    };
     tokio::try_join!(load, latency)?;
     Ok(())
 }
@@ -31,7 +42,7 @@ async fn follow(
     target: &str,
     seats: u64,
     near: std::ops::RangeInclusive<u64>,
-) -> Result<()> {
+) -> Result<Process> {
     let settings = json!({"seats": seats, "queue_limit": 1_000, "seats_when_silent": MIN});
     cluster.api().admin(line, "create", settings).await?;
     let program = example("slowing").await?;
@@ -42,7 +53,7 @@ async fn follow(
         "--nats", &urls, "--line", line, "--min", &min, "--max", &max, flag, target,
     ];
     let name = format!("slowing {line}");
-    let mut service = Process::start(&name, program.as_os_str(), args, &log).await?;
+    let service = Process::start(&name, program.as_os_str(), args, &log).await?;
     let what = format!("{line}: the seats come to {near:?}");
     eventually(&what, PATIENCE, async || {
         let now = shown(cluster, line, seats).await?;
@@ -50,11 +61,30 @@ async fn follow(
     })
     .await?;
     // And stay near, as far as whole seats and chance let them.
+    let around = (near.start() * 2).div_ceil(3)..=near.end() * 3 / 2;
+    ensure!(*around.start() > MIN && *around.end() < MAX, "{around:?}");
+    tokio::time::sleep(GOES_ON).await;
     for _ in 0..LOOKS {
         let now = shown(cluster, line, seats).await?;
-        ensure!((MIN..=near.end() * 3 / 2).contains(&now), "{line}: {now}");
+        ensure!(around.contains(&now), "{line}: {now}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    Ok(service)
+}
+
+/// The process is killed, so nobody tells the seats any more.
+async fn falls_silent(cluster: &Cluster, line: &str) -> Result<()> {
+    let what = format!("{line}: the seats are those of a silent line");
+    eventually(&what, SILENT_AFTER, async || {
+        let shown = cluster.api().admin(line, "show", json!({})).await?;
+        let is_silent = number(&shown["board"], "seats")? == MIN;
+        Ok(is_silent.then_some(()))
+    })
+    .await
+}
+
+/// The process ends in order, and says how it went.
+async fn ends(cluster: &Cluster, line: &str, mut service: Process) -> Result<()> {
     let ended = service.stop(PATIENCE).await?;
     let printed = service.printed()?;
     ensure!(ended.success(), "{ended}: {}", service.tail(20));
@@ -63,6 +93,7 @@ async fn follow(
     ensure!(number(&report, "most")? <= MAX, "{report}");
     ensure!(number(&report, "done")? > 100, "{report}");
     ensure!(number(&report, "seats_told")? > 5, "{report}");
+    ensure!(number(&report, "tell_failed")? == 0, "{report}");
     ensure!(number(&report, "unavailable")? == 0, "{report}");
     // The processes are gone, and the line knows when it will count as silent.
     let told = &cluster.api().admin(line, "show", json!({})).await?["capacity_told"];

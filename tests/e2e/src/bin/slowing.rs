@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const KNEE: u64 = 8;
 const ALONE: Duration = Duration::from_millis(200);
 /// Requests under way at once: two thirds of them by the first guard.
-const CALLERS: usize = 60;
+const CALLERS: usize = 100;
 
 #[derive(Parser)]
 struct Args {
