@@ -1,7 +1,7 @@
 //! A concurrency guard over a line: at most the line's `seats` handlers run at once, over all hosts.
 //!
 //! ```no_run
-//! # async fn work() {}
+//! # async fn work() -> Result<(), std::io::Error> { Ok(()) }
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! use nowserving_client::{Ask, Client, Guard, GuardOptions, Refused};
 //!
@@ -9,8 +9,8 @@
 //! let guard = Guard::new(client.line("reports")?, GuardOptions::default());
 //! match guard.acquire(Ask::default()).await {
 //!     Ok(slot) => {
-//!         work().await;
-//!         drop(slot); // as a return, an error, a panic or a cancelled future does
+//!         // Gives the slot back however the work ends: a return, an error, a panic, or this future is dropped.
+//!         slot.run_measured(work(), Result::is_ok).await??;
 //!     }
 //!     Err(Refused::Full { .. }) => println!("429: the line is full"),
 //!     Err(Refused::WaitedTooLong { .. }) => println!("504: waited too long"),

@@ -161,7 +161,8 @@ impl Slot {
     }
 
     /// As [`Slot::run`]. `is_measured` says of what `work` returned whether its time counts for
-    /// [`GuardOptions::auto_seats`](crate::GuardOptions::auto_seats): not if it failed, which may be quick.
+    /// [`GuardOptions::auto_seats`](crate::GuardOptions::auto_seats): if it failed, which may be quick, only a time longer
+    /// than the target does.
     ///
     /// # Errors
     /// The seat was lost first.
@@ -185,7 +186,8 @@ impl Slot {
     }
 
     /// What the time of the slot, until it is given back, says to [`GuardOptions::auto_seats`](crate::GuardOptions::auto_seats).
-    /// By default its work was done, unless its thread panics. [`Slot::run`] sets it by itself.
+    /// By default its work was done, unless its thread panics, also if a future that owns the slot is dropped half-way.
+    /// [`Slot::run`] and [`Slot::run_measured`] set it by themselves.
     pub fn set_outcome(&mut self, outcome: Outcome) {
         if let Some(timed) = &mut self.timed {
             timed.outcome = outcome;
