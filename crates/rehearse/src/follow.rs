@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use nowserving_adapt::{AutoSeats, Began, LineNow, Outcome, Rule};
 
-/// So often the backend looks at its load, and whether it is time to decide.
+/// How often the backend polls its load, and whether a step is due.
 pub(crate) const LOOK_EVERY_MS: u64 = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Follow {
     rule: Rule,
     began: BTreeMap<u32, Began>,
-    /// A word is under way.
+    /// A report is under way.
     is_telling: bool,
-    /// How often it told.
+    /// How many reports it sent.
     pub(crate) told: u64,
 }
 
@@ -53,7 +53,7 @@ impl Follow {
         is_new.then_some(seats)
     }
 
-    /// The word has got to the server.
+    /// The report has got to the server.
     pub(crate) fn arrived(&mut self) {
         self.is_telling = false;
     }

@@ -376,7 +376,8 @@ fn at_a_bound(auto: &AutoSeats, summary: &Summary) -> Option<String> {
     let mean = summary.seats_mean?;
     let near = |bound: u32| (mean - f64::from(bound)).abs() < 0.5;
     let (bound, seats) = match auto {
-        auto if auto.min() == auto.max() => return None,
+        // With two there is none but the bounds.
+        auto if auto.max() - auto.min() <= 1 => return None,
         auto if near(auto.min()) => ("the fewest", auto.min()),
         auto if near(auto.max()) => ("the most", auto.max()),
         _ => return None,

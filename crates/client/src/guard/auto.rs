@@ -1,8 +1,8 @@
-//! `auto_seats`: the handlers of this process are measured, and from time to time it tells the line its seats.
+//! `auto_seats`: measures the handlers of this process and publishes the line's seats (`capacity_told`).
 //!
 //! The line's seats are read before each step, and the step adds this process's part to them: see [`nowserving_adapt`].
-//! Between a read and the word that follows from it another process can tell; then one of the two parts is lost. Parts are
-//! small and come again, so that costs a moment, and needs no condition that the word would have to carry.
+//! Another process can publish between this one's read and the moment at which its own report takes effect; then one of the
+//! two parts is lost. Parts are small and come again, so that costs a moment, and the report needs no condition.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,14 +17,14 @@ use super::counts::GuardEvent;
 use super::{Shared, up_to};
 use crate::error::Result;
 
-/// So often it is looked whether a step is due.
+/// How often the task polls whether a step is due.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The seats are told at least this often, and up to half as long later,
+/// The seats are published at least this often, and up to half as long later,
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
-/// and hold for so long. Then the line counts as silent, unless another process tells.
+/// and hold for so long. Then the line counts as silent, unless another process publishes.
 pub(super) const TOLD_FOR: Duration = Duration::from_secs(35);
 
-/// The pause after a word, or the read before it, that failed.
+/// The pause after a report, or the read before it, that failed.
 const AFTER_ERROR: Duration = Duration::from_secs(2);
 
 /// What this process has measured.
@@ -58,6 +58,11 @@ impl Auto {
             began,
             outcome: Outcome::Done,
         }
+    }
+
+    /// Whether enough is measured for a step.
+    pub(super) fn is_due(&self) -> bool {
+        self.rule().is_due(self.began.elapsed())
     }
 
     pub(super) fn load(&self, load: f64) {
@@ -103,8 +108,8 @@ impl Drop for Task {
 
 impl Task {
     async fn run<C: Calls>(self, calls: C, shared: Weak<Shared>) {
-        let mut next_word = Instant::now();
-        let mut not_before = next_word;
+        let mut next_report = Instant::now();
+        let mut not_before = next_report;
         let mut fails = false;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -117,8 +122,8 @@ impl Task {
             if Instant::now() < not_before {
                 continue;
             }
-            let is_time = next_word <= Instant::now();
-            let is_due = self.0.rule().is_due(self.0.began.elapsed());
+            let is_time = next_report <= Instant::now();
+            let is_due = self.0.is_due();
             if shared.is_away() || !(is_time || is_due) {
                 continue;
             }
@@ -141,12 +146,12 @@ impl Task {
                 }
             }
             if is_time && !fails {
-                next_word = Instant::now() + TELL_EVERY + up_to(TELL_EVERY / 2);
+                next_report = Instant::now() + TELL_EVERY + up_to(TELL_EVERY / 2);
             }
         }
     }
 
-    /// Tells the seats, if they change or if it is time. Returns what it told.
+    /// Publishes the seats, if they change or if it is time. Returns what it published.
     async fn step<C: Calls>(&self, calls: &C, is_time: bool) -> Result<Option<u32>> {
         let line = calls.seats().await?;
         let seats = self.0.rule().step(self.0.began.elapsed(), line);

@@ -146,11 +146,10 @@ impl Guard {
     }
 
     /// The load of this process or its machine, for [`Target::Load`](crate::Target::Load): 0.7 for 70 % of the CPU. To be
-    /// called every second or so. What is not a number from 0 on is ignored, as is a load without such a target.
+    /// called every second or so. What is not a number from 0 on is ignored, as is a load without such a target, and one
+    /// while the cluster is away: it is not that of the line's seats.
     pub fn report_load(&self, load: f64) {
-        if let Some(auto) = &self.shared.auto {
-            auto.load(load);
-        }
+        self.shared.report_load(load);
     }
 
     /// Whether the cluster is away, so that [`GuardOptions::on_unavailable`] decides.
@@ -190,6 +189,14 @@ impl Shared {
 
     fn is_away(&self) -> bool {
         self.health.is_away()
+    }
+
+    fn report_load(&self, load: f64) {
+        if let Some(auto) = &self.auto
+            && !self.is_away()
+        {
+            auto.load(load);
+        }
     }
 
     /// A place among those under way.

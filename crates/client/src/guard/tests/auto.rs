@@ -128,16 +128,37 @@ async fn seats_follow_the_load_that_is_reported() {
     let rig = rig(40, Target::Load(0.7));
     let service = Service::default();
     service.is_asked_by(&rig, 40);
-    let (reported, auto) = (service.clone(), rig.shared.auto.clone().unwrap());
+    let (reported, shared) = (service.clone(), rig.shared.clone());
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            auto.load(reported.load());
+            shared.report_load(reported.load());
         }
     });
     // 5.6 handlers at once.
     let (least, most) = settled(&rig).await;
     assert!(least >= 5 && most <= 9, "{least} to {most}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_load_of_an_outage_is_not_that_of_the_seats() {
+    let rig = rig(40, Target::Load(0.7));
+    let held = rig.acquire().await.unwrap();
+    rig.fake.answers(Answers::OnlyReads);
+    drop(rig.acquire().await.unwrap());
+    drop(rig.acquire().await.unwrap());
+    rig.until_away(true).await;
+    rig.shared.report_load(1.0);
+    let is_due = |rig: &Rig| {
+        let auto = rig.shared.auto.as_ref().unwrap();
+        auto.is_due()
+    };
+    assert!(!is_due(&rig));
+    rig.fake.answers(Answers::Always);
+    rig.until_away(false).await;
+    rig.shared.report_load(1.0);
+    assert!(is_due(&rig));
+    drop(held);
 }
 
 #[tokio::test(start_paused = true)]
