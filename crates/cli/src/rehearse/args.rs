@@ -543,7 +543,6 @@ mod tests {
             "--knee 8 --release-on-claim true",
             "--knee 8 --auto-seats 9..8 --target-load 70",
             "--knee 8 --auto-seats 2..64 --target-load 0",
-            "--knee 8 --auto-seats 2..64 --target-load 100",
         ] {
             let words = std::iter::once("probe").chain(words.split_whitespace());
             let probe = Probe::try_parse_from(words.clone()).unwrap();
