@@ -469,13 +469,13 @@ impl Node {
             parser: Arc::new(parser),
             requests: ends.requests,
             responder: responder.clone(),
-            limits: Limits::new(
+            limits: Arc::new(Limits::new(
                 (client.clone(), own),
                 (subjects.clone(), forward),
                 responder.clone(),
                 known,
                 self.config.shards,
-            ),
+            )),
             many_lines: ManyLines::new(client.clone(), subjects, responder.clone()),
             subscriptions: ends.subscriptions,
             probed: echoes,

@@ -80,6 +80,7 @@ impl<B: Default> Respond<Response<B>> for GrpcResponses {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
     use bytes::Bytes;

@@ -27,7 +27,7 @@ pub struct Service {
     /// Back out.
     pub responder: Responder,
     pub many_lines: ManyLines,
-    pub limits: Limits,
+    pub limits: Arc<Limits>,
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     /// The time of sending of the newest probe that came back.
     pub probed: watch::Receiver<Micros>,

@@ -264,13 +264,13 @@ impl TestService {
             tasks: responder.tasks.clone(),
             stats: responder.stats.clone(),
         };
-        let limits = Limits::new(
+        let limits = Arc::new(Limits::new(
             (client.clone(), own),
             (Subjects::default(), Subjects::default()),
             responder.clone(),
             no_rules(),
             SHARDS,
-        );
+        ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());
         let service = Service {
             client: server.client.clone(),

@@ -51,7 +51,7 @@ use crate::clock::monotonic_us;
 const LEARNING: Duration = Duration::from_millis(20);
 
 /// Answers requests about rate limits.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Limits {
     client: Client,
     subjects: Subjects,
@@ -62,7 +62,7 @@ pub struct Limits {
     known: RulesReceiver,
     shards: u32,
     permits: Permits,
-    counters: Arc<RuleCounters>,
+    counters: RuleCounters,
 }
 
 /// One request under way.
@@ -105,7 +105,7 @@ impl Limits {
             known,
             shards,
             permits: Permits::default(),
-            counters: Arc::default(),
+            counters: RuleCounters::default(),
         }
     }
 
@@ -133,7 +133,7 @@ impl Limits {
     }
 
     /// Answers it, in a task of its own. `via`: the subscription by which it came.
-    pub async fn handle(&self, message: Message, via: Via, mut reply: ReplyTo) {
+    pub async fn handle(self: &Arc<Self>, message: Message, via: Via, mut reply: ReplyTo) {
         let Some(permit) = self.permits.of(self.is_admin(&message)) else {
             return self.responder.refuse(&reply, overloaded()).await;
         };
@@ -244,8 +244,9 @@ impl Limits {
         let asked = open.into_iter().map(|(part, places)| async move {
             let asked = Asked {
                 part,
-                asks: asks_of(matched, places, ask.hits()),
-                check: part_of(ask, places),
+                places,
+                matched,
+                ask,
             };
             (part, self.ask_part(asked, domain, call).await)
         });

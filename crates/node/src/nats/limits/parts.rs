@@ -5,19 +5,19 @@ use std::time::Duration;
 use async_nats::client::RequestErrorKind;
 use async_nats::{HeaderMap, Request};
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
+use nowserving_limit::Matched;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER};
 use nowserving_protocol::limits::{Check, PartReply};
-use nowserving_shard::limits::LimitAsk;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::super::many_lines::read_answer;
 use super::own::OwnPart;
-use super::{Call, Home, Limits, Part};
+use super::{Call, Home, Limits, Part, asks_of, part_of};
 use crate::clock::wall_ms;
 
 /// Between two tries while no node leads the shard: at first, and at most. It doubles, as a storm of them would delay the
@@ -27,13 +27,12 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// A leader answers so when its rules say that a counter is not its own.
 pub(in super::super) const OTHER_RULES: Code = Code::VersionConflict;
 
-/// The descriptors of one part.
+/// The descriptors of one part, by their places in the request.
 pub(super) struct Asked<'a> {
     pub part: &'a Part,
-    /// For the leader, if this node leads.
-    pub asks: Vec<LimitAsk>,
-    /// For another one.
-    pub check: Check,
+    pub places: &'a [usize],
+    pub matched: &'a [Matched<'a>],
+    pub ask: &'a Check,
 }
 
 impl Limits {
@@ -51,14 +50,14 @@ impl Limits {
         domain: &LineName,
         call: &Call,
     ) -> Result<PartReply, ApiError> {
-        let Asked { part, asks, check } = asked;
+        let part = asked.part;
         let Home { shard, exact, .. } = part.0;
         if !exact && self.own.leads(shard) {
-            let dry_run = check.dry_run;
+            let dry_run = asked.ask.dry_run;
             let own = OwnPart {
                 shard,
                 domain,
-                asks,
+                asks: asks_of(asked.matched, asked.places, asked.ask.hits()),
                 dry_run,
             };
             match self.own.ask(own, call.until).await {
@@ -69,6 +68,7 @@ impl Limits {
                 None => return Err(unanswered(!dry_run)),
             }
         }
+        let check = part_of(asked.ask, asked.places);
         let (subject, effect) = if exact {
             let op = "limit_exact";
             let effect = match check.dry_run {

@@ -11,7 +11,7 @@ const CHECKS_AT_ONCE: usize = 8_192;
 const OPERATORS_AT_ONCE: usize = 256;
 
 /// Those that are free.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Permits {
     checks: Arc<Semaphore>,
     operators: Arc<Semaphore>,
