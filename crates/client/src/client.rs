@@ -253,7 +253,7 @@ impl Client {
         let on_shard = |shards| {
             let first = check.descriptors.first().map_or(&[][..], Vec::as_slice);
             let shard = limit_shard_of(domain, first, shards);
-            subjects.limit_shard(shard, domain, "check")
+            subjects.limit_leader(shard, domain, "check")
         };
         let plain = subjects.limit(domain, "check");
         self.shard_call(on_shard, plain, effect, check).await
@@ -274,7 +274,10 @@ impl Client {
             shards,
             ..
         } = &*self.inner;
-        let count = shards.get(connection, subjects).await;
+        // Without the count the request goes to any node: a call with little time does not wait for it.
+        let count = shards.get(connection, subjects);
+        let count = tokio::time::timeout(self.deadline / 4, count).await;
+        let count = count.ok().flatten();
         let request = Request {
             shard_subject: count.map(on_shard),
             plain_subject,

@@ -203,8 +203,10 @@ impl<C: Cluster> Service<C> {
     /// Counts what still fits of several hits that were refused, as Lyft's server counts them. They may be what a request
     /// has cost, reported after its response: then nobody looks at the answer, and the limit would never be reached.
     async fn use_up(&self, domain: &LineName, refused: &Check, reply: &CheckReply) {
+        // One that its own limit allows may have been counted: those of other shards are decided apart.
         let descriptors = refused.descriptors.iter().zip(&reply.descriptors);
-        let counted = descriptors.map(|(descriptor, said)| async move {
+        let over = descriptors.filter(|(_, said)| !said.allowed);
+        let counted = over.map(|(descriptor, said)| async move {
             let mut left = said.remaining.unwrap_or(0);
             for _ in 0..USE_UP_ATTEMPTS {
                 left = left.min(refused.hits());

@@ -69,7 +69,7 @@ pub enum Target<'a> {
         /// The operation's name, as in docs/protocol.md.
         op: &'a str,
     },
-    /// `limit.<domain>.<op>`, to any node, or `shard.<n>.limit.<domain>.<op>`, to one that may answer it from its memory:
+    /// `limit.<domain>.<op>`, to any node, or `leader.<n>.limit.<domain>.<op>`, to one that may answer it from its memory:
     /// about the rate limits of a domain.
     Limit {
         /// Named as lines are.
@@ -153,9 +153,14 @@ impl Subjects {
     }
 
     /// A request about the rate limits of a domain, to the leader of the shard that has the counters.
-    pub fn limit_shard(&self, shard: u32, domain: &LineName, op: &str) -> String {
+    pub fn limit_leader(&self, shard: u32, domain: &LineName, op: &str) -> String {
         let prefix = &self.prefix;
-        format!("{prefix}.shard.{shard}.limit.{}.{op}", domain.as_str())
+        format!("{prefix}.leader.{shard}.limit.{}.{op}", domain.as_str())
+    }
+
+    /// All of them to the leader of one shard.
+    pub fn limit_leader_all(&self, shard: u32) -> String {
+        format!("{}.leader.{shard}.limit.>", self.prefix)
     }
 
     /// All requests about rate limits to any node.
@@ -323,7 +328,7 @@ impl Subjects {
             ["shard", shard, line, op] => (Some(shard_number(shard)?), line, op),
             ["cluster", op] if admin => return Ok(Target::Cluster { op: op_name(op)? }),
             ["limit", op] if admin => return Ok(Target::AdminLimit { op: op_name(op)? }),
-            ["shard", shard, "limit", domain, op] if !admin => {
+            ["leader", shard, "limit", domain, op] if !admin => {
                 shard_number(shard)?;
                 return Ok(Target::Limit {
                     domain: name_of("domain", domain)?,
@@ -343,7 +348,7 @@ impl Subjects {
                      {0}.admin.line.<line>.<op>, {0}.admin.shard.<n>.<line>.<op>, {0}.admin.cluster.<op>, \
                      {0}.kv.<bucket>.<op>, {0}.shard.<n>.kv.<bucket>.<op>, \
                      {0}.admin.kv.<bucket>.<op>, {0}.admin.shard.<n>.kv.<bucket>.<op>, \
-                     {0}.limit.<domain>.<op>, {0}.shard.<n>.limit.<domain>.<op>, {0}.admin.limit.<op>",
+                     {0}.limit.<domain>.<op>, {0}.leader.<n>.limit.<domain>.<op>, {0}.admin.limit.<op>",
                     self.prefix
                 )));
             }

@@ -52,9 +52,9 @@ impl Service {
             let reply = reply_to(&message);
             return self.many_lines.handle(message, reply).await;
         }
-        if via != Via::Forwarded && self.limits.takes(&message) {
+        if via == Via::Plain && self.limits.takes(&message) {
             let reply = reply_to(&message);
-            return self.limits.handle(message, via, reply).await;
+            return self.limits.handle(message, reply).await;
         }
         match self.parser.parse(&message, via, routed_after) {
             Ok(input) => self.hand_in(input).await,

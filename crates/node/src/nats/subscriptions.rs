@@ -65,9 +65,9 @@ struct ShardListeners {
     subscription: Subscription,
     /// For clients and operators.
     front: Vec<Listener>,
-    /// For requests that nodes forward. Only while this node leads: a forwarding node would take its "not the
-    /// leader" for the next leader's answer.
-    forward: Vec<Listener>,
+    /// For requests that nodes forward, and for checks of rate limits. Only while this node leads: a forwarding node
+    /// would take its "not the leader" for the next leader's answer.
+    leading: Vec<Listener>,
 }
 
 async fn close_all(listeners: &mut Vec<Listener>) {
@@ -154,7 +154,7 @@ impl Service {
         }
         // A message that the server routes to both an old and a new subscription must be taken once.
         listeners.front.iter().for_each(Listener::forward_only);
-        close_all(&mut listeners.forward).await;
+        close_all(&mut listeners.leading).await;
         let on = |subjects: &Subjects| [subjects.shard_all(shard), subjects.admin_shard_all(shard)];
         let front = on(&self.parser.subjects);
         let new = match subscription {
@@ -162,7 +162,11 @@ impl Service {
             Subscription::Leader { .. } => {
                 // First: a node that gets the same request as this one forwards it to this subject.
                 let forward = on(&self.parser.forward);
-                listeners.forward = self.listen_all(forward, false, Via::Forwarded).await?;
+                listeners.leading = self.listen_all(forward, false, Via::Forwarded).await?;
+                // In the group: if a former leader still listens, one of them gets a check, and it counts once.
+                let checks = [self.parser.subjects.limit_leader_all(shard)];
+                let checks = self.listen_all(checks, true, Via::Plain).await?;
+                listeners.leading.extend(checks);
                 let via = Via::Shard(ShardDelivery::Leader);
                 self.listen_all(front, false, via).await?
             }

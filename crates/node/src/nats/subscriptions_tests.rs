@@ -49,6 +49,13 @@ impl TestServer {
     }
 }
 
+/// To what a leader alone subscribes.
+fn leading() -> [(String, bool); 3] {
+    let [users, operators] = subjects("nowserving.forward", false);
+    let checks = format!("nowserving.leader.{}.limit.>", shard());
+    [users, operators, (checks, true)]
+}
+
 const LEADER: Via = Via::Shard(ShardDelivery::Leader);
 const LEADERLESS: Via = Via::Shard(ShardDelivery::Leaderless);
 const DRAINING: Via = Via::Shard(ShardDelivery::Draining);
@@ -58,15 +65,15 @@ async fn a_node_subscribes_for_its_new_role_before_it_unsubscribes_the_old_one()
     let mut test = TestService::start(16).await;
     tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leaderless);
-    let (front, leaderless) = test.server.next_two().await;
+    let (front, leaderless) = test.server.next_subscribed().await;
     assert_eq!(front, subjects("nowserving", true));
     assert_eq!(test.delivered(leaderless[0]).await.via, LEADERLESS);
 
     test.wants(Subscription::Leader { term: 2 });
     // A node that gets a request beside the leader passes it on to there.
-    let (forward, _) = test.server.next_two().await;
-    assert_eq!(forward, subjects("nowserving.forward", false));
-    let (front, leader) = test.server.next_two().await;
+    let (forward, _) = test.server.next_subscribed().await;
+    assert_eq!(forward, leading());
+    let (front, leader) = test.server.next_subscribed().await;
     assert_eq!(front, subjects("nowserving", false));
     // What still comes by the old ones may have come by the new ones, too.
     assert_eq!(test.delivered(leaderless[1]).await.via, DRAINING);
@@ -80,10 +87,10 @@ async fn a_node_that_leads_no_more_takes_no_forwards_and_drains_the_rest() {
     let mut test = TestService::start(16).await;
     tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leader { term: 2 });
-    let (_, forward) = test.server.next_two().await;
-    let (_, front) = test.server.next_two().await;
+    let (_, forward) = test.server.next_subscribed::<3>().await;
+    let (_, front) = test.server.next_subscribed::<2>().await;
     test.wants(Subscription::No);
-    assert_eq!(test.server.next_unsubscribed(2).await, forward);
+    assert_eq!(test.server.next_unsubscribed(3).await, forward);
     assert_eq!(test.delivered(front[0]).await.via, DRAINING);
     assert_eq!(test.server.next_unsubscribed(2).await, front);
 }
@@ -93,13 +100,13 @@ async fn between_two_terms_of_its_own_a_leader_subscribes_anew() {
     let mut test = TestService::start(16).await;
     tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leader { term: 2 });
-    let (_, forward) = test.server.next_two().await;
-    let (_, front) = test.server.next_two().await;
+    let (_, forward) = test.server.next_subscribed::<3>().await;
+    let (_, front) = test.server.next_subscribed::<2>().await;
     test.wants(Subscription::Leader { term: 4 });
-    assert_eq!(test.server.next_unsubscribed(2).await, forward);
-    let (forward, _) = test.server.next_two().await;
-    assert_eq!(forward, subjects("nowserving.forward", false));
-    let (_, newer) = test.server.next_two().await;
+    assert_eq!(test.server.next_unsubscribed(3).await, forward);
+    let (forward, _) = test.server.next_subscribed().await;
+    assert_eq!(forward, leading());
+    let (_, newer) = test.server.next_subscribed::<2>().await;
     assert_eq!(test.delivered(front[0]).await.via, DRAINING);
     assert_eq!(test.delivered(newer[0]).await.via, LEADER);
 }
@@ -109,7 +116,7 @@ async fn when_the_engine_ends_the_node_unsubscribes_and_handles_the_rest() {
     let mut test = TestService::start(16).await;
     let listening = tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leaderless);
-    let (_, front) = test.server.next_two().await;
+    let (_, front) = test.server.next_subscribed::<2>().await;
     let (engine, _) = watch::channel(BTreeMap::new());
     drop(std::mem::replace(&mut test.subscriptions, engine));
     assert_eq!(test.delivered(front[0]).await.via, DRAINING);
@@ -122,7 +129,7 @@ async fn a_forwarded_request_carries_the_time_on_the_leaders_clock() {
     let mut test = TestService::start(16).await;
     tokio::spawn(test.service.clone().listen_shards());
     test.wants(Subscription::Leader { term: 2 });
-    let (_, forward) = test.server.next_two().await;
+    let (_, forward) = test.server.next_subscribed::<3>().await;
     let subject = format!("nowserving.forward.shard.{}.shop.info", shard());
     let headers = "NATS/1.0\r\nNowserving-Leader-Time: 1f-200";
     test.server

@@ -106,20 +106,20 @@ impl TestServer {
         }
     }
 
-    /// The next two subscriptions: `(subject, in a group)` each, and their numbers.
-    pub async fn next_two(&mut self) -> ([(String, bool); 2], [u64; 2]) {
-        let mut two = Vec::new();
-        for _ in 0..2 {
+    /// The next subscriptions: `(subject, in a group)` each, and their numbers.
+    pub async fn next_subscribed<const N: usize>(&mut self) -> ([(String, bool); N], [u64; N]) {
+        let mut all = Vec::new();
+        for _ in 0..N {
             match self.next().await {
                 Sent::Subscribe {
                     subject,
                     in_group,
                     sid,
-                } => two.push(((subject, in_group), sid)),
+                } => all.push(((subject, in_group), sid)),
                 other => panic!("{other:?}"),
             }
         }
-        let (subjects, sids): (Vec<_>, Vec<_>) = two.into_iter().unzip();
+        let (subjects, sids): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         (subjects.try_into().unwrap(), sids.try_into().unwrap())
     }
 

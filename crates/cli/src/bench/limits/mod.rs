@@ -334,7 +334,7 @@ fn check_subject(domain: LineName, shards: u32) -> SubjectOf {
     Arc::new(move |number| {
         let descriptor = [Entry::new("user", user(number))];
         let shard = limit_shard_of(&domain, &descriptor, shards);
-        subjects.limit_shard(shard, &domain, "check").into()
+        subjects.limit_leader(shard, &domain, "check").into()
     })
 }
 

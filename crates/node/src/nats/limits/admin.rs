@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures::future::join_all;
-use nowserving_engine::{ReplyTo, Via};
+use nowserving_engine::ReplyTo;
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
@@ -35,7 +35,7 @@ impl Limits {
         reply: &mut ReplyTo,
     ) -> Result<Vec<u8>, ApiError> {
         let (payload, format) = (&message.payload, reply.format);
-        let call = Call::of(message, Via::Plain)?;
+        let call = Call::of(message)?;
         match op {
             "apply" => {
                 reply.op = "limit_apply";

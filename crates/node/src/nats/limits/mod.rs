@@ -2,7 +2,7 @@
 //! one answer of theirs.
 //!
 //! ```text
-//! limit.<domain>.check, shard.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
+//! limit.<domain>.check, leader.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
 //!     ─► this node's own engine, if it leads the shard; or
 //!        forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact: one for each shard, at once
 //!     ─► combine ─► the answer
@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use async_nats::{Client, Message};
 use futures::future::join_all;
+use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
-use nowserving_engine::{ReplyTo, Via};
 use nowserving_limit::{Answer, Entries, Matched, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
@@ -115,16 +115,9 @@ impl Limits {
         let Some(rest) = rest.and_then(|rest| rest.strip_prefix('.')) else {
             return false;
         };
-        let is_of_shard = || {
-            let rest = rest.strip_prefix("shard.");
-            let (_, rest) = rest.and_then(|rest| rest.split_once('.'))?;
-            // Else it is an operation on a line of this name.
-            let rest = rest.strip_prefix("limit.")?;
-            Some(rest.contains('.'))
-        };
-        rest.starts_with("limit.")
-            || rest.starts_with("admin.limit.")
-            || is_of_shard() == Some(true)
+        ["limit.", "admin.limit.", "leader."]
+            .iter()
+            .any(|of| rest.starts_with(of))
     }
 
     fn is_admin(&self, message: &Message) -> bool {
@@ -132,25 +125,20 @@ impl Limits {
         rest.is_some_and(|rest| rest.starts_with(".admin."))
     }
 
-    /// Answers it, in a task of its own. `via`: the subscription by which it came.
-    pub async fn handle(self: &Arc<Self>, message: Message, via: Via, mut reply: ReplyTo) {
+    /// Answers it, in a task of its own.
+    pub async fn handle(self: &Arc<Self>, message: Message, mut reply: ReplyTo) {
         let Some(permit) = self.permits.of(self.is_admin(&message)) else {
             return self.responder.refuse(&reply, overloaded()).await;
         };
         let this = self.clone();
         tokio::spawn(async move {
-            let encoded = this.answer(&message, via, &mut reply).await;
+            let encoded = this.answer(&message, &mut reply).await;
             this.responder.finish(&reply, encoded).await;
             drop(permit);
         });
     }
 
-    async fn answer(
-        &self,
-        message: &Message,
-        via: Via,
-        reply: &mut ReplyTo,
-    ) -> Result<Vec<u8>, ApiError> {
+    async fn answer(&self, message: &Message, reply: &mut ReplyTo) -> Result<Vec<u8>, ApiError> {
         match self.subjects.parse(&message.subject)? {
             Target::Limit {
                 domain,
@@ -159,7 +147,7 @@ impl Limits {
                 reply.op = "limit_check";
                 let ask: Check = decode_request(&message.payload)?;
                 ask.check()?;
-                let call = Call::of(message, via)?;
+                let call = Call::of(message)?;
                 let checked = self.check(&domain, &ask, &call, false);
                 Ok(encode(&checked.await?, reply.format))
             }
@@ -357,12 +345,10 @@ pub(super) fn limit_ask(matched: &Matched<'_>, hits: u32) -> Option<LimitAsk> {
 }
 
 impl Call {
-    fn of(message: &Message, via: Via) -> Result<Self, ApiError> {
+    fn of(message: &Message) -> Result<Self, ApiError> {
         let left_us = deadline(message)?.saturating_sub(monotonic_us());
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
             Some(named) => client_id(&named).key,
-            // Another node may have the same message, and must write the same.
-            None if via != Via::Plain => message_id(message).key,
             // A client may send the same message twice and mean it.
             None => {
                 let random = getrandom::u64().map_err(|_| unavailable())?;

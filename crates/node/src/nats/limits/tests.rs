@@ -3,7 +3,7 @@
 use nowserving_protocol::limits::{Entry, limit_shard_of};
 use nowserving_shard::limits::DomainRules;
 
-use nowserving_engine::{Ask, Input, LimitRequest, Outcome, Subscription};
+use nowserving_engine::{Ask, Input, LimitRequest, Outcome, Subscription, Via};
 
 use super::super::testing::TestService;
 use super::own::OwnPart;
@@ -228,9 +228,8 @@ async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
     for (subject, takes) in [
         ("nowserving.limit.shop.check", true),
         ("nowserving.admin.limit.show", true),
-        ("nowserving.shard.3.limit.shop.check", true),
+        ("nowserving.leader.3.limit.shop.check", true),
         ("nowserving.shard.3.limit.check", false),
-        ("nowserving.shard.3.limits.shop.check", false),
         ("nowserving.line.limit.check", false),
         ("other.limit.shop.check", false),
     ] {
