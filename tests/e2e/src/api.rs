@@ -275,8 +275,16 @@ impl Api {
     /// # Errors
     /// No answer by the deadline, or one that is not a map.
     pub async fn check(&self, domain: &str, body: &Value) -> Result<Reply> {
-        let subject = format!("nowserving.limit.{domain}.check");
-        let ask = async || self.ask_subject(&subject, self.encode(body)?).await;
+        self.ask_at(&format!("nowserving.limit.{domain}.check"), body)
+            .await
+    }
+
+    /// A request without an id on any subject, repeated as long as nothing happened.
+    ///
+    /// # Errors
+    /// No answer by the deadline, or one that is not a map.
+    pub async fn ask_at(&self, subject: &str, body: &Value) -> Result<Reply> {
+        let ask = async || self.ask_subject(subject, self.encode(body)?).await;
         repeat(true, ask).await
     }
 

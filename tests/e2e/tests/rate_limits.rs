@@ -6,9 +6,13 @@ use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use nowserving_e2e::limited::{self, Plan};
 use nowserving_e2e::{Api, Cli, Cluster, Format, Options, Route, Scenarios, eventually};
+use nowserving_line::LineName;
 use nowserving_protocol::error::Code;
+use nowserving_protocol::limits::{Entry, limit_shard_of};
 use serde_json::{Value, json};
 
+/// As [`Options::default`] has it.
+const SHARDS: u32 = 16;
 const LONG: Duration = Duration::from_secs(60);
 
 /// By the hour and the day, so that no window ends in a test but by rare chance, or by the service clock.
@@ -113,6 +117,7 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
             && unlimited["descriptors"][1]["unmatched"] == true,
         "{unlimited}"
     );
+    of_the_leader(&api, domain).await?;
     several_hits(&api, domain).await?;
     exact(&api, domain).await?;
     operators_look(&api, domain).await?;
@@ -126,6 +131,27 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
     );
     api.limit_refused("delete", json!({"domain": domain}), Code::DomainNotFound)
         .await?;
+    Ok(())
+}
+
+/// On the subject of the leader that counts for the descriptor, and on that of another one.
+async fn of_the_leader(api: &Api, domain: &str) -> Result<()> {
+    let descriptor = [Entry::new("ip", "leader")];
+    let shard = limit_shard_of(&LineName::try_from(domain)?, &descriptor, SHARDS);
+    let mut remaining = 3;
+    for shard in [shard, shard, (shard + 1) % SHARDS] {
+        let subject = format!("nowserving.leader.{shard}.limit.{domain}.check");
+        let body = of("ip", "leader");
+        let passes = api.ask_at(&subject, &body).await?.accepted(api.format())?;
+        remaining -= 1;
+        ensure!(
+            passes["allowed"] == true && passes["remaining"] == remaining,
+            "{shard}: {passes}"
+        );
+    }
+    let subject = format!("nowserving.leader.{shard}.limit.{domain}.enter");
+    let refused = api.ask_at(&subject, &of("ip", "leader")).await?;
+    refused.refused(api.format(), Code::BadRequest)?;
     Ok(())
 }
 
