@@ -511,6 +511,16 @@ mod tests {
         }
     }
 
+    /// The same as by the recipe in docs/protocol.md.
+    #[test]
+    fn a_descriptor_has_a_shard() {
+        let shop = LineName::try_from("shop").unwrap();
+        for (value, shard) in [("a", 8), ("ä", 7)] {
+            let descriptor = [Entry::new("ip", value)];
+            assert_eq!(limit_shard_of(&shop, &descriptor, 16), shard);
+        }
+    }
+
     #[test]
     fn a_check_is_read_in_both_formats() {
         let check = Check {
