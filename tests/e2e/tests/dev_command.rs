@@ -82,6 +82,11 @@ async fn lose_a_node(dev: &Dev, folder: &Path) -> Result<()> {
     let shell = OsStr::new("/bin/sh");
     let log = folder.join("by-hand.log");
     let mut node = Process::start("node by hand", shell, ["-c", &command], &log).await?;
+    // The nodes that are asked may not all have noticed that it was gone: `alive` alone does not say that it is back.
+    eventually("the node takes part", START, async || {
+        Ok(node.tail(100).contains("it takes part").then_some(()))
+    })
+    .await?;
     alive(&api, 3).await.with_context(|| node.tail(10))?;
     ensure!(node.stop(STOP).await?.success());
     Ok(())
