@@ -9,8 +9,8 @@
 //! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
 //! answer; if the leader has not got the message, nobody executes it.
 //!
-//! A check of a rate limit counts in the leader's memory, and leaves no id by which a copy were known. It comes only on the
-//! subject of forwards, to which nobody but the leader subscribes, so no node forwards it.
+//! A check of a rate limit counts in the leader's memory, and leaves no id by which a copy were known. So it comes
+//! only on the subject of forwards, to which nobody but the leader subscribes, or from this node itself, and no node forwards it.
 
 #[cfg(feature = "bite")]
 use nowserving_bite::{Break, is};

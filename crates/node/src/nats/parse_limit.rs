@@ -13,8 +13,8 @@ use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
 
 /// The operations on a shard's subject that are about limits; `None`: this one is not.
 ///
-/// A check counts in the leader's memory, each time that it is taken. So it is taken from the subject alone to which
-/// nobody but the leader subscribes: see `Limits::ask_part`.
+/// A check counts in the leader's memory, each time that it is taken. So it is taken only from the subject of
+/// forwards, to which nobody but the leader subscribes: see `Limits::ask_part`.
 pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> {
     let ops: &[&'static str] = match (admin, via) {
         (true, _) => &["limit_apply", "limit_delete", "limit_reset", "limit_stats"],
