@@ -24,7 +24,7 @@ pub struct PortionMax {
     /// How many counters.
     pub counters: usize,
     /// About how many bytes: a key counts as its length, a counter as 32, a time of a log as 16. One counter more than
-    /// that fits, so that there is always progress.
+    /// that fits, so that there is always progress; if it is a log that begins anew, all of it.
     pub bytes: usize,
 }
 

@@ -187,7 +187,10 @@ impl World {
             let changes = self.table.changes(max);
             prop_assert!(changes.len() <= max.counters);
             let bytes: usize = changes.iter().map(Change::bytes).sum();
-            let last = changes.last().map_or(0, |change| change.key.len() + 48);
+            let last = changes.last().map_or(0, |change| match &change.state {
+                ChangedState::LogPart(part) if part.begins => change.bytes() + 1,
+                _ => change.key.len() + 48,
+            });
             prop_assert!(
                 bytes < max.bytes + last,
                 "{} bytes for {}",
@@ -560,6 +563,34 @@ fn a_long_log_is_cut_into_portions() {
     assert!((16..30).contains(&portions), "{portions}");
     assert_eq!(saved.get(&key), table.get(&key));
     assert_eq!(saved.log_hits(), 1_000);
+}
+
+/// A leader may die after any portion.
+#[test]
+fn a_log_that_is_sent_anew_is_never_half_in_a_checkpoint() {
+    let limit = limit(Algorithm::SlidingWindowLog, 1_000, Unit::Hour);
+    let (mut table, mut saved) = (table(10), Saved::new(max(10)));
+    let key = key_of(&limit, 1);
+    for hit in 0..500 {
+        let now = now(hit);
+        check(&mut table, &[ask(&limit, &key, 1, now)], false, now);
+    }
+    let changes = table.changes(EVERYTHING);
+    assert!(changes.iter().all(|change| saved.merge(change)));
+    // The next one does not get into the log.
+    let now = now(500);
+    check(&mut table, &[ask(&limit, &key, 1, now)], false, now);
+    let lost = table.changes(EVERYTHING);
+    table.put_back(&lost);
+    let portion = PortionMax {
+        counters: 1,
+        bytes: 100,
+    };
+    for change in table.changes(portion) {
+        saved.merge(&change);
+        assert_eq!(saved.log_hits(), 501);
+    }
+    assert_eq!(saved.log_hits(), 501);
 }
 
 #[test]

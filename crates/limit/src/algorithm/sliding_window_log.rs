@@ -145,9 +145,11 @@ impl SlidingWindowLog {
     }
 
     /// The next part of what the last checkpoint lacks, `max` times at most, and whether that is all of it. Those are
-    /// then counted as in the checkpoint.
+    /// then counted as in the checkpoint. A log that begins anew is one part: it replaces what the checkpoint has, and a
+    /// leader that dies before the next part must not take that along.
     pub fn next_part(&mut self, max: usize) -> (LogPart, bool) {
         let begins = std::mem::take(&mut self.replaces_saved);
+        let max = if begins { usize::MAX } else { max };
         if begins {
             self.saved = 0;
         }
