@@ -294,6 +294,9 @@ impl Shard {
         if let Some(error) = self.no_room_for(&waiter, is_copy, ctx) {
             return ctx.out.refuse(waiter.reply, error);
         }
+        if let (Command::Limit(command), Some(leader_state)) = (&command, &mut self.leader_state) {
+            leader_state.limits.queued(command);
+        }
         let command = match waiter.id {
             Some(id) => {
                 *self.in_log.entry(id.key).or_default() += 1;

@@ -430,8 +430,10 @@ impl LeaderState {
 
     /// A command was not executed, as one with the same request id was applied before.
     pub fn not_executed(&mut self, command: &Command) {
-        if let Command::Line(Op::Kick { line, .. }) = command {
-            self.kicks.not_executed(line);
+        match command {
+            Command::Line(Op::Kick { line, .. }) => self.kicks.not_executed(line),
+            Command::Limit(command) => self.limits.not_executed(command),
+            _ => {}
         }
     }
 

@@ -4,6 +4,8 @@
 //! bounded size, one at a time. What a leader counted after its last checkpoint is forgotten if it dies; a planned
 //! hand-over writes it first.
 
+use std::collections::BTreeMap;
+
 use nowserving_limit::{
     Change, HashSeed, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows, check,
     combine,
@@ -35,6 +37,9 @@ pub struct LeaderLimits {
     in_flight: usize,
     /// The counters in these.
     counters_in_flight: usize,
+    /// The counters of resets that are on their way through the log, and how often each. A checkpoint that comes after
+    /// these leaves them out: it would bring back what they forget.
+    resetting: BTreeMap<Box<[u8]>, u32>,
     /// How many changed counters the present checkpoint has still to write.
     left: u32,
     /// When the present checkpoint began.
@@ -61,6 +66,7 @@ impl LeaderLimits {
             windows: Windows::new(),
             in_flight: 0,
             counters_in_flight: 0,
+            resetting: BTreeMap::new(),
             left: 0,
             began_at: 0,
             oldest: [None, None],
@@ -206,9 +212,18 @@ impl LeaderLimits {
             self.is_written();
             return None;
         }
+        Some(self.checkpoint(resets, changes))
+    }
+
+    /// `resets` were applied; by the time of this command those that are on their way will be, too.
+    fn checkpoint(&mut self, resets: u64, changes: Vec<Change>) -> LimitCommand {
         self.in_flight += 1;
         self.counters_in_flight += changes.len();
-        Some(LimitCommand::Checkpoint { resets, changes })
+        let before: u64 = self.resetting.values().map(|it| u64::from(*it)).sum();
+        LimitCommand::Checkpoint {
+            resets: resets + before,
+            changes,
+        }
     }
 
     fn portion(&mut self) -> Vec<Change> {
@@ -216,18 +231,22 @@ impl LeaderLimits {
         let changes = self.table.changes(PORTION);
         let written = before.saturating_sub(self.table.dirty());
         self.left = self.left.saturating_sub(written).min(self.table.dirty());
+        let (left_out, changes): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .partition(|change| self.resetting.contains_key(&change.key));
+        if !left_out.is_empty() {
+            self.put_back(&left_out);
+        }
         changes
     }
 
     /// Before leadership is given away: everything that is not in a checkpoint yet.
     pub(crate) fn propose_last(&mut self, resets: u64) -> Vec<LimitCommand> {
         let mut commands = Vec::new();
-        while commands.len() < LAST_PORTIONS_MAX && self.table.dirty() > 0 {
+        for _ in 0..LAST_PORTIONS_MAX {
             let changes = self.portion();
             if !changes.is_empty() {
-                self.in_flight += 1;
-                self.counters_in_flight += changes.len();
-                commands.push(LimitCommand::Checkpoint { resets, changes });
+                commands.push(self.checkpoint(resets, changes));
             }
         }
         commands
@@ -264,17 +283,44 @@ impl LeaderLimits {
             }
             (LimitCommand::Reset { key, .. }, _) => {
                 self.table.remove(key);
+                self.reset_ended(key);
             }
             (LimitCommand::Hits { .. }, LimitReply::Hits(verdicts)) => self.count(verdicts),
             _ => {}
         }
     }
 
+    /// A request is queued for the log.
+    pub fn queued(&mut self, command: &LimitCommand) {
+        if let LimitCommand::Reset { key, .. } = command {
+            *self.resetting.entry(key.clone()).or_default() += 1;
+        }
+    }
+
+    fn reset_ended(&mut self, key: &[u8]) {
+        if let Some(resets) = self.resetting.get_mut(key) {
+            *resets -= 1;
+            if *resets == 0 {
+                self.resetting.remove(key);
+            }
+        }
+    }
+
     /// A member of the group does not know the command yet.
     pub(crate) fn not_proposed(&mut self, command: &LimitCommand) {
-        if let LimitCommand::Checkpoint { changes, .. } = command {
-            self.left_log(changes);
-            self.put_back(changes);
+        match command {
+            LimitCommand::Checkpoint { changes, .. } => {
+                self.left_log(changes);
+                self.put_back(changes);
+            }
+            command => self.not_executed(command),
+        }
+    }
+
+    /// It was a copy of one that was applied.
+    pub(crate) fn not_executed(&mut self, command: &LimitCommand) {
+        if let LimitCommand::Reset { key, .. } = command {
+            self.reset_ended(key);
         }
     }
 

@@ -235,6 +235,51 @@ fn a_checkpoint_takes_as_many_portions_as_its_counters_or_bytes_say() {
     }
 }
 
+/// As a support tool does: there is always one on its way.
+#[test]
+fn resets_keep_no_other_counter_out_of_the_checkpoints() {
+    let mut world = World::new();
+    let (others, reset) = (
+        ask(Algorithm::SlidingWindowLog, "b"),
+        ask(Algorithm::FixedWindow, "a"),
+    );
+    let command = LimitCommand::Reset {
+        domain: name("shop"),
+        key: reset.key.clone(),
+    };
+    world.leader.queued(&command);
+    for _ in 0..5 {
+        assert!(world.is_allowed(&others));
+        world.passed(&reset, 3);
+        world.now_ms += 200;
+        let checkpoint = world.propose().unwrap();
+        assert!(
+            matches!(&checkpoint, LimitCommand::Checkpoint { changes, .. } if changes.len() == 1)
+        );
+        world.apply(Command::Limit(command.clone()));
+        world.leader.queued(&command);
+        let seen = world.apply(Command::Limit(checkpoint));
+        let merged = LimitReply::Checkpoint {
+            merged: true,
+            not_kept: 0,
+        };
+        assert_eq!(seen.replies, [merged]);
+        assert_eq!(world.passed(&reset, 9), 5, "counted anew");
+    }
+    assert!(
+        world.leader.oldest_change().is_some(),
+        "of the counter that is reset"
+    );
+    // A copy: it is not executed.
+    world.leader.not_executed(&command);
+    world.now_ms += 200;
+    world.checkpoint();
+    assert_eq!(world.leader.oldest_change(), None);
+    world.failover();
+    assert_eq!(world.passed(&others, 5), 0);
+    assert_eq!(world.passed(&reset, 5), 0);
+}
+
 /// The leader knows of it, and exact limits still count.
 #[test]
 fn what_finds_no_room_in_a_checkpoint_is_counted() {
