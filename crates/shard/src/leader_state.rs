@@ -30,7 +30,7 @@ use crate::state::{AppliedLimit, AppliedRestore, AppliedToLine, State};
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
 /// While a key-value has a deadline: a change of leader must not put that off for long.
 const KV_STAMP_INTERVAL_MS: u64 = 10_000;
-/// While counters of rate limits are in use: a next leader that begins behind what they were counted by lets hits
+/// While counters of rate limits are in use that go by the service clock: a next leader that begins behind what they were counted by lets hits
 /// count longer.
 const LIMITS_STAMP_INTERVAL_MS: u64 = 5_000;
 /// And at most this often.
@@ -299,8 +299,8 @@ impl LeaderState {
     }
 
     fn limits_stamp_due_ms(&self) -> Option<u64> {
-        let in_use = !self.limits.table().is_empty();
-        in_use.then(|| self.last_stamp_ms.saturating_add(LIMITS_STAMP_INTERVAL_MS))
+        let is_in_use = self.last_stamp_ms < self.limits.in_use_until_ms();
+        is_in_use.then(|| self.last_stamp_ms.saturating_add(LIMITS_STAMP_INTERVAL_MS))
     }
 
     /// The boards that are due.

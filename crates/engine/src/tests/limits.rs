@@ -173,6 +173,40 @@ fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
     assert_eq!(rig.state().limits().saved().len(), 1);
 }
 
+/// A calendar's counters go by the wall clock; others need no stamp once they are idle.
+#[test]
+fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
+    let stamps = |unit: Unit, seconds: u64| {
+        let mut rig = leader([FORMAT, FORMAT]);
+        let limit = Limit::fixed_window(5, unit);
+        let entries = [("ip", "a")].into_iter();
+        let key = key::encode(limit.algorithm(), unit, "shop", entries).unwrap();
+        let ask = LimitAsk {
+            limit,
+            key: key.into(),
+            ..ask()
+        };
+        let asks = vec![ask];
+        let dry_run = false;
+        assert!(allowed(request(
+            &mut rig,
+            LimitRequest::Check { asks, dry_run }
+        )));
+        rig.pass_ms(250);
+        settle(&mut rig);
+        assert_eq!(rig.state().limits().saved().len(), 1);
+        let before = rig.replica().last_index();
+        for _ in 0..seconds * 2 {
+            rig.pass_ms(500);
+            settle(&mut rig);
+        }
+        rig.replica().last_index() - before
+    };
+    assert_eq!(stamps(Unit::Day, 12), 0);
+    assert_eq!(stamps(Unit::Hour, 12), 2);
+    assert!(stamps(Unit::Second, 22) <= 1);
+}
+
 /// Its log is empty, so the heartbeat tells it that nothing is committed.
 #[test]
 fn a_follower_that_has_only_got_a_heartbeat_tells_no_rules() {

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_limit::{
-    Change, HashSeed, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows, check,
-    combine,
+    Change, Clock, HashSeed, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows,
+    check, combine,
 };
 
 use super::{COUNTERS_MAX, LimitAsk, LimitCommand, LimitReply, TimedAsk, limits_now};
@@ -48,6 +48,8 @@ pub struct LeaderLimits {
     oldest: [Option<Micros>; 2],
     next_portion_at: Micros,
     next_sweep_at: Micros,
+    /// On the service clock, when all counters are idle that go by it.
+    in_use_until_ms: u64,
     /// Requests that were answered, and those of them that were refused.
     checks: u64,
     refused: u64,
@@ -72,6 +74,7 @@ impl LeaderLimits {
             oldest: [None, None],
             next_portion_at: 0,
             next_sweep_at: 0,
+            in_use_until_ms: 0,
             checks: 0,
             refused: 0,
             untracked: 0,
@@ -95,6 +98,11 @@ impl LeaderLimits {
     #[must_use]
     pub fn oldest_change(&self) -> Option<Micros> {
         self.oldest.into_iter().flatten().min()
+    }
+
+    /// Until when, on the service clock, a counter is in use that goes by it.
+    pub(crate) fn in_use_until_ms(&self) -> u64 {
+        self.in_use_until_ms
     }
 
     /// Requests that this leader answered, and those of them that were refused.
@@ -134,6 +142,12 @@ impl LeaderLimits {
         let verdicts = check(&mut Live { table, saved }, &asks, dry_run, now);
         if !dry_run {
             self.count(&verdicts);
+            let by_service = asks.iter().zip(&verdicts);
+            let by_service = by_service.filter(|(ask, _)| ask.limit.clock() == Clock::Service);
+            let idle_us =
+                by_service.map(|(_, it)| now.service_us.saturating_add(it.answer.reset_us));
+            let until_ms = idle_us.max().unwrap_or(0).div_ceil(1_000);
+            self.in_use_until_ms = self.in_use_until_ms.max(until_ms);
             let [_, since] = &mut self.oldest;
             *since = since.or((self.table.dirty() > 0).then_some(at));
         }
