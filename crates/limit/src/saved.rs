@@ -136,6 +136,12 @@ impl Saved {
         true
     }
 
+    /// Whether less than half of all room is used.
+    pub fn is_roomy(&self) -> bool {
+        self.len() as u64 * 2 < u64::from(self.max.counters)
+            && self.key_bytes() * 2 < self.max.key_bytes
+    }
+
     /// Looks at the next counters in the order of their keys and drops the idle ones. Returns how many it dropped.
     pub fn expire(&mut self, now: Now, counters: usize) -> usize {
         let from = self.expired_to.take();

@@ -196,6 +196,17 @@ impl LimitsState {
         rules.version() == 0 && saved.is_empty() && saved.expired_to().is_none() && *resets == 0
     }
 
+    /// The time by which counters are dropped. A leader's wall clock can leap years ahead for a moment; the service clock,
+    /// which began by the wall clock and can only fall behind, does not. So while there is room, a counter of a calendar
+    /// stays until its end is past by both.
+    fn idle_by(&self, now: Now) -> Now {
+        let wall_us = match self.saved.is_roomy() {
+            true => now.wall_us.min(now.service_us),
+            false => now.wall_us,
+        };
+        Now { wall_us, ..now }
+    }
+
     /// How many counters a command touches, at most.
     pub(crate) fn work(&self, command: &LimitCommand) -> usize {
         match command {
@@ -227,7 +238,8 @@ impl LimitsState {
                         not_kept: 0,
                     };
                 }
-                self.saved.expire(now, expired_by(changes.len()));
+                let idle_by = self.idle_by(now);
+                self.saved.expire(idle_by, expired_by(changes.len()));
                 let changes = changes.iter().filter(|_| is_current);
                 let kept = changes.map(|change| self.saved.merge(change));
                 LimitReply::Checkpoint {
@@ -243,7 +255,8 @@ impl LimitsState {
                 #[cfg(not(feature = "bite"))]
                 let forgets = false;
                 let verdicts = check(&mut self.saved, &asks, forgets, now);
-                self.saved.expire(now, expired);
+                let idle_by = self.idle_by(now);
+                self.saved.expire(idle_by, expired);
                 LimitReply::Hits(verdicts)
             }
             LimitCommand::Reset { key, .. } => {

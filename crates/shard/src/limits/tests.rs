@@ -44,6 +44,8 @@ struct World {
     leader: LeaderLimits,
     index: u64,
     now_ms: u64,
+    /// By how much the wall clock is ahead of the service clock.
+    ahead_ms: u64,
 }
 
 /// What became of the commands of an entry.
@@ -70,11 +72,12 @@ impl World {
             leader: LeaderLimits::new([3, 5]),
             index: 0,
             now_ms: START_MS,
+            ahead_ms: 0,
         }
     }
 
     fn now(&self) -> (u64, u64) {
-        (self.now_ms, self.now_ms)
+        (self.now_ms, self.now_ms + self.ahead_ms)
     }
 
     fn now_us(&self) -> u64 {
@@ -98,7 +101,7 @@ impl World {
     fn apply(&mut self, command: Command) -> Seen {
         let entry = Entry {
             now_ms: self.now_ms,
-            wall_ms: self.now_ms,
+            wall_ms: self.now_ms + self.ahead_ms,
             commands: vec![command],
             ..Entry::default()
         };
@@ -278,6 +281,41 @@ fn resets_keep_no_other_counter_out_of_the_checkpoints() {
     world.failover();
     assert_eq!(world.passed(&others, 5), 0);
     assert_eq!(world.passed(&reset, 5), 0);
+}
+
+/// For a moment, on one leader.
+#[test]
+fn a_wall_clock_that_leaps_drops_no_counter_that_nobody_touches() {
+    let mut world = World::new();
+    let mut ask = ask(Algorithm::FixedWindow, "a");
+    ask.limit = Limit::fixed_window(5, Unit::Week);
+    let entries = [("ip", "a")].into_iter();
+    let key = key::encode(Algorithm::FixedWindow, Unit::Week, "shop", entries);
+    ask.key = key.unwrap().into();
+    key::set_exact(&mut ask.key);
+    let hit = |world: &mut World| {
+        let asks = world.leader.timed(vec![ask.clone()], world.now());
+        let domain = name("shop");
+        let hits = LimitCommand::Hits { domain, asks };
+        match &world.apply(Command::Limit(hits)).replies[..] {
+            [LimitReply::Hits(verdicts)] => combine(verdicts).allowed,
+            replies => panic!("{replies:?}"),
+        }
+    };
+    assert_eq!((0..3).filter(|_| hit(&mut world)).count(), 3);
+    world.ahead_ms = 9 * 365 * 86_400_000;
+    for nth in 0..20 {
+        world.is_allowed(&self::ask(Algorithm::FixedWindow, &nth.to_string()));
+        world.now_ms += 200;
+        world.checkpoint();
+    }
+    world.ahead_ms = 0;
+    assert_eq!((0..5).filter(|_| hit(&mut world)).count(), 2);
+    // Past its end by both clocks, it goes.
+    world.now_ms += 8 * 86_400_000;
+    world.is_allowed(&self::ask(Algorithm::FixedWindow, "x"));
+    world.checkpoint();
+    assert!(world.state.limits().saved().get(&ask.key).is_none());
 }
 
 /// The leader knows of it, and exact limits still count.
