@@ -1,10 +1,13 @@
 //! Rate limits on a node: what the leader of a shard answers, and the rules that this node knows.
 
+use nowserving_limit::Verdict;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{ResetReply, ShardLimitStats};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
-use nowserving_shard::limits::{LimitCommand, LimitReply, LimitsState, RulesRefused, part_reply};
+use nowserving_shard::limits::{
+    HitsAnswer, LimitCommand, LimitReply, LimitsState, RulesRefused, part_reply,
+};
 use nowserving_shard::requests::Answer;
 
 use crate::engine::Engine;
@@ -66,6 +69,16 @@ impl Shard {
             request => return self.answer_limit(waiter, &request, ctx),
         };
         self.take_write(waiter, Command::Limit(command), ctx);
+    }
+
+    /// Answers hits on exact limits that the applied state refuses.
+    pub(crate) fn refuse_hits(&mut self, waiter: Waiter, verdicts: &[Verdict], ctx: &mut NodeCtx) {
+        if let Some(leader_state) = &mut self.leader_state {
+            leader_state.limits.refused(verdicts);
+        }
+        self.remember_refusal(&waiter, Answer::LimitHits(HitsAnswer::new(verdicts)), ctx);
+        let refused = Outcome::LimitPart(Box::new(part_reply(verdicts)));
+        ctx.out.answer(waiter.reply, Ok(refused));
     }
 
     fn limit_stats(&self, now: Micros) -> ShardLimitStats {

@@ -9,6 +9,7 @@ use nowserving_replica::{Committed, ProposeError, ReadFailed, Ready, Replica, Ro
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command::{Command, Entry, EntryBuilder};
 use nowserving_shard::leader_state::LeaderState;
+use nowserving_shard::limits::LimitCommand;
 use nowserving_shard::members::MembersCommand;
 use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::restore::RestoreCommand;
@@ -291,6 +292,13 @@ impl Shard {
             let answer = Answer::Refused(refused.clone());
             return self.refuse_unlogged(waiter, answer, refused.into(), ctx);
         }
+        if !is_copy
+            && let Command::Limit(LimitCommand::Hits { asks, .. }) = &command
+            && self.in_lease(ctx.now.us)
+            && let Some(verdicts) = self.state.limits().refuses(asks)
+        {
+            return self.refuse_hits(waiter, &verdicts, ctx);
+        }
         if let Some(error) = self.no_room_for(&waiter, is_copy, ctx) {
             return ctx.out.refuse(waiter.reply, error);
         }
@@ -318,10 +326,15 @@ impl Shard {
         error: ApiError,
         ctx: &mut NodeCtx,
     ) {
+        self.remember_refusal(&waiter, answer, ctx);
+        ctx.out.refuse(waiter.reply, error);
+    }
+
+    /// Copies get the same answer, from this leader.
+    pub(crate) fn remember_refusal(&mut self, waiter: &Waiter, answer: Answer, ctx: &NodeCtx) {
         if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(&ctx.reachability)) {
             self.refused.remember(id, answer, now_ms);
         }
-        ctx.out.refuse(waiter.reply, error);
     }
 
     /// The steps of a restore have no second effect, so copies of them need not be known.

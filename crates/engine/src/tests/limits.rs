@@ -173,6 +173,30 @@ fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
     assert_eq!(rig.state().limits().saved().len(), 1);
 }
 
+/// A caller that is kept out and tries again fills neither the log nor the memory of requests.
+#[test]
+fn exact_hits_that_are_refused_are_not_in_the_log() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    let exact = || LimitRequest::Exact {
+        asks: vec![ask()],
+        dry_run: false,
+    };
+    for _ in 0..5 {
+        assert!(allowed(request(&mut rig, exact())));
+    }
+    let (last, remembered) = (rig.replica().last_index(), rig.state().requests().len());
+    for _ in 0..20 {
+        let deadline = rig.now + TIMEOUT_US;
+        rig.ask(Ask::Limit(Box::new(exact())), deadline);
+        rig.turn();
+        assert!(!allowed(Ok(rig.answers().remove(0).unwrap())), "at once");
+    }
+    assert_eq!(rig.replica().last_index(), last);
+    assert_eq!(rig.state().requests().len(), remembered);
+    let stats = request(&mut rig, LimitRequest::Stats);
+    assert!(matches!(stats, Ok(Outcome::LimitStats(it)) if (it.checks, it.refused) == (25, 20)));
+}
+
 /// A calendar's counters go by the wall clock; others need no stamp once they are idle.
 #[test]
 fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {

@@ -304,6 +304,11 @@ impl LeaderLimits {
         }
     }
 
+    /// Hits on exact limits were refused without the log.
+    pub fn refused(&mut self, verdicts: &[Verdict]) {
+        self.count(verdicts);
+    }
+
     /// A request is queued for the log.
     pub fn queued(&mut self, command: &LimitCommand) {
         if let LimitCommand::Reset { key, .. } = command {

@@ -16,7 +16,7 @@ pub(crate) mod pb;
 mod rules;
 
 use nowserving_limit::{
-    Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check,
+    Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check, combine,
 };
 use nowserving_line::LineName;
 use nowserving_protocol::limits::{PartReply, PartVerdict};
@@ -205,6 +205,33 @@ impl LimitsState {
             false => now.wall_us,
         };
         Now { wall_us, ..now }
+    }
+
+    /// The answer to hits on exact limits if they are refused by what is counted already: a caller that is kept out costs
+    /// a look-up then, not a write. Hits that are on their way through the log make none of them pass.
+    #[must_use]
+    pub fn refuses(&self, asks: &[TimedAsk]) -> Option<Vec<Verdict>> {
+        let verdict = |timed: &TimedAsk, hits: u64| {
+            let ask = timed.ask.at(timed.at);
+            Verdict {
+                answer: self.saved.dry_run(&Ask { hits, ..ask }),
+                is_shadow: ask.is_shadow,
+                is_quota: ask.is_quota,
+                is_untracked: false,
+            }
+        };
+        let verdicts = asks.iter().map(|timed| verdict(timed, timed.ask.hits));
+        let mut verdicts: Vec<_> = verdicts.collect();
+        if combine(&verdicts).allowed {
+            return None;
+        }
+        // As in [`check`].
+        let both = asks.iter().zip(&mut verdicts);
+        for (timed, allowing) in both.filter(|(_, it)| it.answer.allowed) {
+            *allowing = verdict(timed, 0);
+            allowing.answer.delay_us = 0;
+        }
+        Some(verdicts)
     }
 
     /// How many counters a command touches, at most.
