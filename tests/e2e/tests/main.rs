@@ -256,7 +256,7 @@ async fn requests_are_limited() -> Result<()> {
     run(Options::default(), rate_limits::everything).await
 }
 
-/// A short form of `cargo xtask limits`: many processes share limits, and the leader that counts is killed.
+/// A short form of `cargo xtask limits`: many processes share limits; then the leader that counts is killed.
 #[tokio::test]
 async fn limits_hold_over_many_processes_and_a_crash() -> Result<()> {
     rate_limits::over_many_processes().await
