@@ -107,6 +107,8 @@ breaks! {
     S19Clock: "S19",
     /// What a leader counted is taken for written, and is not.
     S20: "S20",
+    /// A leader writes no checkpoints.
+    S20Late: "S20",
     /// Hits on an exact limit are answered, and not counted.
     S20Exact: "S20",
     /// Nobody stands for election again, once there was a leader.

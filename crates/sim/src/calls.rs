@@ -307,7 +307,9 @@ impl Env {
             What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => Subject::Plain,
             What::Kv(_) | What::KvGet(_) if !own_subject => Subject::Plain,
             // As a node asks for a client.
-            What::Limit { exact: true, .. } => Subject::Shard(call.query.shard),
+            What::Limit { exact: true, .. } | What::LimitReset { .. } => {
+                Subject::Shard(call.query.shard)
+            }
             What::Limit { exact: false, .. } => Subject::Forward(call.query.shard),
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
             _ => Subject::Plain,

@@ -60,7 +60,7 @@ pub struct LeaderLimits {
 }
 
 impl LeaderLimits {
-    /// `seed`: what clients cannot know, so that they cannot make keys of equal hashes.
+    /// `seed`: random and kept from clients, so that they cannot make keys of equal hashes.
     #[must_use]
     pub fn new(seed: [u64; 2]) -> Self {
         LeaderLimits {
@@ -268,6 +268,10 @@ impl LeaderLimits {
 
     /// When a portion is due, if something is to be written and nothing is on its way.
     fn portion_due(&self) -> Option<Micros> {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S20Late) {
+            return None;
+        }
         (self.in_flight == 0 && self.table.dirty() > 0).then_some(self.next_portion_at)
     }
 

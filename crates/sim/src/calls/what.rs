@@ -9,7 +9,7 @@ use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
 use nowserving_protocol::user::Consistency;
-use nowserving_shard::limits::LimitAsk;
+use nowserving_shard::limits::{LimitAsk, LimitCommand};
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 
@@ -73,6 +73,13 @@ pub enum What {
         /// They go through the log.
         exact: bool,
     },
+    /// Forgets what a counter of a rate limit has.
+    LimitReset {
+        /// Of its rule.
+        domain: LineName,
+        /// The counter.
+        key: Box<[u8]>,
+    },
 }
 
 /// What is asked, as the engine has it.
@@ -116,6 +123,11 @@ impl What {
                     false => LimitRequest::Check { asks, dry_run },
                 }))
             }
+            What::LimitReset { domain, key } => {
+                let (domain, key) = (domain.clone(), key.clone());
+                let reset = LimitCommand::Reset { domain, key };
+                Ask::Limit(Box::new(LimitRequest::Command(reset)))
+            }
             What::Kv(op) => Ask::Kv(op.clone()),
             What::KvGet(ask) => Ask::KvGet(ask.clone()),
             What::KvList { bucket, ask } => {
@@ -156,6 +168,7 @@ impl What {
                 | What::KvGet(_)
                 | What::KvList { .. }
                 | What::Limit { .. }
+                | What::LimitReset { .. }
         )
     }
 
@@ -169,6 +182,7 @@ impl What {
                 | What::Restore(_)
                 | What::Kv(_)
                 | What::Limit { exact: true, .. }
+                | What::LimitReset { .. }
         )
     }
 
@@ -189,6 +203,7 @@ impl What {
             What::KvList { .. } => ("kv_list", false),
             What::Limit { exact: true, .. } => ("limit_exact", false),
             What::Limit { exact: false, .. } => ("limit_check", false),
+            What::LimitReset { .. } => ("limit_reset", true),
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),
             What::Tokens(_) => ("list_tokens", true),

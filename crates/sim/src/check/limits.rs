@@ -1,16 +1,22 @@
 //! S20: what passes a rate limit. Of an exact one never more than the limit, each call counted once. Of others never more
-//! than the limit and what the failovers have forgotten: hits that came after the last checkpoint in the log.
+//! than the limit and what the failovers have forgotten: hits that came after the last checkpoint in the log. And a leader
+//! that writes other entries writes its checkpoints in time. A reset forgets all.
 
 use std::collections::BTreeMap;
 
 use nowserving_engine::Outcome;
 use nowserving_limit::Verdict;
-use nowserving_shard::limits::{LimitAsk, LimitCommand, LimitReply, TimedAsk};
+use nowserving_shard::limits::{
+    CHECKPOINT_INTERVAL_US, LimitAsk, LimitCommand, LimitReply, TimedAsk,
+};
 
 use super::Place;
 use crate::calls::{Call, Ended, What};
 use crate::env::Env;
 use crate::timeline::Time;
+
+/// So much longer than its interval a checkpoint may take to be proposed: the turns of a node are so long.
+const SLACK_US: Time = 400_000;
 
 #[derive(Debug, Default)]
 pub struct LimitChecks {
@@ -23,6 +29,8 @@ struct Counter {
     passed: Vec<Passed>,
     /// In the log, if it is an exact one.
     counted: u64,
+    /// It was reset; the hits that were asked for before this are not among those that passed.
+    reset_at: Option<Time>,
 }
 
 /// Hits that a client was told may pass.
@@ -36,9 +44,45 @@ struct Passed {
 #[derive(Debug, Default)]
 struct Shard {
     term: u64,
+    /// Since when entries of this term are committed.
+    term_at: Time,
     /// When the last checkpoint in the log was proposed.
     checkpoint_at: Time,
     failovers: Vec<Failover>,
+    /// When the newest checkpoint was proposed that is in the log, whether it was merged or not.
+    proposed_at: Time,
+    /// Hits that were asked for after that, in the order in which clients were told of them: when each was asked for, and
+    /// when its client was told.
+    unsaved: Vec<(Time, Time)>,
+    /// When the last checkpoint was applied: the next one is proposed after that.
+    free_at: Time,
+    /// When the first entry since a checkpoint should have been proposed came into the log.
+    late_at: Option<Time>,
+    /// All members know checkpoints.
+    is_known: bool,
+}
+
+impl Shard {
+    /// Since when a checkpoint should be in the log, if clients were told of hits that are in none.
+    fn due_at(&self) -> Option<Time> {
+        let (_, told_at) = self.unsaved.first().filter(|_| self.is_known)?;
+        Some(self.free_at.max(*told_at) + CHECKPOINT_INTERVAL_US + SLACK_US)
+    }
+
+    /// The leader proposed an entry that is no checkpoint: it was at work then. If it was so twice while a checkpoint
+    /// was due, it should have proposed one the first time. Since when it is late.
+    fn is_late(&mut self, appended_at: Time) -> Option<Time> {
+        let due_at = self.due_at().filter(|due_at| *due_at <= appended_at)?;
+        let first = *self.late_at.get_or_insert(appended_at);
+        (first + SLACK_US <= appended_at).then_some(due_at)
+    }
+
+    fn is_saved(&mut self, appended_at: Time, now: Time) {
+        // It has the others, whenever their clients were told.
+        self.unsaved.retain(|(asked_at, _)| *asked_at > appended_at);
+        self.proposed_at = appended_at;
+        (self.free_at, self.late_at, self.is_known) = (now, None, true);
+    }
 }
 
 /// A leader begins with the counters of this checkpoint, and answers from then on.
@@ -57,14 +101,30 @@ impl Failover {
 
 impl LimitChecks {
     /// The next committed entry of a shard is of this term.
-    pub fn entry(&mut self, env: &Env, shard: u32, term: u64) {
-        let shard = self.shards.entry(shard).or_default();
+    pub fn entry(&mut self, env: &mut Env, place: Place, term: u64) {
+        let (shard, now) = (
+            self.shards.entry(place.shard).or_default(),
+            env.timeline.now(),
+        );
         if term > shard.term {
-            shard.term = term;
+            (shard.term, shard.term_at, shard.free_at) = (term, now, now);
+            (shard.unsaved, shard.late_at) = (Vec::new(), None);
             shard.failovers.push(Failover {
                 checkpoint_at: shard.checkpoint_at,
-                leads_at: env.timeline.now(),
+                leads_at: now,
             });
+        }
+    }
+
+    /// All commands of a committed entry were applied.
+    pub fn entry_applied(&mut self, env: &mut Env, place: Place) {
+        let shard = self.shards.entry(place.shard).or_default();
+        if let Some(due_at) = shard.is_late(place.appended_at) {
+            let what = format!(
+                "entry {} of shard {} is of {} and a checkpoint was due at {due_at}: {shard:?}",
+                place.index, place.shard, place.appended_at
+            );
+            env.violated("S20", what);
         }
     }
 
@@ -76,17 +136,36 @@ impl LimitChecks {
         command: &LimitCommand,
         reply: &LimitReply,
     ) {
+        let shard = self.shards.entry(place.shard).or_default();
+        shard.is_known = true;
         match (command, reply) {
-            (LimitCommand::Checkpoint { .. }, _) => {
-                let shard = self.shards.entry(place.shard).or_default();
-                shard.checkpoint_at = place.appended_at;
+            (LimitCommand::Checkpoint { .. }, LimitReply::Checkpoint { merged, .. }) => {
+                shard.is_saved(place.appended_at, env.timeline.now());
+                if *merged {
+                    shard.checkpoint_at = place.appended_at;
+                }
             }
             (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
                 for (timed, verdict) in asks.iter().zip(verdicts) {
                     self.hit(env, timed, verdict);
                 }
             }
+            (LimitCommand::Reset { key, .. }, _) => {
+                let counter = self.counters.entry(key.clone()).or_default();
+                counter.counted = 0;
+                counter.reset_at.get_or_insert(0);
+                // While it was on its way, checkpoints left its counter out.
+                shard.unsaved.clear();
+            }
             _ => {}
+        }
+    }
+
+    /// A client's reset is over: the hits before it are forgotten.
+    fn reset_ended(&mut self, key: &[u8], now: Time, ended: &Ended) {
+        if let (Some(counter), Ended::Ok(_)) = (self.counters.get_mut(key), ended) {
+            counter.passed.clear();
+            counter.reset_at = Some(now);
         }
     }
 
@@ -105,6 +184,9 @@ impl LimitChecks {
 
     /// A client's call is over.
     pub fn call_ended(&mut self, env: &mut Env, call: &Call, now: Time, ended: &Ended) {
+        if let What::LimitReset { key, .. } = &call.query.what {
+            return self.reset_ended(key, now, ended);
+        }
         let (What::Limit { ask, exact }, Ended::Ok(answer)) = (&call.query.what, ended) else {
             return;
         };
@@ -115,12 +197,18 @@ impl LimitChecks {
             return;
         }
         let counter = self.counters.entry(ask.key.clone()).or_default();
+        let shard = self.shards.entry(call.query.shard).or_default();
+        if !exact && call.began_at > shard.term_at.max(shard.proposed_at) {
+            shard.unsaved.push((call.began_at, now));
+        }
+        if counter.reset_at.is_some_and(|at| call.began_at <= at) {
+            return; // It may have been forgotten.
+        }
         counter.passed.push(Passed {
             hits: ask.hits,
             asked_at: call.began_at,
             told_at: now,
         });
-        let shard = self.shards.entry(call.query.shard).or_default();
         let passed: u64 = counter.passed.iter().map(|it| it.hits).sum();
         let forgotten: u64 = match exact {
             true => 0,
@@ -136,7 +224,7 @@ impl LimitChecks {
             }
         };
         let most = u64::from(ask.limit.capacity()) + forgotten;
-        if passed > most {
+        if passed > most && !may_be_reset(env, &ask.key) {
             let what = format!(
                 "{:?}: {passed} hits passed, and {most} may: {counter:?}, {shard:?}",
                 call.query
@@ -166,6 +254,9 @@ impl LimitChecks {
         }
         let wrong = may_count.iter().find_map(|(key, (least, most))| {
             let counter = self.counters.get(*key);
+            if counter.is_some_and(|counter| counter.reset_at.is_some()) {
+                return None;
+            }
             let counted = counter.map_or(0, |counter| counter.counted);
             let is_wrong = !(*least..=*most).contains(&counted);
             is_wrong.then(|| format!("{counted} hits are counted, of {least} to {most}: {key:?}"))
@@ -174,4 +265,15 @@ impl LimitChecks {
             env.violated("S20", what);
         }
     }
+}
+
+/// Whether a reset of this counter is under way, or has an unknown outcome: then it can be done at any time.
+fn may_be_reset(env: &Env, counter: &[u8]) -> bool {
+    let mut calls = env.calls.all.iter();
+    calls.any(|call| match &call.query.what {
+        What::LimitReset { key, .. } => {
+            **key == *counter && !matches!(call.ended, Some((_, Ended::Ok(_))))
+        }
+        _ => false,
+    })
 }

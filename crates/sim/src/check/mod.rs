@@ -372,7 +372,7 @@ impl Checks {
         let (writes, answers) = (&mut self.writes, &mut self.answers);
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
         let (kicks, keys, limits) = (&mut self.kicks, &mut self.keys, &mut self.limits);
-        limits.entry(env, id, entry.term);
+        limits.entry(env, place, entry.term);
         let applied = replay::apply(reference, entry, &mut |change| match change {
             Change::Operation(applied) => {
                 shadow.applied(env, place, applied);
@@ -402,6 +402,7 @@ impl Checks {
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
         }
+        limits.entry_applied(env, place);
         ghosts.entry(env, place, reference, shadow);
         self.operators.applied(env, id, reference.members());
         shard.fingerprints.push(fingerprint(&shard.reference));

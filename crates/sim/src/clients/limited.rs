@@ -16,6 +16,9 @@ const DOMAIN: &str = "shop";
 const COUNTERS: u64 = 3;
 const PERIOD_US: Time = 5_000_000;
 
+/// An operator resets a counter, in place of one in so many checks.
+const RESETS: u64 = 60;
+
 /// By the year: none of the hits is forgotten in a run, but by a failover.
 const UNIT: Unit = Unit::Year;
 const ALGORITHM: Algorithm = Algorithm::TokenBucket;
@@ -52,14 +55,21 @@ impl Clients {
         let (Some(ask), Ok(domain)) = (ask, LineName::try_from(DOMAIN)) else {
             return;
         };
-        let what = What::Limit {
-            ask: Box::new(ask),
-            exact,
+        let resets = random.below(RESETS) == 0;
+        let what = match resets {
+            true => What::LimitReset {
+                domain: domain.clone(),
+                key: ask.key,
+            },
+            false => What::Limit {
+                ask: Box::new(ask),
+                exact,
+            },
         };
         let shard = ((counter + period) % u64::from(self.shards.max(1))) as u32;
         let manner = Manner {
             // As the nodes that ask for clients do.
-            has_id: exact,
+            has_id: exact || resets,
             own_subject: true,
             ..client.manner
         };
