@@ -21,8 +21,8 @@ pub enum WhenFull {
     Deny,
 }
 
-/// After how long a caller that was refused for want of room is told to come again, in µs. Nobody can know when there
-/// is room.
+/// After how long a caller that was refused for want of room is told to come again, in µs. When there is room, is not
+/// known.
 pub const RETRY_WHEN_FULL_US: u64 = 1_000_000;
 
 /// One limit of a request.

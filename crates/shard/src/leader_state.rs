@@ -110,7 +110,7 @@ impl LeaderState {
         }
     }
 
-    /// Before anything is counted: `seed` is what no client knows.
+    /// Before anything is counted. `seed` is random and kept from clients.
     #[must_use]
     pub fn with_hash_seed(self, seed: [u64; 2]) -> Self {
         LeaderState {

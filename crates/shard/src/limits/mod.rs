@@ -7,7 +7,7 @@
 //! exact:   Hits ─► Saved, on all nodes ─► the answer
 //! ```
 //!
-//! Rules are texts here: who reads them finds out which limits count for a request, and asks the leaders of the shards
+//! Rules are texts here: a node reads them, finds the limits that count for a request, and asks the leaders of the shards
 //! that have the counters ([`home_of`]). So a shard needs no rules to decide.
 
 mod answer;
@@ -138,7 +138,7 @@ pub enum LimitCommand {
     },
 }
 
-/// What became of a [`LimitCommand`].
+/// The outcome of a [`LimitCommand`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitReply {
     /// The version of the rules, or why they were not changed.

@@ -48,7 +48,7 @@ struct World {
     ahead_ms: u64,
 }
 
-/// What became of the commands of an entry.
+/// The outcomes of the commands of an entry.
 #[derive(Default)]
 struct Seen {
     replies: Vec<LimitReply>,
