@@ -17,7 +17,7 @@ use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
-use super::tasks::Tasks;
+use super::tasks::{Finished, Tasks};
 use crate::backups::Backups;
 use nowserving_engine::{Inbox, Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
@@ -140,7 +140,10 @@ impl Responder {
     /// Answers one request.
     pub async fn answer(&self, reply: &ReplyTo, result: Result<Outcome, ApiError>) {
         if let Inbox::Task(task) = reply.inbox {
-            return self.tasks.answer(task, result);
+            if let Some(Finished { to, encoded }) = self.tasks.finish(task, result) {
+                self.finish(&to, encoded).await;
+            }
+            return;
         }
         let encoded = result.and_then(|outcome| {
             let too_large = too_large_code(&outcome);

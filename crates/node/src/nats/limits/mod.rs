@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! limit.<domain>.check, leader.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
-//!     ─► this node's own engine, if it leads the shard; or
+//!     ─► this node's own engine, if it leads the shard (`direct.rs`, if that is all that is asked); or
 //!        forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact: one for each shard, at once
 //!     ─► combine ─► the answer
 //! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
@@ -13,6 +13,7 @@
 //! limits, each on their own.
 
 mod admin;
+mod direct;
 pub mod own;
 mod parts;
 mod permits;
@@ -27,7 +28,7 @@ use async_nats::{Client, Message};
 use futures::future::join_all;
 use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
-use nowserving_limit::{Answer, Entries, Matched, Verdict, combine};
+use nowserving_limit::{Answer, Entries, Matched, Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
@@ -35,6 +36,7 @@ use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use self::own::Own;
@@ -125,11 +127,21 @@ impl Limits {
         rest.is_some_and(|rest| rest.starts_with(".admin."))
     }
 
-    /// Answers it, in a task of its own.
-    pub async fn handle(self: &Arc<Self>, message: Message, mut reply: ReplyTo) {
+    /// Answers it.
+    pub async fn handle(self: &Arc<Self>, message: Message, reply: ReplyTo) {
         let Some(permit) = self.permits.of(self.is_admin(&message)) else {
             return self.responder.refuse(&reply, overloaded()).await;
         };
+        match self.direct(&message) {
+            Some(direct) => {
+                self.answer_direct(direct, message, reply, permit).await;
+            }
+            None => self.spawn(message, reply, permit),
+        }
+    }
+
+    /// Answers it in a task of its own.
+    fn spawn(self: &Arc<Self>, message: Message, mut reply: ReplyTo, permit: OwnedSemaphorePermit) {
         let this = self.clone();
         tokio::spawn(async move {
             let encoded = this.answer(&message, &mut reply).await;
@@ -200,14 +212,25 @@ impl Limits {
                 }
                 Err(error) => return Err(undone(error, ask, &answered)),
                 Ok(verdicts) => {
-                    if !ask.dry_run && ask.hits() > 0 {
-                        let rules = (domain, &known.rules);
-                        let answered = matched.iter().zip(&verdicts);
-                        self.counters.count(rules, &entries, answered);
-                    }
+                    let rules = (domain, &known.rules);
+                    self.count(ask, rules, &entries, (&matched, &verdicts));
                     return Ok(reply(&matched, &verdicts, explained));
                 }
             }
+        }
+    }
+
+    /// Counts how a check has ended, by rule.
+    fn count(
+        &self,
+        ask: &Check,
+        rules: (&LineName, &Rules),
+        entries: &[Vec<(&str, &str)>],
+        (matched, verdicts): (&[Matched<'_>], &[Option<Verdict>]),
+    ) {
+        if !ask.dry_run && ask.hits() > 0 {
+            let answered = matched.iter().zip(verdicts);
+            self.counters.count(rules, entries, answered);
         }
     }
 

@@ -13,12 +13,13 @@ use nowserving_line::LineName;
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::PartReply;
+use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::LimitAsk;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::super::stats::Stats;
-use super::super::tasks::Tasks;
+use super::super::tasks::{Finish, Tasks};
 use crate::clock::monotonic_us;
 
 /// This node's engine, and which shards it leads.
@@ -31,9 +32,9 @@ pub struct Own {
 }
 
 /// Counters of one shard, asked of this node.
-pub(super) struct OwnPart<'a> {
+pub(super) struct OwnPart {
     pub shard: u32,
-    pub domain: &'a LineName,
+    pub domain: LineName,
     pub asks: Vec<LimitAsk>,
     pub dry_run: bool,
 }
@@ -45,22 +46,47 @@ impl Own {
         matches!(subscriptions.get(&shard), Some(Subscription::Leader { .. }))
     }
 
-    /// `None`: no answer came in time, and it may have counted. `not_leader` and `unavailable`: it has not.
-    pub(super) async fn ask(
+    /// Gives it to the engine, which answers before the deadline. Returns the number of the task.
+    ///
+    /// # Errors
+    /// `overloaded`: there is no room, and `finish` is dropped.
+    pub(super) fn give(
         &self,
-        part: OwnPart<'_>,
-        until: Instant,
-    ) -> Option<Result<PartReply, ApiError>> {
+        part: OwnPart,
+        deadline: Micros,
+        finish: Finish,
+    ) -> Result<u64, ApiError> {
         if !self.stats.admit() {
-            return Some(Err(overloaded()));
+            return Err(overloaded());
         }
-        let (task, answered) = self.tasks.begin();
-        let given = self.requests.try_send(request(part, task, until));
+        let task = self.tasks.begin(finish);
+        let given = self.requests.try_send(request(part, task, deadline));
         if given.is_err() {
             self.stats.answered();
             self.tasks.end(task);
-            return Some(Err(overloaded()));
+            return Err(overloaded());
         }
+        Ok(task)
+    }
+
+    /// `None`: no answer came in time, and it may have counted. `not_leader` and `unavailable`: it has not.
+    pub(super) async fn ask(
+        &self,
+        part: OwnPart,
+        until: Instant,
+    ) -> Option<Result<PartReply, ApiError>> {
+        let left = until.saturating_duration_since(Instant::now());
+        // A tenth for the answer: "it may have counted" must not come before "it has not".
+        let deadline = monotonic_us() + left.as_micros() as Micros * 9 / 10;
+        let (answers, answered) = oneshot::channel();
+        let finish = move |answer| {
+            let _ = answers.send(answer);
+            None
+        };
+        let task = match self.give(part, deadline, Box::new(finish)) {
+            Ok(task) => task,
+            Err(error) => return Some(Err(error)),
+        };
         let answer = tokio::time::timeout_at(until, answered).await;
         self.tasks.end(task);
         Some(match answer.ok()?.ok()? {
@@ -71,16 +97,15 @@ impl Own {
     }
 }
 
-fn request(part: OwnPart<'_>, task: u64, until: Instant) -> Input {
+fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
     let now = monotonic_us();
-    let left = until.saturating_duration_since(Instant::now());
     let check = LimitRequest::Check {
         asks: part.asks,
         dry_run: part.dry_run,
     };
     let request = Request {
         shard: part.shard,
-        line: part.domain.clone(),
+        line: part.domain,
         ask: Ask::Limit(Box::new(check)),
         reply: ReplyTo {
             inbox: Inbox::Task(task),
@@ -89,8 +114,7 @@ fn request(part: OwnPart<'_>, task: u64, until: Instant) -> Input {
             admin: false,
             taken: now,
         },
-        // A tenth for the answer: "it may have counted" must not come before "it has not".
-        deadline: now + left.as_micros() as u64 * 9 / 10,
+        deadline,
         id: None,
         sent_ms: None,
         payload: Bytes::new(),

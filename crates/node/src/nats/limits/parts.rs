@@ -56,7 +56,7 @@ impl Limits {
             let dry_run = asked.ask.dry_run;
             let own = OwnPart {
                 shard,
-                domain,
+                domain: domain.clone(),
                 asks: asks_of(asked.matched, asked.places, asked.ask.hits()),
                 dry_run,
             };

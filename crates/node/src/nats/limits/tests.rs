@@ -249,15 +249,15 @@ fn message(subject: &str) -> Message {
     }
 }
 
-fn part(domain: &LineName) -> OwnPart<'_> {
-    let known = known();
+fn part() -> OwnPart {
+    let (known, domain) = (known(), shop());
     let asked = descriptors(&[("ip", "a")]);
     let entries = entries(&asked);
-    let matched = resolve(&known, domain, &entries).unwrap();
+    let matched = resolve(&known, &domain, &entries).unwrap();
     OwnPart {
         shard: 2,
-        domain,
         asks: asks_of(&matched, &[0], 3),
+        domain,
         dry_run: false,
     }
 }
@@ -272,7 +272,7 @@ async fn a_node_asks_itself_about_shards_that_it_leads() {
     assert!(own.leads(2) && !own.leads(1));
 
     let until = Instant::now() + Duration::from_secs(60);
-    let asked = tokio::spawn(async move { own.ask(part(&shop()), until).await });
+    let asked = tokio::spawn(async move { own.ask(part(), until).await });
     let Input::Request { request, delivery } = test.next_input().await else {
         panic!("not a request");
     };
@@ -293,10 +293,10 @@ async fn without_room_a_node_refuses_itself_at_once() {
     let own = test.service.limits.own.clone();
     let until = Instant::now() + Duration::from_secs(60);
     let waiting = own.clone();
-    let first = tokio::spawn(async move { waiting.ask(part(&shop()), until).await });
+    let first = tokio::spawn(async move { waiting.ask(part(), until).await });
     while test.inbox.is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(own.ask(part(&shop()), until).await, Some(Err(overloaded())));
+    assert_eq!(own.ask(part(), until).await, Some(Err(overloaded())));
     first.abort();
 }
