@@ -241,8 +241,13 @@ pub struct TestService {
 }
 
 impl TestService {
-    /// Its inbox holds so many requests.
+    /// Its inbox holds so many requests, and it knows that there are no rules of limits.
     pub async fn start(inbox_max: usize) -> TestService {
+        TestService::start_with(inbox_max, KnownRules::default()).await
+    }
+
+    /// [`TestService::start`], with rules of limits.
+    pub async fn start_with(inbox_max: usize, rules: KnownRules) -> TestService {
         let server = TestServer::start().await;
         let tickets = ClusterKey::new([7; 32]).ticket_keys();
         let responder = Responder {
@@ -268,7 +273,7 @@ impl TestService {
             (client.clone(), own),
             (Subjects::default(), Subjects::default()),
             responder.clone(),
-            no_rules(),
+            watch::channel(Some(Arc::new(rules))).1,
             SHARDS,
         ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());

@@ -124,3 +124,7 @@ impl Limits {
         Ok(encode(&reply(&matched, &verdicts, false), to.format))
     }
 }
+
+#[cfg(test)]
+#[path = "direct_tests.rs"]
+mod tests;

@@ -42,7 +42,7 @@ fn descriptors(all: &[(&str, &str)]) -> Vec<Descriptor> {
     all.iter().map(entry).collect()
 }
 
-fn verdict(allowed: bool, remaining: u32) -> Verdict {
+pub(super) fn verdict(allowed: bool, remaining: u32) -> Verdict {
     Verdict {
         answer: Answer {
             allowed,
@@ -237,7 +237,7 @@ async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
     }
 }
 
-fn message(subject: &str) -> Message {
+pub(super) fn message(subject: &str) -> Message {
     Message {
         subject: subject.into(),
         reply: Some("_INBOX.1".into()),
