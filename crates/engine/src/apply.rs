@@ -422,13 +422,13 @@ impl Observer for Watch<'_> {
         self.events.extend(LeaderState::kv_events(events, wall_ms));
     }
 
-    fn limit(&mut self, _: &State, applied: AppliedLimit<'_>) {
+    fn limit(&mut self, state: &State, applied: AppliedLimit<'_>) {
         if let Some(leader_state) = &mut self.leader_state {
             leader_state.after_limit(&applied);
         }
         let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
         if let Some(waiter) = waiter {
-            let result = limits::outcome(applied.command, &applied.reply);
+            let result = limits::outcome(applied.command, &applied.reply, state.limits());
             self.out.answer(waiter.reply, result);
         }
     }

@@ -1,7 +1,7 @@
 //! Rate limits on a node: what the leader of a shard answers, and the rules that this node knows.
 
 use nowserving_limit::Verdict;
-use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{ResetReply, ShardLimitStats};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
@@ -13,7 +13,7 @@ use nowserving_shard::requests::Answer;
 use crate::engine::Engine;
 use crate::io::Output;
 use crate::outbox::NodeCtx;
-use crate::refusals::{outcome_unknown, unavailable};
+use crate::refusals::{no_rules, outcome_unknown, rules_changed, unavailable};
 use crate::request::{LimitRequest, Outcome};
 use crate::shard::{Shard, Waiter};
 
@@ -128,11 +128,15 @@ impl Engine {
 }
 
 /// The answer to a command about limits.
-pub(crate) fn outcome(command: &LimitCommand, reply: &LimitReply) -> Result<Outcome, ApiError> {
+pub(crate) fn outcome(
+    command: &LimitCommand,
+    reply: &LimitReply,
+    limits: &LimitsState,
+) -> Result<Outcome, ApiError> {
     match reply {
         LimitReply::Hits(verdicts) => Ok(Outcome::LimitPart(Box::new(part_reply(verdicts)))),
         LimitReply::Reset(known) => Ok(Outcome::LimitReset(ResetReply { known: *known })),
-        LimitReply::Rules(result) => of_rules(command, *result),
+        LimitReply::Rules(result) => of_rules(command, *result, limits),
         LimitReply::Checkpoint { .. } => Err(outcome_unknown()),
     }
 }
@@ -153,7 +157,7 @@ pub(crate) fn repeated(
             Ok(Outcome::LimitReset(ResetReply { known: *known }))
         }
         (LimitCommand::Apply(_) | LimitCommand::Delete(_), Answer::LimitRules(result)) => {
-            of_rules(command, *result)
+            of_rules(command, *result, limits)
         }
         // Another request had this id.
         _ => Err(outcome_unknown()),
@@ -163,17 +167,19 @@ pub(crate) fn repeated(
 fn of_rules(
     command: &LimitCommand,
     result: Result<u64, RulesRefused>,
+    limits: &LimitsState,
 ) -> Result<Outcome, ApiError> {
-    let version = result.map_err(refusal)?;
     let domain = command.domain().cloned().ok_or_else(outcome_unknown)?;
-    Ok(Outcome::LimitRules { domain, version })
-}
-
-fn refusal(refused: RulesRefused) -> ApiError {
-    let code = match refused {
-        RulesRefused::Version => Code::VersionConflict,
-        RulesRefused::NoDomain => Code::DomainNotFound,
-        RulesRefused::TooManyDomains | RulesRefused::TooLarge => Code::BadRequest,
+    let refusal = |refused| match refused {
+        RulesRefused::Version => {
+            let known = limits.rules().get(&domain);
+            rules_changed(&domain, known.map_or(0, |known| known.version))
+        }
+        RulesRefused::NoDomain => no_rules(&domain),
+        RulesRefused::TooManyDomains | RulesRefused::TooLarge => {
+            ApiError::bad_request(refused.to_string())
+        }
     };
-    ApiError::new(code, refused.to_string())
+    let version = result.map_err(refusal)?;
+    Ok(Outcome::LimitRules { domain, version })
 }

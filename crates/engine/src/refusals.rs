@@ -1,5 +1,6 @@
 //! Errors of nodes, as opposed to those of lines.
 
+use nowserving_line::LineName;
 use nowserving_protocol::error::{ApiError, Code};
 
 /// Nothing happened, and it may be tried again.
@@ -45,6 +46,22 @@ pub fn outcome_unknown() -> ApiError {
         Code::OutcomeUnknown,
         "the deadline passed before the outcome was known; repeat it with the same key or ticket",
     )
+}
+
+/// The rules of a domain do not have the version that the request names. 0: there are none.
+pub fn rules_changed(domain: &LineName, version: u64) -> ApiError {
+    let domain = domain.as_str();
+    let what = match version {
+        0 => format!("domain {domain} has no rules"),
+        _ => format!("the rules of domain {domain} have version {version}"),
+    };
+    ApiError::new(Code::VersionConflict, what)
+}
+
+/// There are no rules of rate limits of this domain.
+pub fn no_rules(domain: &LineName) -> ApiError {
+    let what = format!("there are no rules of domain {}", domain.as_str());
+    ApiError::new(Code::DomainNotFound, what)
 }
 
 /// A bounded queue is full.

@@ -481,10 +481,23 @@ async fn by_command(cli: Cli) -> Result<()> {
         "{applied}"
     );
     let version = applied["version"].to_string();
-    let again = cli
-        .run(&["limit", "apply", &path, "--if-version", &version])
-        .await?;
-    ensure!(again.done()?["changes"] == json!([]));
+    for if_version in [version.as_str(), "77"] {
+        let words = ["limit", "apply", &path, "--if-version", if_version];
+        // A node that does not know the rules yet refuses it.
+        let again = eventually(
+            "the same rules conflict with no version",
+            LONG,
+            async || {
+                let again = cli.run(&words).await?;
+                Ok((again.code == 0).then_some(again))
+            },
+        );
+        let again = again.await?.done()?;
+        ensure!(
+            again["changes"] == json!([]) && again["version"] == applied["version"],
+            "{again}"
+        );
+    }
     let words = ["limit", "show", "limits-command"];
     let shown = eventually("the rules are shown", LONG, async || {
         let shown = cli.run(&words).await?;

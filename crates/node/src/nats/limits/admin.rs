@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::Message;
 use futures::future::join_all;
 use nowserving_engine::ReplyTo;
+use nowserving_engine::refusals::{no_rules, rules_changed};
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
@@ -93,17 +94,7 @@ impl Limits {
         let known = known.domains.get(&domain);
         let changes = changes(known.map(AsRef::as_ref), &rules);
         if ask.dry_run {
-            let version = known.map_or(0, |known| known.of.version);
-            if ask.if_version.is_some_and(|it| it != version) {
-                let what = format!("the rules of this domain have version {version}");
-                return Err(ApiError::new(Code::VersionConflict, what));
-            }
-            return Ok(RulesChanged {
-                domain,
-                version,
-                dry_run: true,
-                changes,
-            });
+            return tried_rules(&ask, domain, known.map(AsRef::as_ref), changes);
         }
         let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
         Ok(RulesChanged { changes, ..changed })
@@ -155,7 +146,7 @@ impl Limits {
     async fn reset(&self, ask: ResetLimit, call: &Call) -> Result<ResetReply, ApiError> {
         let known = self.known(call.until).await?;
         let known = known.domains.get(&ask.domain).cloned();
-        let known: std::sync::Arc<KnownDomain> = known.ok_or_else(|| no_domain(&ask.domain))?;
+        let known: std::sync::Arc<KnownDomain> = known.ok_or_else(|| no_rules(&ask.domain))?;
         let descriptors = [ask.descriptor];
         let entries = entries(&descriptors);
         let matched = resolve(&known, &ask.domain, &entries)?;
@@ -170,6 +161,37 @@ impl Limits {
         let [descriptor] = descriptors;
         let body = Check::new(vec![descriptor]);
         self.ask(subject, &body, Effect::Once(id), call.until).await
+    }
+}
+
+/// As shard 0 would answer: the text that is there changes nothing, whatever `if_version` says.
+fn tried_rules(
+    ask: &ApplyRules,
+    domain: LineName,
+    known: Option<&KnownDomain>,
+    changes: Vec<String>,
+) -> Result<RulesChanged, ApiError> {
+    let is_the_same = known.is_some_and(|known| *known.of.text == *ask.rules);
+    let if_version = ask.if_version.filter(|_| !is_the_same);
+    tried(domain, known, if_version, changes)
+}
+
+/// The answer to a dry run.
+fn tried(
+    domain: LineName,
+    known: Option<&KnownDomain>,
+    if_version: Option<u64>,
+    changes: Vec<String>,
+) -> Result<RulesChanged, ApiError> {
+    let version = known.map_or(0, |known| known.of.version);
+    match if_version.is_none_or(|it| it == version) {
+        true => Ok(RulesChanged {
+            domain,
+            version,
+            dry_run: true,
+            changes,
+        }),
+        false => Err(rules_changed(&domain, version)),
     }
 }
 
@@ -212,14 +234,9 @@ fn show(known: &KnownRules, domain: Option<&LineName>) -> Result<RulesReply, Api
         None => known.domains.iter().map(of).collect(),
     };
     match domain {
-        Some(domain) if domains.is_empty() => Err(no_domain(domain)),
+        Some(domain) if domains.is_empty() => Err(no_rules(domain)),
         _ => Ok(RulesReply { domains }),
     }
-}
-
-fn no_domain(domain: &LineName) -> ApiError {
-    let what = format!("there are no rules of domain {}", domain.as_str());
-    ApiError::new(Code::DomainNotFound, what)
 }
 
 #[cfg(test)]
@@ -227,7 +244,33 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use nowserving_engine::refusals::unavailable;
 
+    use super::super::tests::{known, shop};
     use super::*;
+
+    /// So an operator can repeat a change whose answer was lost.
+    #[test]
+    fn the_text_that_is_there_conflicts_with_no_version() {
+        let known = known();
+        let tried = |text: &str, known: Option<&KnownDomain>, if_version| {
+            let ask = ApplyRules {
+                rules: text.to_owned(),
+                if_version,
+                ..ApplyRules::default()
+            };
+            let tried = tried_rules(&ask, shop(), known, Vec::new());
+            tried.map(|it| it.version).map_err(|it| it.to_string())
+        };
+        assert_eq!(tried(&known.of.text, Some(&known), Some(77)), Ok(1));
+        assert_eq!(tried("domain: shop", Some(&known), Some(1)), Ok(1));
+        let conflict = tried("domain: shop", Some(&known), Some(77)).unwrap_err();
+        assert!(
+            conflict.contains("domain shop have version 1"),
+            "{conflict}"
+        );
+        assert_eq!(tried("domain: shop", None, Some(0)), Ok(0));
+        let none = tried("domain: shop", None, Some(77)).unwrap_err();
+        assert!(none.contains("domain shop has no rules"), "{none}");
+    }
 
     #[test]
     fn a_shard_that_does_not_answer_is_named() {
