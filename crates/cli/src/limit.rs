@@ -1,23 +1,23 @@
 //! `nowserving limit`: the rules of rate limits, and what they count.
 
 mod pictures;
+mod text;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use nowserving_client::limits::{
-    ApplyRules, Check, CheckReply, DeleteRules, Descriptor, Entry, LimitStatsReply, ResetLimit,
-    RulesChanged, RulesReply, ShowRules, TestLimits,
+    ApplyRules, Check, DeleteRules, Descriptor, Entry, ResetLimit, RulesChanged, ShowRules,
+    TestLimits,
 };
 use nowserving_client::{LimitFallback, LimiterOptions};
 use nowserving_client::{LineName, limits};
 use nowserving_limit::Rules;
 
 use crate::args::Global;
-use crate::output::{Output, WrongUsage};
+use crate::output::{Output, UNREACHABLE, WrongUsage};
 use pictures::PicturesArgs;
 
 /// Rate limits: rules in the YAML of Lyft's ratelimit, and their counters.
@@ -27,7 +27,7 @@ pub enum LimitCommand {
     Show(ShowArgs),
     Delete(DeleteArgs),
     /// Shows how many counters all shards have, and how many requests their leaders answered. What each rule lets through is
-    /// in the nodes' metrics: `nowserving_rate_limit_total`.
+    /// in the nodes' metrics: `nowserving_rate_limit_total`. Exit code 3 if a shard does not answer: it is named then.
     Stats,
     Reset(DescriptorArgs),
     Test(TestArgs),
@@ -144,11 +144,14 @@ pub async fn run(
             };
             let admin = global.connect().await?.admin();
             let changed = admin.delete_limits(&request).await?;
-            output.answer(&changed, changed_text)?;
+            output.answer(&changed, text::changed)?;
         }
         LimitCommand::Stats => {
             let stats = global.connect().await?.admin().limit_stats().await?;
-            output.answer(&stats, stats_text)?;
+            output.answer(&stats, text::stats)?;
+            if !stats.unanswered.is_empty() {
+                return Ok(ExitCode::from(UNREACHABLE));
+            }
         }
         LimitCommand::Reset(args) => {
             let request = ResetLimit {
@@ -167,7 +170,7 @@ pub async fn run(
             };
             let admin = global.connect().await?.admin();
             let tested = admin.test_limits(&request).await?;
-            output.answer(&tested, check_text)?;
+            output.answer(&tested, text::check)?;
         }
         LimitCommand::Pictures(args) => pictures::run(&args, output)?,
         LimitCommand::Check(args) => {
@@ -182,7 +185,7 @@ pub async fn run(
                 dry_run: false,
             };
             let checked = limiter.check_with(&request).await?;
-            output.answer(&checked, check_text)?;
+            output.answer(&checked, text::check)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -204,7 +207,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
     };
     let tried = admin.apply_limits(&request).await?;
     if args.dry_run {
-        return output.answer(&tried, changed_text);
+        return output.answer(&tried, text::changed);
     }
     // What is applied is what was compared.
     request.dry_run = false;
@@ -214,7 +217,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         changes: tried.changes,
         ..applied
     };
-    output.answer(&applied, changed_text)
+    output.answer(&applied, text::changed)
 }
 
 async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
@@ -225,97 +228,8 @@ async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Resul
     let shown = admin.show_limits(&request).await?;
     match shown.domains.first().and_then(|it| it.text.as_deref()) {
         Some(text) if args.yaml && !output.json => output.line(text.trim_end()),
-        _ => output.answer(&shown, show_text),
+        _ => output.answer(&shown, text::rules),
     }
-}
-
-fn changed_text(changed: &RulesChanged) -> String {
-    let mut lines = changed.changes.clone();
-    if lines.is_empty() {
-        lines.push("no differences".to_owned());
-    }
-    let (domain, version) = (changed.domain.as_str(), changed.version);
-    lines.push(match (changed.dry_run, version) {
-        (true, 0) => format!("domain {domain} has no rules yet; nothing was changed"),
-        (true, _) => format!("domain {domain} has version {version}; nothing was changed"),
-        (false, _) => format!("domain {domain}: version {version}"),
-    });
-    lines.join("\n")
-}
-
-fn show_text(shown: &RulesReply) -> String {
-    if shown.domains.is_empty() {
-        return "no rules".to_owned();
-    }
-    let mut lines = Vec::new();
-    for domain in &shown.domains {
-        let by = match domain.by.as_str() {
-            "" => String::new(),
-            by => format!(", by {by}"),
-        };
-        let (name, version, rules) = (domain.domain.as_str(), domain.version, domain.rules_total);
-        lines.push(format!("{name}: version {version}, {rules} rules{by}"));
-        lines.extend(domain.rules.iter().map(|rule| format!("  {rule}")));
-    }
-    lines.join("\n")
-}
-
-fn check_text(checked: &CheckReply) -> String {
-    let mut lines = vec![match (checked.unmatched, checked.allowed) {
-        (true, _) => "allowed: the domain has no rules".to_owned(),
-        (false, true) => "allowed".to_owned(),
-        (false, false) => match checked.retry_after_ms {
-            Some(ms) => format!("refused, for {ms} ms"),
-            None => "refused, for good".to_owned(),
-        },
-    }];
-    for (nth, descriptor) in checked.descriptors.iter().enumerate() {
-        let says = match (descriptor.limit, descriptor.remaining) {
-            (Some(limit), Some(left)) => {
-                let unit = descriptor.unit.as_deref().unwrap_or("unit");
-                let over = if descriptor.allowed { "" } else { ", over it" };
-                format!("{left} left of {limit} per {unit}{over}")
-            }
-            _ if descriptor.unlimited => "unlimited".to_owned(),
-            _ if descriptor.replaced => "another rule counts instead".to_owned(),
-            _ => "no rule".to_owned(),
-        };
-        let rule = descriptor.rule.iter().map(|rule| format!(" ({rule})"));
-        let number = nth + 1;
-        lines.push(format!("  {number}: {says}{}", rule.collect::<String>()));
-    }
-    lines.join("\n")
-}
-
-fn stats_text(stats: &LimitStatsReply) -> String {
-    let sum = |of: fn(&limits::ShardLimitStats) -> u64| stats.shards.iter().map(of).sum::<u64>();
-    let (counters, changed, saved) = (
-        sum(|it| it.counters),
-        sum(|it| it.changed),
-        sum(|it| it.saved),
-    );
-    let (checks, refused) = (sum(|it| it.checks), sum(|it| it.refused));
-    let kib = sum(|it| it.key_bytes).div_ceil(1_024);
-    let shards = stats.shards.len();
-    let longest = stats.shards.iter().map(|it| it.changed_for_ms).max();
-    let longest = longest.unwrap_or_default();
-    let (untracked, not_kept) = (sum(|it| it.untracked), sum(|it| it.not_kept));
-    let mut text = format!(
-        "{counters} counters in {shards} shards (keys: {kib} KiB), {changed} changed since the last checkpoint ({longest} ms)\n\
-         {saved} counters on all nodes\n\
-         {checks} requests answered by the present leaders, {refused} of them refused"
-    );
-    if untracked + not_kept > 0 {
-        let _ = write!(
-            text,
-            "\nno room for counters: {untracked} requests not counted everywhere, {not_kept} changes not in checkpoints"
-        );
-    }
-    if !stats.unanswered.is_empty() {
-        let missing: Vec<_> = stats.unanswered.iter().map(u32::to_string).collect();
-        let _ = write!(text, "\nno answer from shards: {}", missing.join(", "));
-    }
-    text
 }
 
 #[cfg(test)]
@@ -335,13 +249,5 @@ mod tests {
         for bad in ["=x", "a,=x", ""] {
             assert!(descriptor(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn shards_that_did_not_answer_are_named() {
-        let mut stats = LimitStatsReply::default();
-        assert!(!stats_text(&stats).contains("no answer"));
-        stats.unanswered = vec![2, 7];
-        assert!(stats_text(&stats).ends_with("no answer from shards: 2, 7"));
     }
 }
