@@ -161,6 +161,34 @@ descriptors:
     }
 }
 
+#[test]
+fn the_path_of_a_rule_shows_which_one_fits() {
+    let rules = parse(
+        "
+domain: d
+descriptors:
+  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}}
+  - key: k
+    value: a*
+    descriptors:
+      - {key: l, value: x, rate_limit: {unlimited: true}}
+",
+    );
+    let path = |entries: &[(&str, &str)]| rules.path("d", entries).map(|it| it.to_string());
+    assert_eq!(path(&[("k", "b")]).as_deref(), Some("d / k"));
+    let nested = path(&[("k", "abc"), ("l", "x")]);
+    assert_eq!(nested.as_deref(), Some("d / k=a* / l=x"));
+    let listed = rules.rules();
+    assert!(
+        listed
+            .iter()
+            .any(|(path, _)| Some(path.to_string()) == nested)
+    );
+    assert_eq!(path(&[("k", "abc")]), None, "it has no limit of its own");
+    assert_eq!(path(&[("k", "abc"), ("l", "y")]), None);
+    assert_eq!(rules.path("e", &[("k", "b")]), None);
+}
+
 /// As in Lyft's server: what was taken at one step is not given back when it leads nowhere.
 #[test]
 fn there_is_no_way_back() {

@@ -223,7 +223,7 @@ pub struct DescriptorReply {
     /// There was no room for its counter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untracked: bool,
-    /// The rule in words: only of `test`.
+    /// Where its rule stands, and the rule in words, as `show` lists it: only of `test`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }

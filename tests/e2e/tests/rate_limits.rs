@@ -247,7 +247,7 @@ async fn operators_look(api: &Api, domain: &str) -> Result<()> {
         .as_str()
         .unwrap_or_default();
     ensure!(
-        tested["allowed"] == false && rule.starts_with("3 per hour"),
+        tested["allowed"] == false && rule.starts_with(&format!("{domain} / ip: 3 per hour")),
         "{tested}"
     );
     let reset = json!({"domain": domain, "descriptor": [{"key": "ip", "value": "a"}]});

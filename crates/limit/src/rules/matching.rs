@@ -11,7 +11,7 @@
 //! (One difference: Lyft's server joins key and value with `_`, so that key `a_b` without a value and key `a` with
 //! value `b` are the same to it. Here they are not.)
 
-use super::rule::{Choices, Entry, Rule, Rules};
+use super::rule::{Choices, Entry, Rule, RulePath, Rules};
 use super::wildcard::Wildcard;
 use crate::{Ask, KeyTooLong, Moment, key};
 
@@ -96,6 +96,24 @@ impl Rules {
             steps.push(step);
         }
         Some(steps)
+    }
+
+    /// Where the rule stands that counts for a descriptor, if one does: with the values of the rule, not of the descriptor.
+    pub fn path(&self, domain: &str, entries: Entries<'_>) -> Option<RulePath> {
+        let steps = self.steps(domain, entries)?;
+        steps.last()?.entry.rule.as_ref()?;
+        let named = steps.iter().zip(entries).map(|(step, (key, value))| {
+            let value = match step.by {
+                By::Value => Some(*value),
+                By::Wildcard(wildcard) => Some(wildcard.as_str()),
+                By::Key => None,
+            };
+            (Box::from(*key), value.map(Box::from))
+        });
+        Some(RulePath {
+            domain: domain.into(),
+            entries: named.collect(),
+        })
     }
 
     /// What the rules say of each descriptor of a request, in the same order.

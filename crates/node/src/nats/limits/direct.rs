@@ -121,7 +121,7 @@ impl Limits {
         let mut verdicts = vec![None; matched.len()];
         place(&mut verdicts, &direct.places, part)?;
         self.count(ask, (domain, &known.rules), &entries, (&matched, &verdicts));
-        Ok(encode(&reply(&matched, &verdicts, false), to.format))
+        Ok(encode(&reply(&matched, &verdicts), to.format))
     }
 }
 

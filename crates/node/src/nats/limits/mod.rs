@@ -44,7 +44,7 @@ use self::parts::Asked;
 pub(super) use self::parts::OTHER_RULES;
 use self::permits::Permits;
 use self::rule_counters::RuleCounters;
-use self::rules::{KnownDomain, KnownRules, RulesReceiver};
+use self::rules::{KnownDomain, KnownRules, RulesReceiver, in_words};
 use super::parse::{client_id, deadline, hash, header, message_id};
 use super::respond::Responder;
 use crate::clock::monotonic_us;
@@ -214,7 +214,11 @@ impl Limits {
                 Ok(verdicts) => {
                     let rules = (domain, &known.rules);
                     self.count(ask, rules, &entries, (&matched, &verdicts));
-                    return Ok(reply(&matched, &verdicts, explained));
+                    let mut reply = reply(&matched, &verdicts);
+                    if explained {
+                        explain(&mut reply, &matched, rules, &entries);
+                    }
+                    return Ok(reply);
                 }
             }
         }
@@ -466,8 +470,22 @@ fn without_rules(ask: &Check) -> CheckReply {
     }
 }
 
-/// `explained`: with the rules in words.
-fn reply(matched: &[Matched<'_>], verdicts: &[Option<Verdict>], explained: bool) -> CheckReply {
+/// Adds the rules in words, as `show` lists them.
+fn explain(
+    reply: &mut CheckReply,
+    matched: &[Matched<'_>],
+    (domain, rules): (&LineName, &Rules),
+    entries: &[Vec<(&str, &str)>],
+) {
+    let explained = reply.descriptors.iter_mut().zip(matched).zip(entries);
+    for ((descriptor, matched), entries) in explained {
+        let path = rules.path(domain.as_str(), entries);
+        let both = path.zip(matched.rule());
+        descriptor.rule = both.map(|(path, rule)| in_words(&path, rule));
+    }
+}
+
+fn reply(matched: &[Matched<'_>], verdicts: &[Option<Verdict>]) -> CheckReply {
     let counted: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
     let overall = combine(&counted);
     let shown = overall.shown.as_ref();
@@ -482,13 +500,7 @@ fn reply(matched: &[Matched<'_>], verdicts: &[Option<Verdict>], explained: bool)
         unmatched: false,
         without_cluster: false,
         descriptors: descriptors
-            .map(|(matched, verdict)| DescriptorReply {
-                rule: matched
-                    .rule()
-                    .filter(|_| explained)
-                    .map(ToString::to_string),
-                ..descriptor_reply(matched, verdict.as_ref())
-            })
+            .map(|(matched, verdict)| descriptor_reply(matched, verdict.as_ref()))
             .collect(),
     }
 }

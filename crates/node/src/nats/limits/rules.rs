@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nowserving_limit::{RulePath, Rules};
+use nowserving_limit::{Rule, RulePath, Rules};
 use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::RULES_BYTES_MAX;
@@ -99,10 +99,13 @@ pub fn changes(before: Option<&KnownDomain>, after: &Rules) -> Vec<String> {
 
 /// Each rule in words.
 pub fn described(rules: &Rules) -> Vec<String> {
-    let line = |(path, rule): (RulePath, _)| format!("{path}: {rule}");
     let all = rules.rules().into_iter();
-    all.map(|(path, rule): (RulePath, &nowserving_limit::Rule)| line((path, rule)))
-        .collect()
+    all.map(|(path, rule)| in_words(&path, rule)).collect()
+}
+
+/// A rule, and where it stands.
+pub fn in_words(path: &RulePath, rule: &Rule) -> String {
+    format!("{path}: {rule}")
 }
 
 #[cfg(test)]

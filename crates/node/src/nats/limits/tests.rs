@@ -65,7 +65,7 @@ fn one_answer_is_made_of_all() {
     let entries = entries(&asked);
     let matched = resolve(&known, &shop(), &entries).unwrap();
     let verdicts = [Some(verdict(true, 3)), None, Some(verdict(false, 0)), None];
-    let made = reply(&matched, &verdicts, false);
+    let mut made = reply(&matched, &verdicts);
     assert!(!made.allowed && !made.unmatched);
     assert_eq!((made.limit, made.remaining), (Some(5), Some(0)));
     assert_eq!((made.reset_ms, made.retry_after_ms), (Some(2), Some(3)));
@@ -75,8 +75,21 @@ fn one_answer_is_made_of_all() {
     assert!(first.allowed && !second.allowed && none.unmatched && free.unlimited);
     assert_eq!(first.name.as_deref(), Some("by_ip"));
     assert_eq!(first.unit.as_deref(), Some("minute"));
-    let nothing = reply(&matched[1..2], &[None], true);
+    let nothing = reply(&matched[1..2], &[None]);
     assert!(nothing.allowed && nothing.limit.is_none());
+    explain(&mut made, &matched, (&shop(), &known.rules), &entries);
+    let rules: Vec<_> = made.descriptors.iter().map(|it| it.rule.clone()).collect();
+    let shown = rules::described(&known.rules);
+    let shown = |key: &str| {
+        shown
+            .iter()
+            .find(|it| it.starts_with(&format!("shop / {key}:")))
+    };
+    assert!(shown("ip").is_some() && shown("free").is_some());
+    assert_eq!(
+        rules.iter().map(Option::as_ref).collect::<Vec<_>>(),
+        [shown("ip"), None, shown("ip"), shown("free")]
+    );
 }
 
 #[test]
