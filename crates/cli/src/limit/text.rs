@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use nowserving_client::limits::{
-    CheckReply, LimitStatsReply, RulesChanged, RulesReply, ShardLimitStats,
+    CheckReply, DescriptorReply, LimitStatsReply, RulesChanged, RulesReply, ShardLimitStats,
 };
 
 use crate::tables::duration;
@@ -42,28 +42,48 @@ pub(super) fn rules(shown: &RulesReply) -> String {
 pub(super) fn check(checked: &CheckReply) -> String {
     let mut lines = vec![match (checked.unmatched, checked.allowed) {
         (true, _) => "allowed: the domain has no rules".to_owned(),
-        (false, true) => "allowed".to_owned(),
+        (false, true) => match checked.delay_ms {
+            Some(ms) => format!("allowed, after a wait of {}", duration(ms)),
+            None => "allowed".to_owned(),
+        },
         (false, false) => match checked.retry_after_ms {
-            Some(ms) => format!("refused, for {ms} ms"),
+            Some(ms) => format!("refused, for {}", duration(ms)),
             None => "refused, for good".to_owned(),
         },
     }];
     for (nth, descriptor) in checked.descriptors.iter().enumerate() {
-        let says = match (descriptor.limit, descriptor.remaining) {
-            (Some(limit), Some(left)) => {
-                let unit = descriptor.unit.as_deref().unwrap_or("unit");
-                let over = if descriptor.allowed { "" } else { ", over it" };
-                format!("{left} left of {limit} per {unit}{over}")
-            }
-            _ if descriptor.unlimited => "unlimited".to_owned(),
-            _ if descriptor.replaced => "another rule counts instead".to_owned(),
-            _ => "no rule".to_owned(),
-        };
-        let rule = descriptor.rule.iter().map(|rule| format!(" ({rule})"));
-        let number = nth + 1;
-        lines.push(format!("  {number}: {says}{}", rule.collect::<String>()));
+        let name = descriptor.name.iter().map(|name| format!(" ({name})"));
+        let (number, name) = (nth + 1, name.collect::<String>());
+        lines.push(format!("  {number}{name}: {}", counted_of(descriptor)));
+        lines.extend(descriptor.rule.iter().map(|rule| format!("     {rule}")));
     }
     lines.join("\n")
+}
+
+/// What is left, and the limit. They are two numbers: a bucket can have more left than it gets in a unit of time.
+fn counted_of(descriptor: &DescriptorReply) -> String {
+    let (Some(limit), Some(left)) = (descriptor.limit, descriptor.remaining) else {
+        let nothing = match (descriptor.unlimited, descriptor.replaced) {
+            (true, _) => "unlimited",
+            (false, true) => "another rule counts instead",
+            (false, false) => "no rule",
+        };
+        return nothing.to_owned();
+    };
+    let unit = descriptor.unit.as_deref().unwrap_or("unit");
+    let mut text = format!("{left} left, limit {limit} per {unit}");
+    let flags = [
+        (!descriptor.allowed, ", over it"),
+        (descriptor.shadow, ", shadow mode: it refuses nothing"),
+        (descriptor.quota, ", quota mode"),
+        (descriptor.untracked, ", no room for a counter"),
+    ];
+    let set = flags.iter().filter(|(is_set, _)| *is_set);
+    text.extend(set.map(|(_, words)| *words));
+    if let Some(ms) = descriptor.delay_ms {
+        let _ = write!(text, ", waits {}", duration(ms));
+    }
+    text
 }
 
 pub(super) fn stats(stats: &LimitStatsReply) -> String {
@@ -117,6 +137,48 @@ fn several(number: u64, one: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_check_shows_waits_and_what_each_limit_says() {
+        let bucket = DescriptorReply {
+            allowed: true,
+            limit: Some(60),
+            remaining: Some(2),
+            unit: Some("minute".into()),
+            delay_ms: Some(1_863),
+            rule: Some("shop / queue: 60 per minute, leaking_bucket".into()),
+            ..DescriptorReply::default()
+        };
+        let shadow = DescriptorReply {
+            limit: Some(2),
+            remaining: Some(0),
+            unit: Some("day".into()),
+            name: Some("by_ip".into()),
+            shadow: true,
+            ..DescriptorReply::default()
+        };
+        let mut reply = CheckReply {
+            allowed: true,
+            delay_ms: Some(1_863),
+            descriptors: vec![bucket, shadow, DescriptorReply::default()],
+            ..CheckReply::default()
+        };
+        let text = check(&reply);
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "allowed, after a wait of 1.8 s",
+                "  1: 2 left, limit 60 per minute, waits 1.8 s",
+                "     shop / queue: 60 per minute, leaking_bucket",
+                "  2 (by_ip): 0 left, limit 2 per day, over it, shadow mode: it refuses nothing",
+                "  3: no rule",
+            ]
+        );
+        (reply.allowed, reply.retry_after_ms) = (false, Some(73_804_437));
+        assert!(check(&reply).starts_with("refused, for 20 h 30 min\n"));
+        reply.retry_after_ms = None;
+        assert!(check(&reply).starts_with("refused, for good\n"));
+    }
 
     #[test]
     fn shards_that_did_not_answer_are_named() {
