@@ -6,7 +6,7 @@ pub struct Answer {
     pub allowed: bool,
     /// `requests_per_unit`.
     pub limit: u32,
-    /// How many more hits are allowed now, after those of this request if it is allowed.
+    /// How many more hits are allowed now, after those of this request if they are counted.
     pub remaining: u32,
     /// In how many µs the counter is as good as new if nobody comes; for a fixed window: when it ends.
     pub reset_us: u64,
@@ -18,6 +18,15 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The same decision, with the numbers of `uncounted`: the answer to no hits.
+    pub fn without_hits(self, uncounted: &Self) -> Self {
+        Self {
+            remaining: uncounted.remaining,
+            reset_us: uncounted.reset_us,
+            ..self
+        }
+    }
+
     /// The least whole milliseconds after which [`Answer::reset_us`] has passed.
     pub fn reset_ms(&self) -> u64 {
         self.reset_us.div_ceil(1_000)

@@ -88,7 +88,7 @@ pub trait Counters {
 }
 
 /// Decides a request and, unless it is refused or a `dry_run`, counts its hits. A verdict for each limit, in the same
-/// order. In a refused request the answers of those that allow it are without its hits.
+/// order. What is left is told without hits that are not counted: those of a refused request, and of a dry run.
 pub fn check<C: Counters>(
     counters: &mut C,
     asks: &[Ask<'_>],
@@ -96,9 +96,9 @@ pub fn check<C: Counters>(
     now: Now,
 ) -> Vec<Verdict> {
     let mut verdicts = peek_all(counters, asks, now);
-    if !is_allowed(&verdicts) {
+    if dry_run || !is_allowed(&verdicts) {
         without_hits(counters, asks, &mut verdicts, now);
-    } else if !dry_run {
+    } else {
         for (ask, verdict) in asks.iter().zip(&verdicts) {
             if verdict.answer.allowed && ask.hits > 0 {
                 counters.record(ask, now);
@@ -135,17 +135,21 @@ fn peek_all<C: Counters>(counters: &mut C, asks: &[Ask<'_>], now: Now) -> Vec<Ve
     verdicts
 }
 
-/// Answers those again that allow a request that is refused.
+/// Tells what is left without the hits of a request that is not counted.
 fn without_hits<C: Counters>(
     counters: &mut C,
     asks: &[Ask<'_>],
     verdicts: &mut [Verdict],
     now: Now,
 ) {
+    let is_refused = !is_allowed(verdicts);
     let both = asks.iter().zip(verdicts);
     for (ask, verdict) in both.filter(|(_, verdict)| verdict.answer.allowed) {
-        verdict.answer = counters.peek(ask, 0, 0, now).answer;
-        verdict.answer.delay_us = 0;
+        let uncounted = counters.peek(ask, 0, 0, now).answer;
+        verdict.answer = verdict.answer.without_hits(&uncounted);
+        if is_refused {
+            verdict.answer.delay_us = 0;
+        }
     }
 }
 

@@ -157,12 +157,17 @@ impl Saved {
         idle.filter(|(key, _)| self.remove(key)).count()
     }
 
-    /// Answers as a check would, and changes nothing.
+    /// Answers as a check would, and changes nothing: what is left is told without these hits.
     pub fn dry_run(&self, ask: &Ask<'_>) -> Answer {
         let counter = self.counters.get(ask.key).cloned();
         let fresh = || Counter::fresh(ask.limit.algorithm());
         let mut counter = counter.unwrap_or_else(fresh);
-        counter.peek(ask.limit, &ask.at, ask.hits)
+        let uncounted = counter.peek(ask.limit, &ask.at, 0);
+        let answer = counter.peek(ask.limit, &ask.at, ask.hits);
+        match answer.allowed {
+            true => answer.without_hits(&uncounted),
+            false => answer,
+        }
     }
 
     fn has_room(&mut self, key: &[u8], reserved: u32, now: Now) -> bool {

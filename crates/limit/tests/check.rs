@@ -5,8 +5,10 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{ask, key_of, limit, now, table};
-use nowserving_limit::{Algorithm, Answer, Ask, Counter, Limit, Unit, Verdict, check, combine};
+use common::{ask, key_of, limit, max, now, table};
+use nowserving_limit::{
+    Algorithm, Answer, Ask, Counter, Limit, Saved, Unit, Verdict, check, combine,
+};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -233,17 +235,45 @@ fn a_refused_request_is_told_what_is_left_without_it() {
     assert!(table.is_empty(), "nobody was counted");
 }
 
+/// And tells what is left without its own hits.
 #[test]
 fn a_dry_run_counts_nothing() {
-    let limit = limit(Algorithm::FixedWindow, 1, Unit::Second);
+    for algorithm in Algorithm::ALL {
+        let limit = limit(algorithm, 5, Unit::Minute);
+        let key = key_of(&limit, 1);
+        let (mut table, mut saved) = (table(10), Saved::new(max(10)));
+        let ask = |hits| [ask(&limit, &key, hits, now(0))];
+        let left = |verdicts: &[Verdict]| {
+            let answer = &verdicts[0].answer;
+            (answer.allowed, answer.remaining)
+        };
+        for _ in 0..3 {
+            assert_eq!(left(&check(&mut table, &ask(5), true, now(0))), (true, 5));
+            let answer = saved.dry_run(&ask(5)[0]);
+            assert_eq!((answer.allowed, answer.remaining), (true, 5));
+        }
+        assert!(table.is_empty() && table.dirty() == 0);
+        assert_eq!(left(&check(&mut table, &ask(2), false, now(0))), (true, 3));
+        check(&mut saved, &ask(2), false, now(0));
+        for (hits, allowed) in [(0, true), (1, true), (3, true), (4, false), (6, false)] {
+            let dry = check(&mut table, &ask(hits), true, now(0));
+            assert_eq!(left(&dry), (allowed, 3), "{algorithm:?} {hits}");
+            assert_eq!(saved.dry_run(&ask(hits)[0]), dry[0].answer, "{algorithm:?}");
+        }
+    }
+}
+
+/// How long a leaking bucket lets its request wait is told all the same.
+#[test]
+fn a_dry_run_of_a_leaking_bucket_has_a_delay() {
+    let limit = limit(Algorithm::LeakingBucket, 5, Unit::Minute);
     let key = key_of(&limit, 1);
     let mut table = table(10);
-    for _ in 0..3 {
-        let verdict = check(&mut table, &[ask(&limit, &key, 1, now(0))], true, now(0))[0];
-        assert_eq!(
-            (verdict.answer.allowed, verdict.answer.remaining),
-            (true, 0)
-        );
-    }
-    assert!(table.is_empty() && table.dirty() == 0);
+    let asks = [ask(&limit, &key, 1, now(0))];
+    check(&mut table, &asks, false, now(0));
+    let dry = check(&mut table, &asks, true, now(0))[0].answer;
+    let counted = check(&mut table, &asks, false, now(0))[0].answer;
+    assert!(dry.delay_us > 0);
+    assert_eq!(dry.delay_us, counted.delay_us);
+    assert_eq!(dry.remaining, counted.remaining + 1);
 }

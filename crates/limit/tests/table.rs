@@ -168,7 +168,14 @@ impl World {
         let counter = known.or(restored).cloned();
         let mut counter = counter.unwrap_or_else(|| Counter::fresh(limit.algorithm()));
         let answer = match dry_run {
-            true => counter.peek(&limit, &ask.at, hits),
+            true => {
+                let uncounted = counter.peek(&limit, &ask.at, 0);
+                let answer = counter.peek(&limit, &ask.at, hits);
+                match answer.allowed {
+                    true => answer.without_hits(&uncounted),
+                    false => answer,
+                }
+            }
             false => counter.take(&limit, &ask.at, hits),
         };
         prop_assert_eq!(verdicts[0].answer, answer);

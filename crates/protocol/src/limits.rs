@@ -164,7 +164,7 @@ pub struct CheckReply {
     /// The `requests_per_unit` of the limit that is nearest to its end, or that refuses for longest. Like all that
     /// follows it is null if nothing limits the request.
     pub limit: Option<u32>,
-    /// How many more hits that limit allows now.
+    /// How many more hits that limit allows now, without those of this request if they are not counted.
     pub remaining: Option<u32>,
     /// After how many ms its counter is as good as new if nobody comes.
     pub reset_ms: Option<u64>,

@@ -211,25 +211,22 @@ impl LimitsState {
     /// a look-up then, not a write. Hits that are on their way through the log make none of them pass.
     #[must_use]
     pub fn refuses(&self, asks: &[TimedAsk]) -> Option<Vec<Verdict>> {
-        let verdict = |timed: &TimedAsk, hits: u64| {
+        let verdict = |timed: &TimedAsk| {
             let ask = timed.ask.at(timed.at);
             Verdict {
-                answer: self.saved.dry_run(&Ask { hits, ..ask }),
+                answer: self.saved.dry_run(&ask),
                 is_shadow: ask.is_shadow,
                 is_quota: ask.is_quota,
                 is_untracked: false,
             }
         };
-        let verdicts = asks.iter().map(|timed| verdict(timed, timed.ask.hits));
-        let mut verdicts: Vec<_> = verdicts.collect();
+        let mut verdicts: Vec<_> = asks.iter().map(verdict).collect();
         if combine(&verdicts).allowed {
             return None;
         }
         // As in [`check`].
-        let both = asks.iter().zip(&mut verdicts);
-        for (timed, allowing) in both.filter(|(_, it)| it.answer.allowed) {
-            *allowing = verdict(timed, 0);
-            allowing.answer.delay_us = 0;
+        for verdict in &mut verdicts {
+            verdict.answer.delay_us = 0;
         }
         Some(verdicts)
     }
