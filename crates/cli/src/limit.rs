@@ -144,7 +144,7 @@ pub async fn run(
             };
             let admin = global.connect().await?.admin();
             let changed = admin.delete_limits(&request).await?;
-            output.answer(&changed, text::changed)?;
+            output.answer(&changed, text::deleted)?;
         }
         LimitCommand::Stats => {
             let stats = global.connect().await?.admin().limit_stats().await?;
@@ -160,7 +160,7 @@ pub async fn run(
             };
             let admin = global.connect().await?.admin();
             let reset = admin.reset_limit(&request).await?;
-            output.answer(&reset, |_| "counted anew".to_owned())?;
+            output.answer(&reset, text::reset)?;
         }
         LimitCommand::Test(args) => {
             let request = TestLimits {
@@ -207,7 +207,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
     };
     let tried = admin.apply_limits(&request).await?;
     if args.dry_run {
-        return output.answer(&tried, text::changed);
+        return output.answer(&tried, text::applied);
     }
     // What is applied is what was compared.
     request.dry_run = false;
@@ -217,7 +217,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         changes: tried.changes,
         ..applied
     };
-    output.answer(&applied, text::changed)
+    output.answer(&applied, text::applied)
 }
 
 async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Result<()> {

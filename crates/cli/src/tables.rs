@@ -14,7 +14,7 @@ use nowserving_client::{
 pub use nowserving_rehearse::duration;
 
 pub use self::cluster::{caught_up, cluster, lags, members_changes};
-pub use self::journal::{changes, journal};
+pub use self::journal::{changes, clock, journal};
 use self::settings::settings_table;
 use crate::output::Output;
 use nowserving_protocol::time;

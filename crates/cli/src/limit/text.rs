@@ -3,12 +3,26 @@
 use std::fmt::Write as _;
 
 use nowserving_client::limits::{
-    CheckReply, DescriptorReply, LimitStatsReply, RulesChanged, RulesReply, ShardLimitStats,
+    CheckReply, DescriptorReply, LimitStatsReply, ResetReply, RulesChanged, RulesReply,
+    ShardLimitStats,
 };
 
-use crate::tables::duration;
+use crate::tables::{clock, duration};
 
-pub(super) fn changed(changed: &RulesChanged) -> String {
+pub(super) fn applied(changed: &RulesChanged) -> String {
+    changes(changed, |domain, version| {
+        format!("domain {domain}: version {version}")
+    })
+}
+
+pub(super) fn deleted(changed: &RulesChanged) -> String {
+    changes(changed, |domain, _| {
+        format!("domain {domain} has no rules any more")
+    })
+}
+
+/// `done`: what is said of the domain and its version if it was no dry run.
+fn changes(changed: &RulesChanged, done: fn(&str, u64) -> String) -> String {
     let mut lines = changed.changes.clone();
     if lines.is_empty() {
         lines.push("no differences".to_owned());
@@ -17,9 +31,19 @@ pub(super) fn changed(changed: &RulesChanged) -> String {
     lines.push(match (changed.dry_run, version) {
         (true, 0) => format!("domain {domain} has no rules yet; nothing was changed"),
         (true, _) => format!("domain {domain} has version {version}; nothing was changed"),
-        (false, _) => format!("domain {domain}: version {version}"),
+        (false, _) => done(domain, version),
     });
     lines.join("\n")
+}
+
+pub(super) fn reset(reset: &ResetReply) -> String {
+    let text = match reset.known {
+        true => "what was counted is forgotten",
+        false => {
+            "no checkpoint has a counter of it: nothing was counted but in the last moments, which is forgotten"
+        }
+    };
+    text.to_owned()
 }
 
 pub(super) fn rules(shown: &RulesReply) -> String {
@@ -30,10 +54,17 @@ pub(super) fn rules(shown: &RulesReply) -> String {
     for domain in &shown.domains {
         let by = match domain.by.as_str() {
             "" => String::new(),
-            by => format!(", by {by}"),
+            by => format!(" by {by}"),
         };
-        let (name, version, rules) = (domain.domain.as_str(), domain.version, domain.rules_total);
-        lines.push(format!("{name}: version {version}, {rules} rules{by}"));
+        let reason = match domain.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        let (name, version, at) = (domain.domain.as_str(), domain.version, clock(domain.at_ms));
+        let rules = several(domain.rules_total, "rule");
+        lines.push(format!(
+            "{name}: version {version}, {rules}, applied {at} UTC{by}{reason}"
+        ));
         lines.extend(domain.rules.iter().map(|rule| format!("  {rule}")));
     }
     lines.join("\n")
@@ -136,7 +167,33 @@ fn several(number: u64, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_client::limits::DomainReply;
+
     use super::*;
+
+    #[test]
+    fn rules_show_when_they_were_applied_by_whom_and_why() {
+        let domain = |by: &str, reason: &str| DomainReply {
+            domain: "shop".parse().unwrap(),
+            version: 3,
+            at_ms: 1_766_222_333_444,
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+            rules_total: 1,
+            rules: vec!["shop / ip: 5 per day, fixed_window".to_owned()],
+            text: None,
+        };
+        let domains = vec![domain("ann", "sale on Friday"), domain("", "")];
+        assert_eq!(
+            rules(&RulesReply { domains }).lines().collect::<Vec<_>>(),
+            [
+                "shop: version 3, 1 rule, applied 2025-12-20 09:18:53.444 UTC by ann: sale on Friday",
+                "  shop / ip: 5 per day, fixed_window",
+                "shop: version 3, 1 rule, applied 2025-12-20 09:18:53.444 UTC",
+                "  shop / ip: 5 per day, fixed_window",
+            ]
+        );
+    }
 
     #[test]
     fn a_check_shows_waits_and_what_each_limit_says() {

@@ -193,7 +193,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// A date and time of day, UTC.
-pub(super) fn clock(ms: u64) -> String {
+pub fn clock(ms: u64) -> String {
     if ms > DATE_MS_MAX {
         return ms.to_string();
     }
