@@ -3,22 +3,24 @@
 mod pictures;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use nowserving_client::limits::{
     ApplyRules, Check, DeleteRules, Descriptor, Entry, ResetLimit, RulesChanged, ShowRules,
     TestLimits,
 };
-use nowserving_client::{LimitFallback, LimiterOptions};
-use nowserving_client::{LineName, limits};
+use nowserving_client::{ApiError, LimitFallback, LimiterOptions, LineName, limits};
 use nowserving_limit::Rules;
 
 use crate::args::Global;
-use crate::output::{Output, UNREACHABLE, WrongUsage};
+use crate::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
 use pictures::PicturesArgs;
+
+/// In place of a file.
+const STDIN: &str = "-";
 
 /// Rate limits: rules in the YAML of Lyft's ratelimit, and their counters.
 #[derive(Debug, Subcommand)]
@@ -40,9 +42,17 @@ pub enum LimitCommand {
 #[command(after_help = "\
 Examples:
   nowserving limit apply rules.yaml --dry-run
-  nowserving limit apply rules.yaml --by ann --reason \"sale on Friday\"")]
+  nowserving limit apply rules.yaml --by ann --reason \"sale on Friday\"
+
+A file:
+  domain: shop
+  descriptors:
+    - key: remote_address
+      rate_limit: {unit: minute, requests_per_unit: 100}
+
+docs/rate-limits.md has all fields.")]
 pub struct ApplyArgs {
-    /// The file, of one domain.
+    /// The file, of one domain; `-` reads standard input.
     file: PathBuf,
     /// Only shows what would change.
     #[arg(long)]
@@ -192,12 +202,9 @@ pub async fn run(
 }
 
 async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let file = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("{file}"))?;
+    let text = read(&args.file)?;
     // All mistakes at once, and without a cluster.
-    Rules::parse_one(&text, limits::RULES_BYTES_MAX, str::parse::<LineName>)
-        .map_err(|errors| WrongUsage(format!("{file}:\n{errors}")))?;
-    let admin = global.connect().await?.admin();
+    let (domain, rules) = parse(&args.file, &text)?;
     let mut request = ApplyRules {
         rules: text,
         dry_run: true,
@@ -205,6 +212,14 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         by: args.note.by,
         reason: args.note.reason,
     };
+    request.check().map_err(wrong)?;
+    if rules.rules().is_empty() && !output.json {
+        let domain = domain.as_str();
+        eprintln!(
+            "note: there are no limits in the file: all requests of domain {domain} are allowed"
+        );
+    }
+    let admin = global.connect().await?.admin();
     let tried = admin.apply_limits(&request).await?;
     if args.dry_run {
         return output.answer(&tried, text::applied);
@@ -218,6 +233,33 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         ..applied
     };
     output.answer(&applied, text::applied)
+}
+
+/// `-`: standard input.
+fn read(file: &Path) -> anyhow::Result<String> {
+    let text = match file == Path::new(STDIN) {
+        true => io::read_to_string(io::stdin().lock()),
+        false => fs::read_to_string(file),
+    };
+    let shown = file.display();
+    text.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => WrongFile(format!("{shown}: not UTF-8")).into(),
+        _ => anyhow::Error::new(error).context(shown.to_string()),
+    })
+}
+
+fn parse(file: &Path, text: &str) -> Result<(LineName, Rules), WrongFile> {
+    let parsed = Rules::parse_one(text, limits::RULES_BYTES_MAX, str::parse::<LineName>);
+    parsed.map_err(|errors| {
+        let file = file.display();
+        WrongFile(format!(
+            "{file}:\n{errors}\n(docs/rate-limits.md has the fields)"
+        ))
+    })
+}
+
+fn wrong(error: ApiError) -> WrongUsage {
+    WrongUsage(error.message)
 }
 
 async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Result<()> {

@@ -22,6 +22,11 @@ pub const UNREACHABLE: u8 = 3;
 #[error("{0} (see --help)")]
 pub struct WrongUsage(pub String);
 
+/// A file that the command line names has wrong content.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongFile(pub String);
+
 /// What was asked for has begun, and did not end in time.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -135,7 +140,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<WrongUsage>() {
+    if is_wrong_usage(error) {
         return USAGE;
     }
     if error.is::<NotInTime>() {
@@ -148,6 +153,10 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
+fn is_wrong_usage(error: &anyhow::Error) -> bool {
+    error.is::<WrongUsage>() || error.is::<WrongFile>()
+}
+
 /// The error of the cluster or of its client, if it is one.
 fn client_error(error: &anyhow::Error) -> Option<&Error> {
     let named = error.downcast_ref::<NoSuchLine>().map(|named| &named.error);
@@ -157,7 +166,7 @@ fn client_error(error: &anyhow::Error) -> Option<&Error> {
 /// The contract's error object; also for errors that no node has sent.
 pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
     let Some(client_error) = client_error(error) else {
-        let code = match error.is::<WrongUsage>() {
+        let code = match is_wrong_usage(error) {
             true => Code::BadRequest.as_str(),
             false => "failed",
         };
@@ -227,7 +236,14 @@ mod tests {
 
     #[test]
     fn wrong_usage_found_late_is_exit_code_2_too() {
-        assert_eq!(exit_code(&WrongUsage("x".to_owned()).into()), USAGE);
+        let errors: [anyhow::Error; 2] = [
+            WrongUsage("x".to_owned()).into(),
+            WrongFile("x".to_owned()).into(),
+        ];
+        for error in errors {
+            assert_eq!(exit_code(&error), USAGE);
+            assert_eq!(error_json(&error)["error"]["code"], "bad_request");
+        }
     }
 
     #[test]
