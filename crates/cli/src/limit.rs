@@ -32,8 +32,18 @@ pub enum LimitCommand {
     /// in the nodes' metrics: `nowserving_rate_limit_total`. Exit code 3 if a shard does not answer: it is named then.
     Stats,
     Reset(DescriptorArgs),
-    Test(TestArgs),
-    Check(TestArgs),
+    /// Shows what a check would answer, and by which rules. Counts nothing.
+    #[command(after_help = "\
+Example:
+  nowserving limit test shop remote_address=127.0.0.1 plan=free,path=/search")]
+    Test(CheckArgs),
+    /// Asks as a service does whether a request may pass, and counts it. The exit code is 0 also if it is refused: `allowed`
+    /// tells with --json.
+    #[command(after_help = "\
+Examples:
+  nowserving limit check shop remote_address=127.0.0.1
+  nowserving limit check shop plan=free,path=/search --hits 5")]
+    Check(CheckArgs),
     Pictures(PicturesArgs),
 }
 
@@ -101,20 +111,17 @@ struct Note {
 pub struct DescriptorArgs {
     /// The domain.
     domain: LineName,
-    /// Its entries, KEY=VALUE, separated by commas.
+    /// Its entries, KEY=VALUE, separated by commas; `\,` is a comma in a value, `\\` a backslash.
     #[arg(value_parser = descriptor)]
     descriptor: Entries,
 }
 
-/// Asks what limits say: `test` counts nothing and shows the rules, `check` counts.
+// `test` and `check` have their help where they are listed.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  nowserving limit test shop remote_address=127.0.0.1 plan=free,path=/search")]
-pub struct TestArgs {
+pub struct CheckArgs {
     /// The domain.
     domain: LineName,
-    /// Descriptors, each KEY=VALUE, or several of them separated by commas.
+    /// Descriptors, each KEY=VALUE, or several of them separated by commas; `\,` is a comma in a value, `\\` a backslash.
     #[arg(required = true, value_parser = descriptor)]
     descriptors: Vec<Entries>,
     /// How many hits [default: 1].
@@ -122,19 +129,49 @@ pub struct TestArgs {
     hits: Option<u32>,
 }
 
+impl CheckArgs {
+    fn check(self) -> Result<(LineName, Check), WrongUsage> {
+        let descriptors = self.descriptors.into_iter().map(|it| it.0).collect();
+        let check = Check {
+            hits: self.hits,
+            ..Check::new(descriptors)
+        };
+        check.check().map_err(wrong)?;
+        Ok((self.domain, check))
+    }
+}
+
 /// One descriptor: clap would take a plain list for several arguments.
 #[derive(Debug, Clone)]
 struct Entries(Descriptor);
 
 fn descriptor(text: &str) -> Result<Entries, String> {
-    let entry = |text: &str| match text.split_once('=') {
+    let entry = |text: String| match text.split_once('=') {
         Some(("", _)) => Err(format!("{text:?} has no key")),
         Some((key, value)) => Ok(Entry::new(key, value)),
-        None => Ok(Entry::new(text, "")),
+        // All requests would share its counter.
+        None => Err(format!("{text:?} has no =VALUE; an empty one is {text}=")),
     };
-    let entries: Descriptor = text.split(',').map(entry).collect::<Result<_, _>>()?;
+    let entries = split(text).into_iter().map(entry);
+    let entries: Descriptor = entries.collect::<Result<_, _>>()?;
     limits::check_descriptor("descriptor", &entries).map_err(|error| error.message)?;
     Ok(Entries(entries))
+}
+
+/// At commas, but for those after a backslash.
+fn split(text: &str) -> Vec<String> {
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let escaped = chars.next_if(|next| c == '\\' && matches!(next, ',' | '\\'));
+        match escaped {
+            Some(escaped) => part.push(escaped),
+            None if c == ',' => parts.push(std::mem::take(&mut part)),
+            None => part.push(c),
+        }
+    }
+    parts.push(part);
+    parts
 }
 
 pub async fn run(
@@ -173,10 +210,11 @@ pub async fn run(
             output.answer(&reset, text::reset)?;
         }
         LimitCommand::Test(args) => {
+            let (domain, check) = args.check()?;
             let request = TestLimits {
-                domain: args.domain,
-                descriptors: args.descriptors.into_iter().map(|it| it.0).collect(),
-                hits: args.hits,
+                domain,
+                descriptors: check.descriptors,
+                hits: check.hits,
             };
             let admin = global.connect().await?.admin();
             let tested = admin.test_limits(&request).await?;
@@ -184,16 +222,12 @@ pub async fn run(
         }
         LimitCommand::Pictures(args) => pictures::run(&args, output)?,
         LimitCommand::Check(args) => {
+            let (domain, request) = args.check()?;
             let client = global.connect().await?;
             let mut options = LimiterOptions::default();
             options.on_unavailable = LimitFallback::Fail;
             options.patience = client.deadline();
-            let limiter = client.limiter_with(args.domain.as_str(), options)?;
-            let request = Check {
-                descriptors: args.descriptors.into_iter().map(|it| it.0).collect(),
-                hits: args.hits,
-                dry_run: false,
-            };
+            let limiter = client.limiter_with(domain.as_str(), options)?;
             let checked = limiter.check_with(&request).await?;
             output.answer(&checked, text::check)?;
         }
@@ -281,15 +315,24 @@ mod tests {
 
     #[test]
     fn descriptors_are_keys_and_values() {
-        let Entries(entries) = descriptor("plan=free,path=/a=b,any").unwrap();
+        let Entries(entries) =
+            descriptor(r"plan=free,path=/a=b,any=,list=a\,b\\,dir=C:\x\").unwrap();
         let expected = [
             Entry::new("plan", "free"),
             Entry::new("path", "/a=b"),
             Entry::new("any", ""),
+            Entry::new("list", r"a,b\"),
+            Entry::new("dir", r"C:\x\"),
         ];
         assert_eq!(entries, expected);
-        for bad in ["=x", "a,=x", ""] {
-            assert!(descriptor(bad).is_err(), "{bad}");
+        for (bad, says) in [
+            ("=x", "no key"),
+            ("a=1,=x", "no key"),
+            ("", "no =VALUE"),
+            ("a=1,daily", "an empty one is daily="),
+        ] {
+            let error = descriptor(bad).unwrap_err();
+            assert!(error.contains(says), "{bad}: {error}");
         }
     }
 }
