@@ -89,6 +89,9 @@ pub struct ShowArgs {
 pub struct DeleteArgs {
     /// The domain.
     domain: LineName,
+    /// Only shows which rules there are.
+    #[arg(long)]
+    dry_run: bool,
     /// Only if its rules have this version.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
@@ -182,17 +185,7 @@ pub async fn run(
     match command {
         LimitCommand::Apply(args) => apply(args, global, output).await?,
         LimitCommand::Show(args) => show(args, global, output).await?,
-        LimitCommand::Delete(args) => {
-            let request = DeleteRules {
-                domain: args.domain,
-                if_version: args.if_version,
-                by: args.note.by,
-                reason: args.note.reason,
-            };
-            let admin = global.connect().await?.admin();
-            let changed = admin.delete_limits(&request).await?;
-            output.answer(&changed, text::deleted)?;
-        }
+        LimitCommand::Delete(args) => delete(args, global, output).await?,
         LimitCommand::Stats => {
             let stats = global.connect().await?.admin().limit_stats().await?;
             output.answer(&stats, text::stats)?;
@@ -221,16 +214,7 @@ pub async fn run(
             output.answer(&tested, text::check)?;
         }
         LimitCommand::Pictures(args) => pictures::run(&args, output)?,
-        LimitCommand::Check(args) => {
-            let (domain, request) = args.check()?;
-            let client = global.connect().await?;
-            let mut options = LimiterOptions::default();
-            options.on_unavailable = LimitFallback::Fail;
-            options.patience = client.deadline();
-            let limiter = client.limiter_with(domain.as_str(), options)?;
-            let checked = limiter.check_with(&request).await?;
-            output.answer(&checked, text::check)?;
-        }
+        LimitCommand::Check(args) => check(args, global, output).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -294,6 +278,31 @@ fn parse(file: &Path, text: &str) -> Result<(LineName, Rules), WrongFile> {
 
 fn wrong(error: ApiError) -> WrongUsage {
     WrongUsage(error.message)
+}
+
+async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let request = DeleteRules {
+        domain: args.domain,
+        dry_run: args.dry_run,
+        if_version: args.if_version,
+        by: args.note.by,
+        reason: args.note.reason,
+    };
+    request.check().map_err(wrong)?;
+    let admin = global.connect().await?.admin();
+    let changed = admin.delete_limits(&request).await?;
+    output.answer(&changed, text::deleted)
+}
+
+async fn check(args: CheckArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let (domain, request) = args.check()?;
+    let client = global.connect().await?;
+    let mut options = LimiterOptions::default();
+    options.on_unavailable = LimitFallback::Fail;
+    options.patience = client.deadline();
+    let limiter = client.limiter_with(domain.as_str(), options)?;
+    let checked = limiter.check_with(&request).await?;
+    output.answer(&checked, text::check)
 }
 
 async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Result<()> {

@@ -103,19 +103,17 @@ impl Admin {
     /// # Errors
     /// `bad_request` with line and column of a mistake; `version_conflict`.
     pub async fn apply_limits(&self, request: &ApplyRules) -> Result<RulesChanged> {
-        let effect = match request.dry_run {
-            true => Effect::Read,
-            false => Effect::Write,
-        };
+        let effect = effect_of_change(request.dry_run);
         self.limit("apply", effect, request).await
     }
 
-    /// Removes the rules of a domain.
+    /// Removes the rules of a domain, or only shows them ([`DeleteRules::dry_run`]).
     ///
     /// # Errors
     /// `domain_not_found`, `version_conflict`.
     pub async fn delete_limits(&self, request: &DeleteRules) -> Result<RulesChanged> {
-        self.limit("delete", Effect::Write, request).await
+        let effect = effect_of_change(request.dry_run);
+        self.limit("delete", effect, request).await
     }
 
     /// The rules of rate limits, in the view of the node that answers.
@@ -126,10 +124,11 @@ impl Admin {
         self.limit("show", Effect::Read, request).await
     }
 
-    /// How many counters of rate limits each shard has.
+    /// How many counters of rate limits each shard has; those that did not answer are named
+    /// ([`LimitStatsReply::unanswered`]).
     ///
     /// # Errors
-    /// [`crate::Kind::Unavailable`] if a shard has no leader.
+    /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn limit_stats(&self) -> Result<LimitStatsReply> {
         self.limit("stats", Effect::Read, &LimitStats {}).await
     }
@@ -329,5 +328,12 @@ impl AdminLine {
     ) -> Result<R> {
         let subject = self.client.subjects().admin_line(&self.name, op);
         self.client.admin_call(subject, effect, body).await
+    }
+}
+
+fn effect_of_change(dry_run: bool) -> Effect {
+    match dry_run {
+        true => Effect::Read,
+        false => Effect::Write,
     }
 }

@@ -321,6 +321,13 @@ pub struct DeleteRules {
     /// As in [`ApplyRules`].
     #[serde(
         default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub dry_run: bool,
+    /// As in [`ApplyRules`].
+    #[serde(
+        default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "wire::number_option"
     )]

@@ -122,7 +122,14 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
     exact(&api, domain).await?;
     operators_look(&api, domain).await?;
     errors(&api, domain).await?;
+    let dry = json!({"domain": domain, "dry_run": true});
+    let dry = api.limit("delete", dry).await?;
+    ensure!(
+        dry["dry_run"] == true && dry["version"].as_u64() > Some(0),
+        "{dry}"
+    );
     let deleted = api.limit("delete", json!({"domain": domain})).await?;
+    ensure!(deleted["changes"] == dry["changes"], "{deleted} {dry}");
     ensure!(
         deleted["changes"]
             .as_array()
@@ -520,6 +527,8 @@ async fn by_command(cli: Cli) -> Result<()> {
     ensure!(stats["shards"].is_array(), "{stats}");
     let reset = ["limit", "reset", "limits-command", "ip=1.2.3.4"];
     cli.run(&reset).await?.done()?;
+    let deleted = ["limit", "delete", "limits-command", "--dry-run"];
+    ensure!(cli.run(&deleted).await?.done()?["dry_run"] == true);
     let deleted = ["limit", "delete", "limits-command"];
     cli.run(&deleted).await?.done()?;
     cli.run(&deleted).await?.failed(1, "domain_not_found")?;

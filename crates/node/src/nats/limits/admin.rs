@@ -104,6 +104,15 @@ impl Limits {
         let known = self.known(call.until).await?;
         let known = known.domains.get(&ask.domain);
         let changes = changes(known.map(AsRef::as_ref), &Rules::default());
+        if ask.dry_run {
+            let known = known.ok_or_else(|| no_rules(&ask.domain))?;
+            return tried(
+                ask.domain.clone(),
+                Some(known.as_ref()),
+                ask.if_version,
+                changes,
+            );
+        }
         let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
         Ok(RulesChanged { changes, ..changed })
     }
