@@ -1,7 +1,6 @@
 //! Durations on the command line, with their unit: `250ms`, `90s`, `1h30m`.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 /// Reads a duration of whole milliseconds.
 ///
@@ -30,13 +29,27 @@ pub fn between(
     }
 }
 
-/// A duration in the form that [`parse_ms`] reads: `1h30m`.
+/// A duration in the form that [`parse_ms`] reads: `1h30m`. Days are the largest unit: months and years have no round
+/// number of milliseconds.
 pub fn typed(ms: u64) -> String {
-    let words = humantime::format_duration(Duration::from_millis(ms)).to_string();
-    words
-        .replace("days", "d")
-        .replace("day", "d")
-        .replace(' ', "")
+    const UNITS: [(u64, &str); 5] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+        (1, "ms"),
+    ];
+    let (mut text, mut rest) = (String::new(), ms);
+    for (unit_ms, unit) in UNITS {
+        if rest >= unit_ms {
+            text.push_str(&format!("{}{unit}", rest / unit_ms));
+            rest %= unit_ms;
+        }
+    }
+    if text.is_empty() {
+        text.push_str("0s");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -75,8 +88,18 @@ mod tests {
 
     #[test]
     fn shown_durations_parse() {
-        for ms in [0, 1, 90_000, 5_400_000, 90_000_000, 604_800_000] {
-            assert_eq!(parse_ms(&typed(ms)), Ok(ms), "{}", typed(ms));
+        for (ms, text) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (90_000, "1m30s"),
+            (5_400_000, "1h30m"),
+            (90_000_000, "1d1h"),
+            (604_800_000, "7d"),
+            (31_536_000_000, "365d"),
+            (31_536_061_001, "365d1m1s1ms"),
+        ] {
+            assert_eq!(typed(ms), text);
+            assert_eq!(parse_ms(text), Ok(ms), "{text}");
         }
     }
 }

@@ -436,15 +436,15 @@ fn each_mistake_is_told_with_its_place_and_its_limit() {
         ),
         (
             "domain: d\ndescriptors:\n  - {key: k, value: v}\n  - {key: k, value: v}",
-            "line 4, column 11: descriptors[1].key: key `k` and value `v` are there twice, first in line 3",
+            "line 4, column 11: descriptors[1].key: key `k` with value `v` is there twice, first in line 3",
         ),
         (
             "domain: d\ndescriptors:\n  - {key: k}\n  - key: k",
-            "line 4, column 10: descriptors[1].key: key `k` are there twice, first in line 3",
+            "line 4, column 10: descriptors[1].key: key `k` is there twice, first in line 3",
         ),
         (
             "domain: d\ndescriptors: [{key: k, value: a*}, {key: k, value: a*}]",
-            "line 2, column 42: descriptors[1].key: key `k` and value `a*` are there twice, first in line 2",
+            "line 2, column 42: descriptors[1].key: key `k` with value `a*` is there twice, first in line 2",
         ),
         (
             "domain: d\ndescriptors: [{key: k, shadow_mode: maybe}]",

@@ -125,9 +125,9 @@ fn add_descriptor(level: &mut Level, fields: &Fields<'_>, mistakes: &mut Mistake
         return;
     };
     if let Err(first) = level.add(key, value, entry) {
-        let value = value.map_or(String::new(), |value| format!(" and value `{value}`"));
+        let value = value.map_or(String::new(), |value| format!(" with value `{value}`"));
         let problem = format!(
-            "key `{key}`{value} are there twice, first in line {}",
+            "key `{key}`{value} is there twice, first in line {}",
             first.line
         );
         mistakes.add(fields.place("key"), fields.of("key"), problem);

@@ -128,7 +128,8 @@ impl Limits {
         let subject = self.subjects.admin_shard(0, domain, op);
         let id = call.id_for(0, op);
         let effect = Effect::Once(id);
-        let changed: RulesChanged = self.ask(subject, body, effect, call.until).await?;
+        let changed = self.ask(subject, body, effect, call.until).await;
+        let changed: RulesChanged = changed.map_err(repeatable)?;
         let mut known = self.known.clone();
         let knows = known.wait_for(|known| {
             let known = known.as_ref().map_or(0, |known| known.version);
@@ -169,7 +170,21 @@ impl Limits {
         let id = call.id_for(shard, op);
         let [descriptor] = descriptors;
         let body = Check::new(vec![descriptor]);
-        self.ask(subject, &body, Effect::Once(id), call.until).await
+        let effect = Effect::Once(id);
+        let reset = self.ask(subject, &body, effect, call.until).await;
+        reset.map_err(repeatable)
+    }
+}
+
+/// Other writes are repeated with a key or a ticket, which these do not have.
+fn repeatable(error: ApiError) -> ApiError {
+    match error.code {
+        Code::OutcomeUnknown => ApiError {
+            message: "the deadline passed before the outcome was known; it can be repeated"
+                .to_owned(),
+            ..error
+        },
+        _ => error,
     }
 }
 
