@@ -53,6 +53,15 @@ pub struct Cli {
 
 /// The help of the command that these words name so far.
 pub fn help(words: impl IntoIterator<Item = OsString>) -> StyledStr {
+    named(words).render_help()
+}
+
+/// The usage of that command.
+pub fn usage(words: impl IntoIterator<Item = OsString>) -> StyledStr {
+    named(words).render_usage()
+}
+
+fn named(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let mut command = Cli::command();
     command.build();
     for word in words.into_iter().skip(1) {
@@ -60,7 +69,7 @@ pub fn help(words: impl IntoIterator<Item = OsString>) -> StyledStr {
             command = subcommand;
         }
     }
-    command.render_help()
+    command
 }
 
 /// Flags of all commands.

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
 
@@ -96,7 +96,12 @@ impl Output {
 
 /// Ends a command line that could not be parsed, or that asked for help only. Without a parsed command
 /// line, `--json` is looked for among the words.
-pub fn usage(error: &clap::Error) -> ExitCode {
+pub fn usage(mut error: clap::Error) -> ExitCode {
+    // Clap's own shows options that the environment sets as if they were required.
+    if error.get(ContextKind::Usage).is_some() {
+        let usage = ContextValue::StyledStr(args::usage(std::env::args_os()));
+        error.insert(ContextKind::Usage, usage);
+    }
     // Clap gives the help instead only if no flag is set, and takes one from the environment for set.
     let lacks_subcommand = error.kind() == ErrorKind::MissingSubcommand;
     if error.exit_code() == 0 || !std::env::args_os().any(|word| word == "--json") {

@@ -31,6 +31,18 @@ fn without_a_subcommand_it_prints_its_help() {
 }
 
 #[test]
+fn the_usage_does_not_want_what_the_environment_sets() {
+    for words in [&["kv", "put", "visits"][..], &["limit", "check", "shop"]] {
+        let output = run(words);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let usage = format!("Usage: nowserving {} {} [OPTIONS]", words[0], words[1]);
+        assert!(text.contains(&usage), "{text}");
+        assert!(!text.contains("--nats"), "{text}");
+    }
+}
+
+#[test]
 fn connecting_takes_no_longer_than_the_timeout() {
     // It listens, and never says a word.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
