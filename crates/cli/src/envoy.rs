@@ -1,5 +1,6 @@
 //! `nowserving envoy`: Envoy's rate limit service in front of a cluster.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use nowserving_client::{Client, ClientOptions, LineName};
 use nowserving_envoy::{Options, Server};
 use nowserving_node::health::Health;
 use nowserving_node::metrics_server;
+use tokio::sync::watch;
 
 use crate::args::Global;
 use crate::duration;
@@ -117,18 +119,35 @@ pub async fn run(args: EnvoyArgs, global: &Global) -> anyhow::Result<ExitCode> {
     let health = Arc::new(Health::default());
     metrics_server::install(args.metrics_addr, &health)?;
     let client = connect(global).await?;
-    let server = Server::bind(args.listen, &client, args.options()).await;
+    let options = args.options();
+    let on_unavailable = options.on_unavailable;
+    let server = Server::bind(args.listen, &client, options).await;
     let server = server.with_context(|| format!("--listen {}", args.listen))?;
-    health.set_serves(Ok(()));
-    let addr = server.addr()?;
-    tracing::info!(%addr, "answers Envoy");
+    let (addr, serves) = (server.addr()?, server.serves());
+    tracing::info!(%addr, ?on_unavailable, "answers Envoy");
     let stop = async move {
-        let signal = interrupts.next().await;
+        let signal = tokio::select! {
+            signal = interrupts.next() => signal,
+            never = report(serves, &health) => match never {},
+        };
         tracing::info!(signal, "stopping");
         health.set_serves(Err("stopping".to_owned()));
     };
     server.run(stop).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `/readyz` says the same as the health service.
+async fn report(mut serves: watch::Receiver<bool>, health: &Health) -> Infallible {
+    loop {
+        health.set_serves(match *serves.borrow_and_update() {
+            true => Ok(()),
+            false => Err("no connection to NATS".to_owned()),
+        });
+        if serves.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 /// In the background: Envoy is answered also while NATS is away, as `--on-unavailable` says.

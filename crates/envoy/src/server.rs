@@ -9,7 +9,7 @@ use async_nats::connection::State;
 use metrics::{describe_counter, describe_histogram};
 use nowserving_client::{Client, LineName};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
@@ -66,6 +66,7 @@ pub struct Server {
     client: Client,
     /// Requests fail while the cluster is away, so another instance should have them.
     fails_when_away: bool,
+    serves: watch::Sender<bool>,
 }
 
 impl Server {
@@ -86,7 +87,13 @@ impl Server {
             service: Service::new(limiters, answering),
             client: client.clone(),
             fails_when_away,
+            serves: watch::Sender::new(true),
         })
+    }
+
+    /// Whether the service is healthy, as the health service says it until the server stops.
+    pub fn serves(&self) -> watch::Receiver<bool> {
+        self.serves.subscribe()
     }
 
     /// Where it listens.
@@ -113,11 +120,11 @@ impl Server {
         let (stops, stopping) = oneshot::channel();
         let nats = self.client.nats().clone();
         let is_connected = move || nats.connection_state() == State::Connected;
-        let fails_when_away = self.fails_when_away;
+        let (serves, fails_when_away) = (self.serves, self.fails_when_away);
         let stop = async move {
             tokio::select! {
                 () = stop => {}
-                () = report(&reporter, is_connected), if fails_when_away => {}
+                () = report(&reporter, &serves, is_connected), if fails_when_away => {}
             }
             for name in ["", SERVICE] {
                 reporter
@@ -153,21 +160,25 @@ impl Server {
 const SERVICE: &str = <RateLimitServiceServer<Service<Limiters>> as NamedService>::NAME;
 
 /// Keeps the service's health up to date, without an end.
-async fn report(reporter: &HealthReporter, is_connected: impl Fn() -> bool) {
+async fn report(
+    reporter: &HealthReporter,
+    serves: &watch::Sender<bool>,
+    is_connected: impl Fn() -> bool,
+) {
     let mut connected_at = Instant::now();
-    let mut is_serving = true;
     loop {
         if is_connected() {
             connected_at = Instant::now();
         }
-        let serves = connected_at.elapsed() < CUT_OFF_AFTER;
-        if serves != is_serving {
-            is_serving = serves;
-            let status = match serves {
+        let is_serving = connected_at.elapsed() < CUT_OFF_AFTER;
+        let has_changed =
+            serves.send_if_modified(|it| std::mem::replace(it, is_serving) != is_serving);
+        if has_changed {
+            let status = match is_serving {
                 true => ServingStatus::Serving,
                 false => ServingStatus::NotServing,
             };
-            match serves {
+            match is_serving {
                 true => info!("NATS is back: healthy"),
                 false => warn!("no connection to NATS: not healthy"),
             }
@@ -224,17 +235,21 @@ mod tests {
         let connected = Arc::new(AtomicBool::new(true));
         let state = connected.clone();
         let reports = reporter.clone();
-        tokio::spawn(async move { report(&reports, || state.load(Ordering::SeqCst)).await });
+        let serves = watch::Sender::new(true);
+        let told = serves.subscribe();
+        tokio::spawn(
+            async move { report(&reports, &serves, || state.load(Ordering::SeqCst)).await },
+        );
         let yes = tonic_health::pb::health_check_response::ServingStatus::Serving;
         let no = tonic_health::pb::health_check_response::ServingStatus::NotServing;
         for _ in 0..2 {
             tokio::time::sleep(2 * CUT_OFF_AFTER).await;
-            assert_eq!(status(SERVICE).await, yes);
+            assert_eq!((status(SERVICE).await, *told.borrow()), (yes, true));
             connected.store(false, Ordering::SeqCst);
             tokio::time::sleep(CUT_OFF_AFTER / 2).await;
             assert_eq!(status(SERVICE).await, yes, "a reconnect takes less");
             tokio::time::sleep(CUT_OFF_AFTER).await;
-            assert_eq!(status(SERVICE).await, no);
+            assert_eq!((status(SERVICE).await, *told.borrow()), (no, false));
             assert_eq!(status("").await, yes, "the process lives");
             connected.store(true, Ordering::SeqCst);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::{join_all, try_join_all};
 use metrics::{counter, histogram};
-use nowserving_client::limits::{Check, CheckReply, DescriptorReply};
+use nowserving_client::limits::{Check, CheckReply, Descriptor, DescriptorReply};
 use nowserving_client::{Client, LimitFallback, Limiter, LimiterOptions, LineName};
 use nowserving_tower::Undecided;
 use tonic::{Request, Response, Status};
@@ -176,12 +176,12 @@ impl<C: Cluster> Service<C> {
     async fn ask(&self, domain: &LineName, parts: Vec<Part>) -> Result<CheckReply, Undecided> {
         let asked = parts.into_iter().map(|Part { check, places }| async move {
             let only_asks = check.dry_run;
-            let reply = self.decide(domain, check.clone()).await?;
+            let mut reply = self.decide(domain, check.clone()).await?;
             if reply.descriptors.len() != places.len() {
                 return Err(undecided(false, "an answer about other descriptors"));
             }
             if !reply.allowed && !only_asks && check.hits() > 1 {
-                self.use_up(domain, &check, &reply).await;
+                self.use_up(domain, &check, &mut reply).await;
             }
             let reply = match only_asks {
                 true => without_the_hit(reply),
@@ -202,33 +202,49 @@ impl<C: Cluster> Service<C> {
 
     /// Counts what still fits of several hits that were refused, as Lyft's server counts them. They may be what a request
     /// has cost, reported after its response: then nobody looks at the answer, and the limit would never be reached.
-    async fn use_up(&self, domain: &LineName, refused: &Check, reply: &CheckReply) {
+    /// The reply then says what is left after that.
+    async fn use_up(&self, domain: &LineName, refused: &Check, reply: &mut CheckReply) {
         // One that its own limit allows may have been counted: those of other shards are decided apart.
-        let descriptors = refused.descriptors.iter().zip(&reply.descriptors);
+        let descriptors = refused.descriptors.iter().zip(&mut reply.descriptors);
         let over = descriptors.filter(|(_, said)| !said.allowed);
-        let counted = over.map(|(descriptor, said)| async move {
-            let mut left = said.remaining.unwrap_or(0);
-            for _ in 0..USE_UP_ATTEMPTS {
-                left = left.min(refused.hits());
-                if left == 0 {
+        let used_up = over
+            .map(|(descriptor, said)| self.use_up_one(domain, descriptor, refused.hits(), said));
+        join_all(used_up).await;
+        let refuse = reply.descriptors.iter();
+        let refuse = refuse.filter(|said| !said.allowed && !said.shadow);
+        let least = refuse.filter_map(|said| said.remaining).min();
+        reply.remaining = least.or(reply.remaining);
+    }
+
+    async fn use_up_one(
+        &self,
+        domain: &LineName,
+        descriptor: &Descriptor,
+        hits: u32,
+        said: &mut DescriptorReply,
+    ) {
+        for _ in 0..USE_UP_ATTEMPTS {
+            let left = said.remaining.unwrap_or(0).min(hits);
+            if left == 0 {
+                return;
+            }
+            let rest = Check {
+                hits: Some(left),
+                ..Check::new(vec![descriptor.clone()])
+            };
+            let rest = match self.decide(domain, rest).await {
+                Ok(rest) => rest.descriptors.into_iter().next().unwrap_or_default(),
+                Err(undecided) => {
+                    debug!(domain = domain.as_str(), why = undecided.why, "not counted");
                     return;
                 }
-                let rest = Check {
-                    hits: Some(left),
-                    ..Check::new(vec![descriptor.clone()])
-                };
-                match self.decide(domain, rest).await {
-                    // Others came first.
-                    Ok(reply) if !reply.allowed => left = reply.remaining.unwrap_or(0),
-                    Ok(_) => return,
-                    Err(undecided) => {
-                        debug!(domain = domain.as_str(), why = undecided.why, "not counted");
-                        return;
-                    }
-                }
+            };
+            (said.remaining, said.reset_ms) = (rest.remaining, rest.reset_ms);
+            if rest.allowed {
+                return;
             }
-        });
-        join_all(counted).await;
+            // Others came first.
+        }
     }
 
     fn undecided(

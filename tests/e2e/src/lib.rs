@@ -13,7 +13,7 @@ mod cli;
 mod cluster;
 mod disk;
 pub mod guarded;
-mod http;
+pub mod http;
 mod languages;
 pub mod limited;
 mod members;

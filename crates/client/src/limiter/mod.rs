@@ -231,9 +231,9 @@ impl<C: Calls> Core<C> {
 
     fn unanswered(&self, sent: Instant, error: &Error) {
         if self.shared.health.failed(sent) {
+            // Not which fallback decides: a service in front of the limiter may decide otherwise.
             let domain = self.shared.domain.as_str();
-            let decides = self.shared.options.on_unavailable;
-            warn!(domain, %error, ?decides, "the cluster is away");
+            warn!(domain, %error, "the cluster is away");
         }
     }
 

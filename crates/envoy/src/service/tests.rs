@@ -213,7 +213,11 @@ async fn costs_that_are_reported_after_the_response_use_up_the_limit() {
     };
     assert_eq!(ask(900).await, (Code::Ok, 100));
     assert_eq!(ask(0).await, (Code::Ok, 100), "only asks");
-    assert_eq!(ask(200).await.0, Code::OverLimit);
+    assert_eq!(
+        ask(200).await,
+        (Code::OverLimit, 0),
+        "the 100 are counted, and not left"
+    );
     assert_eq!(*cluster.0.lock().unwrap(), 1_000);
     assert_eq!(ask(0).await.0, Code::OverLimit);
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{Cluster, Metrics, Process, eventually, free_port, grpc_python, program};
+use nowserving_e2e::{
+    Cluster, Metrics, Process, eventually, free_port, grpc_python, http, program,
+};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -34,15 +36,29 @@ struct Server {
 
 impl Server {
     async fn start(cluster: &Cluster, on_unavailable: &str) -> Result<Server> {
+        Server::start_at(
+            cluster,
+            on_unavailable,
+            on_unavailable,
+            &cluster.nats_urls(),
+        )
+        .await
+    }
+
+    async fn start_at(
+        cluster: &Cluster,
+        on_unavailable: &str,
+        name: &str,
+        nats: &str,
+    ) -> Result<Server> {
         let addr = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)));
         let (addr, metrics) = (addr()?, addr()?);
-        let log = cluster.folder().join(format!("envoy-{on_unavailable}.log"));
-        let nats = cluster.nats_urls();
+        let log = cluster.folder().join(format!("envoy-{name}.log"));
         let (listen, metrics_addr) = (addr.to_string(), metrics.to_string());
         let args = [
             "envoy",
             "--nats",
-            &nats,
+            nats,
             "--listen",
             &listen,
             "--metrics-addr",
@@ -110,6 +126,7 @@ pub async fn asks(cluster: &mut Cluster) -> Result<()> {
     let allowing = Server::start(cluster, "allow").await?;
     let denying = Server::start(cluster, "deny").await?;
     health(&server).await?;
+    without_nats(cluster).await?;
     let unknown = server.one(of(json!([descriptor("any", "")]))).await?;
     ensure!(
         unknown == json!({"overall_code": "OK", "statuses": [{"code": "OK"}]}),
@@ -144,6 +161,27 @@ async fn health(server: &Server) -> Result<()> {
     let serving = json!({"status": "SERVING"});
     ensure!(answers[..2] == [serving.clone(), serving], "{answers:?}");
     ensure!(answers[2]["error"] == "NOT_FOUND", "{answers:?}");
+    let ready = http::get(server.metrics, "/readyz").await?;
+    ensure!(ready == (200, "ok\n".to_owned()), "{ready:?}");
+    Ok(())
+}
+
+/// Without NATS it says that it is not healthy, by gRPC and by HTTP.
+async fn without_nats(cluster: &Cluster) -> Result<()> {
+    let nats = format!("nats://127.0.0.1:{}", free_port()?);
+    let server = Server::start_at(cluster, "error", "cut-off", &nats).await?;
+    eventually("it is not healthy", PATIENCE, async || {
+        let health = server.one(json!({"health": SERVICE})).await?;
+        Ok((health["status"] == "NOT_SERVING").then_some(()))
+    })
+    .await?;
+    let (ready, why) = http::get(server.metrics, "/readyz").await?;
+    ensure!(
+        (ready, why.as_str()) == (503, "no connection to NATS\n"),
+        "{ready} {why}"
+    );
+    let (lives, _) = http::get(server.metrics, "/healthz").await?;
+    ensure!(lives == 200, "the process lives");
     Ok(())
 }
 
@@ -278,9 +316,10 @@ async fn costs(server: &Server) -> Result<()> {
         .collect();
     let (ok, over) = (Some("OK"), Some("OVER_LIMIT"));
     ensure!(seen == [ok, ok, ok, over, over], "{answers:?}");
-    for (answer, left) in [(0, 5), (1, 1), (2, 1)] {
+    for (answer, left) in [(0, 5), (1, 1), (2, 1), (3, 0)] {
         let status = &answers[answer]["statuses"][0];
-        ensure!(status["limit_remaining"] == left, "{answers:?}");
+        let remaining = status["limit_remaining"].as_u64().unwrap_or(0);
+        ensure!(remaining == left, "{answers:?}");
     }
     Ok(())
 }
