@@ -9,8 +9,10 @@
 //! copy alone is executed. The other node forwards its copy, marked as shared, to learn the leader's
 //! answer; if the leader has not got the message, nobody executes it.
 //!
-//! A check of a rate limit counts in the leader's memory, and leaves no id by which a copy were known. So it comes
-//! only on the subject of forwards, to which nobody but the leader subscribes, or from this node itself, and no node forwards it.
+//! A check of a rate limit counts in the leader's memory, and leaves no id by which a copy were known. So the engine takes it only
+//! from the subject of forwards, to which nobody but the leader subscribes, or from its own node, and no node forwards it.
+
+use std::time::Duration;
 
 #[cfg(feature = "bite")]
 use nowserving_bite::{Break, is};
@@ -155,17 +157,17 @@ pub fn age(
     start: u64,
     leader_since: Option<Micros>,
 ) -> Age {
-    let timeout_us = request.deadline.saturating_sub(request.reply.taken);
+    let timeout_us = timeout_us(request);
     let forwarded = delivery.via == Via::Forwarded;
     if forwarded && delivery.forwarded_at.is_some_and(|at| at.start != start) {
         return Age::ForAnother;
     }
-    let late_by_client = left_by_sender_ms(request, now).is_none();
+    let late_by_client = request_left_ms(request, now).is_none();
     let late_by_forwarder = forwarded
         && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
     #[cfg(feature = "bite")]
     let late_by_forwarder = late_by_forwarder && !is(Break::S14Forwarded);
-    let late_by_nats = request.reply.taken.saturating_sub(delivery.routed_after) > LATE_MAX_US;
+    let late_by_nats = lay_unread(request.reply.taken, delivery.routed_after);
     let late = late_by_client || late_by_forwarder || late_by_nats;
     #[cfg(feature = "bite")]
     let late = late && !is(Break::S14Late);
@@ -181,21 +183,38 @@ pub fn age(
     }
 }
 
-/// For how much longer a request may wait for its place by its sender's clock. `None`: it is late.
-fn left_by_sender_ms(request: &Request, now: Now) -> Option<u64> {
-    let Some(sent_ms) = request.sent_ms else {
+/// Whether a message that was routed to this node after this moment was read too late.
+#[must_use]
+pub fn lay_unread(taken: Micros, routed_after: Micros) -> bool {
+    taken.saturating_sub(routed_after) > LATE_MAX_US
+}
+
+/// For how much longer a request that its sender sent then may wait for its place, by the sender's clock. `None`: it is
+/// late.
+#[must_use]
+pub fn left_by_sender_ms(sent_ms: Option<u64>, timeout: Duration, now: Now) -> Option<u64> {
+    let Some(sent_ms) = sent_ms else {
         return Some(u64::MAX);
     };
-    let timeout_us = request.deadline.saturating_sub(request.reply.taken);
+    let timeout_us = timeout.as_micros() as Micros;
     let most_ms = (timeout_us + LATE_MAX_US) / 1_000 + CLOCK_TOLERANCE_MS;
     sent_ms.saturating_add(most_ms).checked_sub(now.wall_ms)
+}
+
+fn request_left_ms(request: &Request, now: Now) -> Option<u64> {
+    let timeout = Duration::from_micros(timeout_us(request));
+    left_by_sender_ms(request.sent_ms, timeout, now)
+}
+
+fn timeout_us(request: &Request) -> Micros {
+    request.deadline.saturating_sub(request.reply.taken)
 }
 
 /// A request as it is taken now: one that was held back on its way does not have its whole timeout again. A kick goes on
 /// for [`LATE_MAX_US`] after its deadline, which ends so much earlier; it can be past.
 #[must_use]
 pub fn taken_now(request: Request, now: Now) -> Request {
-    let left_ms = left_by_sender_ms(&request, now).unwrap_or(u64::MAX);
+    let left_ms = request_left_ms(&request, now).unwrap_or(u64::MAX);
     let latest = now.us.saturating_add(left_ms.saturating_mul(1_000));
     let goes_on = matches!(&request.ask, Ask::Kick(kick) if !kick.dry_run);
     let latest = match goes_on && left_ms < u64::MAX {

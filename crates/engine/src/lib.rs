@@ -57,7 +57,9 @@ mod tests;
 mod waiting_reads;
 
 pub use contact::{PeerHeader, Refusal, Standing};
-pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
+pub use delivery::{
+    Delivery, LeaderTime, ShardDelivery, Via, lay_unread, left_by_sender_ms, turned_away,
+};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{

@@ -212,6 +212,53 @@ pub async fn a_stopped_follower(cluster: &mut Cluster) -> Result<()> {
     all_hold(outcomes)
 }
 
+/// A follower is stopped while it holds hits on exact limits. It would ask the leader about them when it goes on.
+pub async fn hits_in_a_stopped_follower(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    let rules = "domain: held\ndescriptors:\n  - key: account\n    \
+                 rate_limit: {unit: year, requests_per_unit: 9, exact: true, algorithm: token_bucket}\n";
+    api.limit("apply", json!({"rules": rules})).await?;
+    let hits = |nth: usize, hits: u32| json!({"descriptors": [[{"key": "account", "value": nth.to_string()}]], "hits": hits});
+    eventually("all nodes know the rules", PATIENCE, async || {
+        let mut known = true;
+        for _ in 0..12 {
+            let reply = api.check("held", &hits(0, 0)).await?;
+            known &= reply.accepted(api.format())?.get("unmatched").is_none();
+        }
+        Ok(known.then_some(()))
+    })
+    .await?;
+    let leader = cluster.leader_of("held").await?;
+    let follower = cluster.ids().find(|id| *id != leader).context("one node")?;
+    cluster.process(follower)?.signal(Signal::STOP)?;
+    let mut requests = Requests::new(&api).await?;
+    for nth in 0..REQUESTS {
+        let subject = "nowserving.limit.held.check";
+        requests
+            .send(subject, HeaderMap::new(), &hits(nth, 1))
+            .await?;
+    }
+    requests.read_until_quiet(QUIET).await?;
+    let held: Vec<_> = (0..REQUESTS)
+        .filter(|nth| !requests.is_answered(*nth))
+        .collect();
+    ensure!(
+        !held.is_empty(),
+        "the stopped follower was given no request"
+    );
+    cluster.process(follower)?.signal(Signal::CONT)?;
+    cluster.wait_ready().await?;
+    requests.read_until_quiet(QUIET).await?;
+    for nth in 0..REQUESTS {
+        let late = held.contains(&nth);
+        let left = api.check("held", &hits(nth, 0)).await?;
+        let left = left.accepted(api.format())?;
+        let expected = if late { 9 } else { 8 };
+        ensure!(left["remaining"] == expected, "{nth}, late: {late}: {left}");
+    }
+    Ok(())
+}
+
 /// An operator's request, repeated until it is done, straight to the leader: the follower that has
 /// been stopped cannot get it.
 async fn admin_at_leader(api: &Api, line: &str, op: &str, body: &Value) -> Result<()> {

@@ -628,7 +628,11 @@ async fn a_stopped_follower_writes_nothing_late() -> Result<()> {
         mapping: false,
         ..Options::default()
     };
-    run(options, late_writes::a_stopped_follower).await
+    run(options, async |cluster| {
+        late_writes::a_stopped_follower(cluster).await?;
+        late_writes::hits_in_a_stopped_follower(cluster).await
+    })
+    .await
 }
 
 /// Requests in the buffers of a connection that delivers nothing for a while.

@@ -3,10 +3,8 @@
 //! The requests go out on the operators' own subjects, where any node finds the line's leader, also while that changes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_nats::client::RequestErrorKind;
-use async_nats::{Client, HeaderMap, Message, Request};
+use async_nats::{Client, Message};
 use futures::{StreamExt as _, stream};
 use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
@@ -15,20 +13,18 @@ use nowserving_protocol::admin::{
     Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, LineList, LineReply, ListLines,
     SettingChangeReply, Show,
 };
-use nowserving_protocol::codec::{Format, decode, decode_request, encode};
-use nowserving_protocol::error::{ApiError, Code, ErrorReply};
-use nowserving_protocol::header::{
-    ERROR_CODE_HEADER, REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER,
-};
+use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::subject::Subjects;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::parse::{client_id, deadline, hash, header, message_id};
+use super::node_request::{Failed, NodeRequest, Times};
+use super::parse::{client_id, hash, header, message_id};
 use super::respond::Responder;
-use crate::clock::{monotonic_us, wall_ms};
 
 /// Lines of one request that are changed at the same time.
 const LINES_AT_ONCE: usize = 16;
@@ -160,29 +156,18 @@ impl ManyLines {
         id: Option<RequestId>,
         until: Instant,
     ) -> Result<R, ApiError> {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(unavailable()); // Nothing was sent.
-        }
-        let mut headers = HeaderMap::new();
-        headers.insert(TIMEOUT_HEADER, left.as_millis().max(1).to_string().as_str());
-        headers.insert(SENT_MS_HEADER, wall_ms().to_string().as_str());
-        let in_doubt = match &id {
-            Some(id) => {
-                headers.insert(REQUEST_ID_HEADER, id.as_str());
-                outcome_unknown()
-            }
-            None => unavailable(),
+        let request = NodeRequest {
+            subject,
+            payload: encode(body, Format::MsgPack).into(),
+            id: id.as_ref(),
+            until,
         };
-        let request = Request::new()
-            .payload(encode(body, Format::MsgPack).into())
-            .headers(headers)
-            .timeout(Some(left));
-        match self.client.send_request(subject, request).await {
-            Ok(message) => read_answer(&message),
-            Err(error) if error.kind() == RequestErrorKind::NoResponders => Err(unavailable()),
-            Err(_) => Err(in_doubt),
-        }
+        let answered = request.send(&self.client).await;
+        answered.map_err(|failed| match failed {
+            Failed::Refused(error) => error,
+            Failed::Unanswered if id.is_some() => outcome_unknown(),
+            Failed::Unanswered | Failed::Unheard => unavailable(),
+        })
     }
 }
 
@@ -190,7 +175,11 @@ impl Work {
     fn read(message: &Message) -> Result<Self, ApiError> {
         let ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
-        let left_us = deadline(message)?.saturating_sub(monotonic_us());
+        let times = Times::of(message)?;
+        let until = match ask.dry_run {
+            true => times.until,
+            false => times.for_writes()?,
+        };
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
             Some(named) => client_id(&named),
             None => message_id(message),
@@ -198,7 +187,7 @@ impl Work {
         Ok(Work {
             ask,
             id: id.key,
-            until: Instant::now() + Duration::from_micros(left_us),
+            until,
         })
     }
 
@@ -207,16 +196,4 @@ impl Work {
         let call = self.id.to_le_bytes();
         RequestId::from_bits(hash([b"line", &call, line.as_str().as_bytes()]))
     }
-}
-
-pub(super) fn read_answer<R: DeserializeOwned>(message: &Message) -> Result<R, ApiError> {
-    let is_error = |headers: &HeaderMap| headers.get(ERROR_CODE_HEADER).is_some();
-    if message.headers.as_ref().is_some_and(is_error) {
-        let reply: ErrorReply = decode(&message.payload)?;
-        return Err(reply.error);
-    }
-    decode(&message.payload).map_err(|error| {
-        let what = format!("a node's answer is not understood: {error}");
-        ApiError::new(Code::Unavailable, what)
-    })
 }

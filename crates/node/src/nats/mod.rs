@@ -9,6 +9,7 @@ pub mod limits;
 pub mod many_lines;
 pub mod mapping;
 pub mod neighbours;
+mod node_request;
 pub mod parse;
 mod parse_admin;
 mod parse_kv;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
-use nowserving_engine::refusals::overloaded;
-use nowserving_engine::turned_away;
-use nowserving_engine::{Input, Subscription, Via};
+use nowserving_engine::refusals::{late, overloaded};
+use nowserving_engine::{Input, Subscription, Via, lay_unread, turned_away};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
@@ -48,13 +47,18 @@ impl Service {
             metrics::counter!("nowserving_replies_refused_total").increment(1);
             return;
         }
-        if self.many_lines.takes(&message) {
+        let many_lines = self.many_lines.takes(&message);
+        if many_lines || (via == Via::Plain && self.limits.takes(&message)) {
             let reply = reply_to(&message);
-            return self.many_lines.handle(message, reply).await;
-        }
-        if via == Via::Plain && self.limits.takes(&message) {
-            let reply = reply_to(&message);
-            return self.limits.handle(message, reply).await;
+            // No other node has it, and those that are asked because of it could not tell that it is late.
+            if lay_unread(reply.taken, routed_after) {
+                metrics::counter!("nowserving_late_writes_total").increment(1);
+                return self.responder.refuse(&reply, late()).await;
+            }
+            return match many_lines {
+                true => self.many_lines.handle(message, reply).await,
+                false => self.limits.handle(message, reply).await,
+            };
         }
         match self.parser.parse(&message, via, routed_after) {
             Ok(input) => self.hand_in(input).await,

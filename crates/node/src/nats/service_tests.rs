@@ -156,3 +156,24 @@ async fn probes_of_the_mapping_are_left_unanswered() {
         .await;
     assert!(test.inbox.is_empty());
 }
+
+#[tokio::test]
+async fn what_a_task_would_ask_others_for_is_refused_when_it_is_read_late() {
+    let mut test = TestService::start(1).await;
+    for subject in [
+        "nowserving.limit.shop.check",
+        "nowserving.leader.3.limit.shop.check",
+        "nowserving.admin.limit.delete",
+        "nowserving.admin.cluster.configure_lines",
+    ] {
+        test.handle(message(subject, Some("_INBOX.1"), b"{}")).await;
+        test.refused("_INBOX.1", Format::Json, Code::Unavailable)
+            .await;
+        // In time it is looked at.
+        let in_time = message(subject, Some("_INBOX.2"), br#"{"other": 1}"#);
+        let now = crate::clock::monotonic_us();
+        test.service.handle(in_time, Via::Plain, now).await;
+        test.refused("_INBOX.2", Format::Json, Code::BadRequest)
+            .await;
+    }
+}

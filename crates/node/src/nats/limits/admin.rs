@@ -58,7 +58,7 @@ impl Limits {
             "show" => {
                 reply.op = "limit_show";
                 let ask: ShowRules = decode_request(payload)?;
-                let known = self.known(call.until).await?;
+                let known = self.known(call.until()).await?;
                 Ok(encode(&show(&known, ask.domain.as_ref())?, format))
             }
             "stats" => {
@@ -90,7 +90,7 @@ impl Limits {
 
     async fn apply(&self, ask: ApplyRules, call: &Call) -> Result<RulesChanged, ApiError> {
         let (domain, rules) = read_one(&ask.rules)?;
-        let known = self.known(call.until).await?;
+        let known = self.known(call.until()).await?;
         let known = known.domains.get(&domain);
         let changes = changes(known.map(AsRef::as_ref), &rules);
         if ask.dry_run {
@@ -101,7 +101,7 @@ impl Limits {
     }
 
     async fn delete(&self, ask: &DeleteRules, call: &Call) -> Result<RulesChanged, ApiError> {
-        let known = self.known(call.until).await?;
+        let known = self.known(call.until()).await?;
         let known = known.domains.get(&ask.domain);
         let changes = changes(known.map(AsRef::as_ref), &Rules::default());
         if ask.dry_run {
@@ -128,7 +128,8 @@ impl Limits {
         let subject = self.subjects.admin_shard(0, domain, op);
         let id = call.id_for(0, op);
         let effect = Effect::Once(id);
-        let changed = self.ask(subject, body, effect, call.until).await;
+        let until = call.times.for_writes()?;
+        let changed = self.ask(subject, body, effect, until).await;
         let changed: RulesChanged = changed.map_err(repeatable)?;
         let mut known = self.known.clone();
         let knows = known.wait_for(|known| {
@@ -136,7 +137,7 @@ impl Limits {
             known >= changed.version
         });
         // It has happened, whether this node knows it or not.
-        let until = call.until.min(Instant::now() + LEARNING_MAX);
+        let until = call.until().min(Instant::now() + LEARNING_MAX);
         let _ = tokio::time::timeout_at(until, knows).await;
         Ok(changed)
     }
@@ -145,7 +146,7 @@ impl Limits {
         let name = LineName::try_from("-").map_err(|_| unknown_op("stats"))?;
         // What the others say is to arrive in time, though a shard may have no leader.
         let now = Instant::now();
-        let until = now + call.until.saturating_duration_since(now) * 3 / 4;
+        let until = now + call.until().saturating_duration_since(now) * 3 / 4;
         let asked = (0..self.shards).map(|shard| {
             let subject = self.subjects.admin_shard(shard, &name, "limit_stats");
             self.ask(subject, &LimitStats {}, Effect::None, until)
@@ -154,7 +155,7 @@ impl Limits {
     }
 
     async fn reset(&self, ask: ResetLimit, call: &Call) -> Result<ResetReply, ApiError> {
-        let known = self.known(call.until).await?;
+        let known = self.known(call.until()).await?;
         let known = known.domains.get(&ask.domain).cloned();
         let known: std::sync::Arc<KnownDomain> = known.ok_or_else(|| no_rules(&ask.domain))?;
         let descriptors = [ask.descriptor];
@@ -170,8 +171,8 @@ impl Limits {
         let id = call.id_for(shard, op);
         let [descriptor] = descriptors;
         let body = Check::new(vec![descriptor]);
-        let effect = Effect::Once(id);
-        let reset = self.ask(subject, &body, effect, call.until).await;
+        let until = call.times.for_writes()?;
+        let reset = self.ask(subject, &body, Effect::Once(id), until).await;
         reset.map_err(repeatable)
     }
 }

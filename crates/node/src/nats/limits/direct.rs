@@ -9,7 +9,7 @@ use nowserving_engine::{Outcome, ReplyTo};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
+use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, parse_sent_ms};
 use nowserving_protocol::limits::{Check, PartReply};
 use nowserving_protocol::subject::Target;
 use nowserving_shard::clock::Micros;
@@ -48,6 +48,7 @@ impl Limits {
         };
         let deadline = deadline(message).ok()?;
         header(message, REQUEST_ID_HEADER, RequestId::new).ok()?;
+        header(message, SENT_MS_HEADER, parse_sent_ms).ok()?;
         let ask: Check = decode_request(&message.payload).ok()?;
         ask.check().ok()?;
         let known = self.known.borrow().as_ref()?.domains.get(&domain)?.clone();

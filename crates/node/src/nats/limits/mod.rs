@@ -45,9 +45,9 @@ pub(super) use self::parts::OTHER_RULES;
 use self::permits::Permits;
 use self::rule_counters::RuleCounters;
 use self::rules::{KnownDomain, KnownRules, RulesReceiver, in_words};
-use super::parse::{client_id, deadline, hash, header, message_id};
+use super::node_request::Times;
+use super::parse::{client_id, hash, header, message_id};
 use super::respond::Responder;
-use crate::clock::monotonic_us;
 
 /// A change of rules is known to all nodes about that soon.
 const LEARNING: Duration = Duration::from_millis(20);
@@ -71,7 +71,7 @@ pub struct Limits {
 struct Call {
     /// Names it: the names of the writes that it makes are made from this.
     id: u128,
-    until: Instant,
+    times: Times,
 }
 
 /// A shard, whether its exact limits are asked, and whether those in quota mode are, apart from the others.
@@ -193,7 +193,7 @@ impl Limits {
     ) -> Result<CheckReply, ApiError> {
         let mut answered = Answered::new();
         loop {
-            let known = self.known(call.until).await?;
+            let known = self.known(call.until()).await?;
             let Some(known) = known.domains.get(domain).cloned() else {
                 return Ok(without_rules(ask));
             };
@@ -373,7 +373,7 @@ pub(super) fn limit_ask(matched: &Matched<'_>, hits: u32) -> Option<LimitAsk> {
 
 impl Call {
     fn of(message: &Message) -> Result<Self, ApiError> {
-        let left_us = deadline(message)?.saturating_sub(monotonic_us());
+        let times = Times::of(message)?;
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
             Some(named) => client_id(&named).key,
             // A client may send the same message twice and mean it.
@@ -383,10 +383,11 @@ impl Call {
                 hash([b"limit", &key, &random.to_le_bytes()])
             }
         };
-        Ok(Call {
-            id,
-            until: Instant::now() + Duration::from_micros(left_us),
-        })
+        Ok(Call { id, times })
+    }
+
+    fn until(&self) -> Instant {
+        self.times.until
     }
 
     /// The same for each copy of an operator's request.

@@ -2,23 +2,21 @@
 
 use std::time::Duration;
 
-use async_nats::client::RequestErrorKind;
-use async_nats::{HeaderMap, Request};
+use bytes::Bytes;
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_limit::Matched;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::header::RequestId;
 use nowserving_protocol::limits::{Check, PartReply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::super::many_lines::read_answer;
+use super::super::node_request::{Failed, NodeRequest};
 use super::own::OwnPart;
 use super::{Call, Home, Limits, Part, asks_of, part_of};
-use crate::clock::wall_ms;
 
 /// Between two tries while no node leads the shard: at first, and at most. It doubles, as a storm of them would delay the
 /// election that they wait for.
@@ -41,9 +39,8 @@ impl Limits {
     /// A node that leads the shard asks itself: a check costs it one round trip by NATS then, not two.
     ///
     /// Hits that go through the log are a write as any other, on the shard's own subject. Others are counted in the
-    /// leader's memory, without an id: they go to the subject on which the leader alone takes what nodes forward. While
-    /// leadership changes two nodes listen on the shard's own one; the other would forward its copy, and the leader
-    /// count both.
+    /// leader's memory, without an id: they go to the subject on which the leader alone takes what nodes forward. On the
+    /// shard's own subject two nodes listen while leadership changes: one of them would ask the leader again.
     pub(super) async fn ask_part(
         &self,
         asked: Asked<'_>,
@@ -60,7 +57,7 @@ impl Limits {
                 asks: asks_of(asked.matched, asked.places, asked.ask.hits()),
                 dry_run,
             };
-            match self.own.ask(own, call.until).await {
+            match self.own.ask(own, call.until()).await {
                 // Another node leads now.
                 Some(Err(error)) if error.code == Code::NotLeader => {}
                 Some(Err(error)) if error.code == Code::Unavailable => {}
@@ -69,21 +66,19 @@ impl Limits {
             }
         }
         let check = part_of(asked.ask, asked.places);
-        let (subject, effect) = if exact {
-            let op = "limit_exact";
-            let effect = match check.dry_run {
-                true => Effect::None,
-                false => Effect::Once(call.id_of_hits(part, check.hits())),
-            };
-            (self.subjects.shard(shard, domain, op), effect)
-        } else {
-            let effect = match check.dry_run {
-                true => Effect::None,
-                false => Effect::Counts,
-            };
-            (self.forward.shard(shard, domain, "limit_check"), effect)
+        let subject = match exact {
+            true => self.subjects.shard(shard, domain, "limit_exact"),
+            false => self.forward.shard(shard, domain, "limit_check"),
         };
-        self.ask(subject, &check, effect, call.until).await
+        let (effect, until) = match exact {
+            _ if check.dry_run => (Effect::None, call.until()),
+            true => {
+                let id = call.id_of_hits(part, check.hits());
+                (Effect::Once(id), call.times.for_writes()?)
+            }
+            false => (Effect::Counts, call.until()),
+        };
+        self.ask(subject, &check, effect, until).await
     }
 
     /// Asks until a leader answers or the time is over.
@@ -94,30 +89,31 @@ impl Limits {
         effect: Effect,
         until: Instant,
     ) -> Result<R, ApiError> {
-        let payload = encode(body, Format::MsgPack);
+        let payload: Bytes = encode(body, Format::MsgPack).into();
         let (mut in_doubt, mut pause) = (false, PAUSE);
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(unanswered(in_doubt));
-            }
-            let request = Request::new()
-                .payload(payload.clone().into())
-                .headers(headers(left, effect.id()))
-                .timeout(Some(left));
-            match self.client.send_request(subject.clone(), request).await {
-                Ok(message) => match read_answer(&message) {
-                    Ok(answer) => return Ok(answer),
-                    Err(error) => match error.code {
-                        // Nothing happened.
-                        Code::Unavailable | Code::NotLeader => {}
-                        Code::OutcomeUnknown if effect.id().is_some() => in_doubt = true,
-                        _ => return Err(error),
-                    },
+            let request = NodeRequest {
+                subject: subject.clone(),
+                payload: payload.clone(),
+                id: effect.id(),
+                until,
+            };
+            match request.send(&self.client).await {
+                Ok(answer) => return Ok(answer),
+                Err(Failed::Unheard) => {}
+                Err(Failed::Refused(error)) => match error.code {
+                    // Nothing happened.
+                    Code::Unavailable | Code::NotLeader => {}
+                    Code::OutcomeUnknown if effect.id().is_some() => in_doubt = true,
+                    _ => return Err(error),
                 },
-                Err(error) if error.kind() == RequestErrorKind::NoResponders => {}
                 // Sent again, hits in memory would count twice. The time is over in most cases.
-                Err(_) => return Err(unanswered(in_doubt || effect != Effect::None)),
+                Err(Failed::Unanswered) => {
+                    return Err(unanswered(in_doubt || effect != Effect::None));
+                }
+            }
+            if Instant::now() >= until {
+                return Err(unanswered(in_doubt));
             }
             tokio::time::sleep(pause + spread(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -156,14 +152,4 @@ fn unanswered(in_doubt: bool) -> ApiError {
         true => outcome_unknown(),
         false => unavailable(),
     }
-}
-
-fn headers(left: Duration, id: Option<&RequestId>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(TIMEOUT_HEADER, left.as_millis().max(1).to_string().as_str());
-    headers.insert(SENT_MS_HEADER, wall_ms().to_string().as_str());
-    if let Some(id) = id {
-        headers.insert(REQUEST_ID_HEADER, id.as_str());
-    }
-    headers
 }

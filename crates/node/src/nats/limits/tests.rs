@@ -146,10 +146,7 @@ fn quotas_of_several_parts_are_asked_apart_from_other_limits() {
 
 #[test]
 fn one_id_names_hits_on_different_counters_apart() {
-    let call = Call {
-        id: 7,
-        until: Instant::now(),
-    };
+    let call = call(Instant::now());
     let home = Home {
         shard: 1,
         exact: true,
@@ -255,6 +252,44 @@ pub(super) fn message(subject: &str) -> Message {
         subject: subject.into(),
         reply: Some("_INBOX.1".into()),
         payload: Vec::new().into(),
+fn call(until: Instant) -> Call {
+    Call {
+        id: 7,
+        times: Times::until(until),
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_cut_off_does_not_say_that_there_is_no_limit() {
+    let test = TestService::start(1).await;
+    let limits = test.service.limits.clone();
+    let ask = Check::new(descriptors(&[("ip", "a")]));
+    let (over, long) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+    let leader = Subscription::Leader { term: 1 };
+    for (subscriptions, is_cut_off) in [
+        (BTreeMap::new(), false),
+        ([(0, Subscription::No)].into(), false),
+        ([(0, leader)].into(), false),
+        ([(0, Subscription::Leaderless), (3, leader)].into(), false),
+        ([(0, Subscription::Leaderless)].into(), true),
+    ] {
+        test.subscriptions.send_replace(subscriptions);
+        let checked = limits.check(&shop(), &ask, &call(over), false).await;
+        match is_cut_off {
+            true => assert_eq!(checked, Err(unavailable())),
+            false => assert!(checked.unwrap().unmatched),
+        }
+    }
+    let asking = tokio::spawn(async move {
+        let checked = limits.check(&shop(), &ask, &call(long), false).await;
+        checked.unwrap().unmatched
+    });
+    tokio::task::yield_now().await;
+    test.subscriptions
+        .send_replace([(0, Subscription::No)].into());
+    assert!(asking.await.unwrap());
+}
+
         headers: None,
         status: None,
         description: None,

@@ -1,0 +1,169 @@
+//! Requests that a task of this node makes of other nodes, so that it can answer one of a client or an operator.
+
+use std::time::Duration;
+
+use async_nats::client::RequestErrorKind;
+use async_nats::{Client, HeaderMap, Message, Request};
+use bytes::Bytes;
+use nowserving_engine::left_by_sender_ms;
+use nowserving_engine::refusals::late;
+use nowserving_protocol::codec::decode;
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::header::{
+    ERROR_CODE_HEADER, REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER, parse_sent_ms,
+};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::parse::{deadline, header};
+use crate::clock;
+
+/// By when the request that a task works on must be answered.
+///
+/// The requests that it makes have times of their own, so the nodes that take those cannot tell that it came late.
+/// [`Service::handle`](super::service::Service) refuses one that lay unread; the sender's clock is compared here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub until: Instant,
+    writes_until: Option<Instant>,
+}
+
+impl Times {
+    /// # Errors
+    /// `bad_request`: a header cannot be read.
+    pub fn of(message: &Message) -> Result<Self, ApiError> {
+        let deadline = deadline(message)?;
+        let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
+        let (clock, now) = (clock::now(), Instant::now());
+        let left = Duration::from_micros(deadline.saturating_sub(clock.us));
+        let by_sender = left_by_sender_ms(sent_ms, left, clock).map(Duration::from_millis);
+        Ok(Times {
+            until: now + left,
+            writes_until: by_sender.map(|by_sender| now + left.min(by_sender)),
+        })
+    }
+
+    #[cfg(test)]
+    pub fn until(until: Instant) -> Self {
+        Times {
+            until,
+            writes_until: Some(until),
+        }
+    }
+
+    /// Until when writes may be sent.
+    ///
+    /// # Errors
+    /// `unavailable`: by its sender's clock it comes too late.
+    pub fn for_writes(&self) -> Result<Instant, ApiError> {
+        self.writes_until.ok_or_else(late)
+    }
+}
+
+/// A request that is sent once.
+#[derive(Debug)]
+pub(super) struct NodeRequest<'a> {
+    pub subject: String,
+    /// In MessagePack.
+    pub payload: Bytes,
+    /// Of a write: it happens once however often it is sent.
+    pub id: Option<&'a RequestId>,
+    pub until: Instant,
+}
+
+/// There is no answer that says that it is done.
+#[derive(Debug, PartialEq)]
+pub(super) enum Failed {
+    /// It was not sent, as the time is over, or nobody listens: nothing happened.
+    Unheard,
+    /// The answer is this error.
+    Refused(ApiError),
+    /// It may have happened.
+    Unanswered,
+}
+
+impl NodeRequest<'_> {
+    pub async fn send<R: DeserializeOwned>(self, client: &Client) -> Result<R, Failed> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failed::Unheard);
+        }
+        let request = Request::new()
+            .payload(self.payload)
+            .headers(headers(left, self.id))
+            .timeout(Some(left));
+        match client.send_request(self.subject, request).await {
+            Ok(message) => read_answer(&message).map_err(Failed::Refused),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => Err(Failed::Unheard),
+            Err(_) => Err(Failed::Unanswered),
+        }
+    }
+}
+
+fn headers(left: Duration, id: Option<&RequestId>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(TIMEOUT_HEADER, left.as_millis().max(1).to_string().as_str());
+    headers.insert(SENT_MS_HEADER, clock::wall_ms().to_string().as_str());
+    if let Some(id) = id {
+        headers.insert(REQUEST_ID_HEADER, id.as_str());
+    }
+    headers
+}
+
+fn read_answer<R: DeserializeOwned>(message: &Message) -> Result<R, ApiError> {
+    let is_error = |headers: &HeaderMap| headers.get(ERROR_CODE_HEADER).is_some();
+    if message.headers.as_ref().is_some_and(is_error) {
+        let reply: ErrorReply = decode(&message.payload)?;
+        return Err(reply.error);
+    }
+    decode(&message.payload).map_err(|error| {
+        let what = format!("a node's answer is not understood: {error}");
+        ApiError::new(Code::Unavailable, what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn sent(ms_ago: u64) -> Result<Times, ApiError> {
+        let sent_ms = clock::wall_ms() - ms_ago;
+        message(&[(SENT_MS_HEADER, &sent_ms.to_string())])
+    }
+
+    fn message(all: &[(&str, &str)]) -> Result<Times, ApiError> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.insert(*name, *value);
+        }
+        Times::of(&Message {
+            subject: "nowserving.limit.shop.check".into(),
+            reply: Some("_INBOX.1".into()),
+            payload: Bytes::new(),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length: 0,
+        })
+    }
+
+    #[test]
+    fn what_was_sent_long_ago_writes_nothing() {
+        let fresh = sent(0).unwrap();
+        assert_eq!(fresh.for_writes(), Ok(fresh.until));
+        assert_eq!(sent(60_000).unwrap().for_writes(), Err(late()));
+        // Timeout, a second and the tolerance for clocks make 7.9 s.
+        let held_back = sent(7_000).unwrap();
+        assert!(held_back.for_writes().unwrap() < held_back.until);
+    }
+
+    #[test]
+    fn headers_must_be_readable() {
+        for (name, value) in [(SENT_MS_HEADER, "yesterday"), (TIMEOUT_HEADER, "0")] {
+            let error = message(&[(name, value)]).unwrap_err();
+            assert_eq!(error.code, Code::BadRequest);
+            assert!(error.message.starts_with(name), "{error}");
+        }
+    }
+}
