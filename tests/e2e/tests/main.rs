@@ -658,6 +658,13 @@ async fn a_follower_beside_the_leader_writes_nothing_twice() -> Result<()> {
     run(proxied_without_mapping(), beside).await
 }
 
+/// Rules that a node does not learn of are in force there, too.
+#[tokio::test]
+async fn a_node_that_is_cut_off_lets_nobody_pass() -> Result<()> {
+    let beside = rate_limits::beside_a_node_that_is_cut_off;
+    run(proxied_without_mapping(), beside).await
+}
+
 /// Nodes hold and forward requests while shards change their leaders; clients repeat them early.
 #[tokio::test]
 async fn a_rolling_restart_writes_nothing_twice() -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use nowserving_e2e::limited::{self, Plan};
-use nowserving_e2e::{Api, Cli, Cluster, Format, Options, Route, Scenarios, eventually};
+use nowserving_e2e::{Api, Cli, Cluster, Format, Link, Options, Route, Scenarios, eventually};
 use nowserving_line::LineName;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::limits::{Entry, limit_shard_of};
@@ -466,6 +466,22 @@ async fn come_back(cluster: &mut Cluster) -> Result<()> {
     });
     ensure!(passes.await?["remaining"] == 2);
     Ok(())
+}
+
+/// A node that is cut off from the others does not learn of rules, and must not say that there are none. It gets some of the
+/// requests, and all of these are answered by the rules.
+pub async fn beside_a_node_that_is_cut_off(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    cluster.set_peer_link(1, Link::Closed)?;
+    eventually("it knows of no leader", LONG, async || {
+        let status = api.cluster("status", json!({})).await?;
+        let its_own = status["answered_by"] == 1 && status["shards"][0]["leader"].is_null();
+        Ok(its_own.then_some(()))
+    })
+    .await?;
+    apply(&api, "limits-cut").await?;
+    cluster.set_peer_link(1, Link::Up)?;
+    cluster.wait_ready().await
 }
 
 async fn by_command(cli: Cli) -> Result<()> {

@@ -140,6 +140,11 @@ impl Limits {
         }
     }
 
+    /// Ends once all requests that it has taken are answered. Those that come meanwhile are refused.
+    pub async fn finished(&self) {
+        self.permits.all_free().await;
+    }
+
     /// Answers it in a task of its own.
     fn spawn(self: &Arc<Self>, message: Message, mut reply: ReplyTo, permit: OwnedSemaphorePermit) {
         let this = self.clone();
@@ -183,6 +188,18 @@ impl Limits {
         known.ok_or_else(unavailable)
     }
 
+    /// A node that is cut off from the others does not learn of changed rules: it does not say that there is no limit. Waits
+    /// until it is so no longer, and returns whether it was.
+    async fn was_cut_off(&self, until: Instant) -> Result<bool, ApiError> {
+        if !self.own.is_cut_off() {
+            return Ok(false);
+        }
+        self.own.in_touch_again(until).await?;
+        // It gets the entries that it lacks.
+        tokio::time::sleep(LEARNING).await;
+        Ok(true)
+    }
+
     /// `explained`: with the rules in words.
     async fn check(
         &self,
@@ -192,25 +209,42 @@ impl Limits {
         explained: bool,
     ) -> Result<CheckReply, ApiError> {
         let mut answered = Answered::new();
+        let checked = self.check_by_rules(domain, ask, call, explained, &mut answered);
+        let checked = checked.await;
+        checked.map_err(|error| undone(error, ask, &answered))
+    }
+
+    async fn check_by_rules(
+        &self,
+        domain: &LineName,
+        ask: &Check,
+        call: &Call,
+        explained: bool,
+        answered: &mut Answered,
+    ) -> Result<CheckReply, ApiError> {
         loop {
             let known = self.known(call.until()).await?;
             let Some(known) = known.domains.get(domain).cloned() else {
+                if self.was_cut_off(call.until()).await? {
+                    continue;
+                }
                 return Ok(without_rules(ask));
             };
             let entries = entries(&ask.descriptors);
             let matched = resolve(&known, domain, &entries)?;
-            match self
-                .ask_parts(&matched, domain, ask, call, &mut answered)
-                .await
-            {
+            let is_limited = |matched: &Matched<'_>| matches!(matched, Matched::Limited { .. });
+            if !matched.iter().all(is_limited) && self.was_cut_off(call.until()).await? {
+                continue;
+            }
+            match self.ask_parts(&matched, domain, ask, call, answered).await {
                 // The leader of a shard knows other rules: so will this node in a moment.
                 Err(error) if error.code == OTHER_RULES => {
-                    if Instant::now() + LEARNING >= call.until {
-                        return Err(undone(unavailable(), ask, &answered));
+                    if Instant::now() + LEARNING >= call.until() {
+                        return Err(unavailable());
                     }
                     tokio::time::sleep(LEARNING).await;
                 }
-                Err(error) => return Err(undone(error, ask, &answered)),
+                Err(error) => return Err(error),
                 Ok(verdicts) => {
                     let rules = (domain, &known.rules);
                     self.count(ask, rules, &entries, (&matched, &verdicts));
@@ -300,7 +334,7 @@ fn undone(error: ApiError, ask: &Check, answered: &Answered) -> ApiError {
         let mut verdicts = part.verdicts.iter();
         verdicts.any(|verdict| verdict.allowed)
     };
-    match !ask.dry_run && answered.values().any(counted) {
+    match !ask.dry_run && ask.hits() > 0 && answered.values().any(counted) {
         true => outcome_unknown(),
         false => error,
     }
@@ -436,7 +470,8 @@ fn part_of(ask: &Check, places: &[usize]) -> Check {
         .filter_map(|place| ask.descriptors.get(*place));
     Check {
         descriptors: descriptors.cloned().collect(),
-        ..ask.clone()
+        hits: ask.hits,
+        dry_run: ask.dry_run,
     }
 }
 

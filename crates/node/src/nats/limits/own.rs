@@ -46,6 +46,23 @@ impl Own {
         matches!(subscriptions.get(&shard), Some(Subscription::Leader { .. }))
     }
 
+    /// Whether this node knows no leader of the shard that has the rules, and leads no shard itself: there may be a majority
+    /// without it.
+    pub(super) fn is_cut_off(&self) -> bool {
+        is_cut_off(&self.subscriptions.borrow())
+    }
+
+    /// # Errors
+    /// `unavailable`: it is cut off until then.
+    pub(super) async fn in_touch_again(&self, until: Instant) -> Result<(), ApiError> {
+        let mut subscriptions = self.subscriptions.clone();
+        let in_touch = subscriptions.wait_for(|it| !is_cut_off(it));
+        match tokio::time::timeout_at(until, in_touch).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(unavailable()),
+        }
+    }
+
     /// Gives it to the engine, which answers before the deadline. Returns the number of the task.
     ///
     /// # Errors
@@ -89,12 +106,17 @@ impl Own {
         };
         let answer = tokio::time::timeout_at(until, answered).await;
         self.tasks.end(task);
-        Some(match answer.ok()?.ok()? {
-            Ok(Outcome::LimitPart(part)) => Ok(*part),
-            Ok(_) => Err(unavailable()),
-            Err(error) => Err(error),
-        })
+        match answer.ok()?.ok()? {
+            Ok(Outcome::LimitPart(part)) => Some(Ok(*part)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }
     }
+}
+
+fn is_cut_off(subscriptions: &BTreeMap<u32, Subscription>) -> bool {
+    let leads = |it: &Subscription| matches!(it, Subscription::Leader { .. });
+    subscriptions.get(&0) == Some(&Subscription::Leaderless) && !subscriptions.values().any(leads)
 }
 
 fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
@@ -110,7 +132,7 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
         reply: ReplyTo {
             inbox: Inbox::Task(task),
             format: Format::MsgPack,
-            op: "limit_check",
+            op: "limit_part",
             admin: false,
             taken: now,
         },
