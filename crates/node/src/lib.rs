@@ -144,6 +144,8 @@ struct Serving {
     plain: JoinHandle<()>,
     /// Ends with the loop's last answer.
     responding: JoinHandle<()>,
+    /// Asks other nodes, too, so it can answer later than the loop.
+    limits: Arc<Limits>,
 }
 
 struct Node {
@@ -328,6 +330,7 @@ impl Node {
         // The loop has dropped its ends: what it answered last goes out first.
         let last_words = async {
             let _ = serving.responding.await;
+            serving.limits.finished().await;
             let _ = service.flush().await;
         };
         if tokio::time::timeout(LAST_WORDS_MAX, last_words)
@@ -480,6 +483,7 @@ impl Node {
             subscriptions: ends.subscriptions,
             probed: echoes,
         };
+        let limits = service.limits.clone();
         let (stop_plain, stop) = oneshot::channel();
         let plain = service.clone().listen_plain(ends.standing.clone(), stop);
         start("shard subjects", service.listen_shards());
@@ -505,6 +509,7 @@ impl Node {
             stop_plain,
             plain: start("plain subjects", plain),
             responding: tokio::spawn(responder.run(ends.answers)),
+            limits,
         })
     }
 }

@@ -27,6 +27,14 @@ impl Default for Permits {
 }
 
 impl Permits {
+    /// Ends once no request is worked on. None gets a permit meanwhile.
+    pub async fn all_free(&self) {
+        let checks = self.checks.acquire_many(CHECKS_AT_ONCE as u32);
+        let operators = self.operators.acquire_many(OPERATORS_AT_ONCE as u32);
+        // Nobody closes them.
+        let _ = tokio::join!(checks, operators);
+    }
+
     /// A permit for one request, of an operator or a check, until it is dropped. `None`: there are too many.
     pub fn of(&self, is_admin: bool) -> Option<OwnedSemaphorePermit> {
         let permits = match is_admin {
@@ -40,7 +48,20 @@ impl Permits {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use futures::FutureExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_stops_waits_for_each() {
+        let permits = Permits::default();
+        for is_admin in [false, true] {
+            let held = permits.of(is_admin).unwrap();
+            assert!(permits.all_free().now_or_never().is_none());
+            drop(held);
+            assert!(permits.all_free().now_or_never().is_some());
+        }
+    }
 
     #[test]
     fn checks_leave_operators_their_permits() {
