@@ -13,8 +13,8 @@ use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
 
 /// The operations on a shard's subject that are about limits; `None`: this one is not.
 ///
-/// A check counts in the leader's memory, each time that it is taken. So it is taken only from the subject of
-/// forwards, to which nobody but the leader subscribes: see `Limits::ask_part`.
+/// The part of a check that one shard decides counts in the leader's memory, each time that it is taken. So it is taken only
+/// from the subject of forwards, to which nobody but the leader subscribes: see `Limits::ask_part`.
 pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> {
     let ops: &[&'static str] = match (admin, via) {
         (true, _) => &["limit_apply", "limit_delete", "limit_reset", "limit_stats"],
@@ -35,7 +35,11 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     pub fn read(&self, payload: &[u8], reply: &mut ReplyTo) -> Result<Ask, ApiError> {
-        reply.op = self.op;
+        reply.op = match self.op {
+            // The check that it is a part of is counted by the node that asks.
+            "limit_check" => "limit_part",
+            op => op,
+        };
         let request = match self.op {
             "limit_check" | "limit_exact" => {
                 let ask: Check = decode_request(payload)?;

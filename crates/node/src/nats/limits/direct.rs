@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_nats::Message;
-use nowserving_engine::refusals::unavailable;
+use nowserving_engine::refusals::outcome_unknown;
 use nowserving_engine::{Outcome, ReplyTo};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
@@ -94,7 +94,7 @@ impl Limits {
         let finish = move |answer: Result<Outcome, ApiError>| {
             let encoded = match answer {
                 Ok(Outcome::LimitPart(part)) => this.encode_direct(&direct, &part, &to),
-                Ok(_) => Err(unavailable()),
+                Ok(_) => Err(outcome_unknown()),
                 Err(error) if matches!(error.code, Code::NotLeader | Code::Unavailable) => {
                     this.spawn(message, to, permit);
                     return None;

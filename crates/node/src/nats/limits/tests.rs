@@ -172,10 +172,15 @@ fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
         Answered::from([((home, Vec::new()), part)])
     };
     let ask = Check::new(descriptors(&[("id", "x")]));
+    let none = Check {
+        hits: Some(0),
+        ..ask.clone()
+    };
     let code = |ask: &Check, answered: &Answered| undone(unavailable(), ask, answered).code;
     assert_eq!(code(&ask, &answered(true)), Code::OutcomeUnknown);
     assert_eq!(code(&ask, &answered(false)), Code::Unavailable);
     assert_eq!(code(&ask, &Answered::new()), Code::Unavailable);
+    assert_eq!(code(&none, &answered(true)), Code::Unavailable);
     let dry_run = true;
     let dry = Check { dry_run, ..ask };
     assert_eq!(code(&dry, &answered(true)), Code::Unavailable);
@@ -247,11 +252,6 @@ async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
     }
 }
 
-pub(super) fn message(subject: &str) -> Message {
-    Message {
-        subject: subject.into(),
-        reply: Some("_INBOX.1".into()),
-        payload: Vec::new().into(),
 fn call(until: Instant) -> Call {
     Call {
         id: 7,
@@ -290,6 +290,11 @@ async fn a_node_that_is_cut_off_does_not_say_that_there_is_no_limit() {
     assert!(asking.await.unwrap());
 }
 
+pub(super) fn message(subject: &str) -> Message {
+    Message {
+        subject: subject.into(),
+        reply: Some("_INBOX.1".into()),
+        payload: Vec::new().into(),
         headers: None,
         status: None,
         description: None,
