@@ -128,8 +128,8 @@ mod tests {
     use super::*;
 
     fn sent(ms_ago: u64) -> Result<Times, ApiError> {
-        let sent_ms = clock::wall_ms() - ms_ago;
-        message(&[(SENT_MS_HEADER, &sent_ms.to_string())])
+        let sent_ms = (clock::wall_ms() - ms_ago).to_string();
+        message(&[(SENT_MS_HEADER, sent_ms.as_str())])
     }
 
     fn message(all: &[(&str, &str)]) -> Result<Times, ApiError> {
