@@ -192,7 +192,7 @@ fn table(reply: &KvListReply, output: &Output) -> String {
     let rows = reply.entries.iter().map(|entry| {
         let expires = entry.expires_in_ms.map(tables::duration);
         vec![
-            entry.key.as_str().escape_debug().to_string(),
+            shown(entry.key.as_str()),
             entry.revision.to_string(),
             entry.bytes.to_string(),
             expires.unwrap_or_else(|| "-".to_owned()),
@@ -204,6 +204,15 @@ fn table(reply: &KvListReply, output: &Output) -> String {
         text.push_str(&more(next.as_str()));
     }
     text
+}
+
+/// A key in one line. What could change the terminal is escaped, and a backslash, so that no two keys look the same.
+fn shown(key: &str) -> String {
+    let shown = |c: char| match c {
+        '\'' | '"' => c.to_string(),
+        c => c.escape_debug().to_string(),
+    };
+    key.chars().map(shown).collect()
 }
 
 /// How to get the next page: as words for a shell, unless the key would change what the terminal shows.
@@ -227,6 +236,18 @@ mod tests {
         }
         for key in ["a\nb", "\u{1b}[2J", "\0"] {
             assert!(more(key).contains("--json"), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_shown_as_they_are_but_for_what_changes_the_terminal() {
+        for (key, expected) in [
+            ("it's \"a\" 票", "it's \"a\" 票"),
+            ("a\nb", "a\\nb"),
+            ("\u{1b}[2J", "\\u{1b}[2J"),
+            ("a\\n", "a\\\\n"),
+        ] {
+            assert_eq!(shown(key), expected);
         }
     }
 

@@ -33,6 +33,11 @@ impl Engine {
         let oldest = leading.filter_map(|leading| leading.limits.oldest_change());
         let age_us = oldest.min().map_or(0, |at| now.saturating_sub(at));
         gauge!("nowserving_limit_unsaved_seconds").set(Duration::from_micros(age_us).as_secs_f64());
+        for shard in self.shards.values() {
+            // On every node, so that a series does not end with its node's lead.
+            gauge!("nowserving_kv_bytes", "shard" => shard.id.to_string())
+                .set(shard.state.kv().bytes() as f64);
+        }
     }
 }
 

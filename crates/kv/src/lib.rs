@@ -105,10 +105,20 @@ pub struct Reply {
 pub enum Refused {
     #[error("no such key")]
     KeyNotFound,
-    #[error("the key has revision {revision} (0: there is none)")]
-    VersionConflict { revision: u64 },
+    #[error("{}", conflict(*revision))]
+    VersionConflict {
+        /// 0: there is no such key.
+        revision: u64,
+    },
     #[error("no room: {0}")]
     Full(Full),
+}
+
+fn conflict(revision: u64) -> String {
+    match revision {
+        0 => "there is no such key".to_owned(),
+        revision => format!("the key has revision {revision}"),
+    }
 }
 
 /// The limit that an operation would exceed; in the text with its number, which is that of [`Limits::DEFAULT`].

@@ -157,6 +157,12 @@ impl Store {
         self.buckets.values().map(|bucket| bucket.keys.len()).sum()
     }
 
+    /// What counts against [`Limits::bytes`].
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether nothing was ever put.
     #[must_use]
     pub fn is_unused(&self) -> bool {

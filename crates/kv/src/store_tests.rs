@@ -238,6 +238,14 @@ fn limits_count_names_values_and_what_a_key_takes() {
     assert_eq!(store.apply(0, &other("p", ""), None), full(Full::Buckets));
     store.apply(0, &delete("a"), None).unwrap();
     store.apply(0, &put("c", ""), None).unwrap();
+    assert_eq!(store.bytes(), 3 * OVERHEAD_BYTES + 8);
+}
+
+#[test]
+fn a_conflict_says_which_revision_the_key_has() {
+    let says = |revision| Refused::VersionConflict { revision }.to_string();
+    assert_eq!(says(3), "the key has revision 3");
+    assert_eq!(says(0), "there is no such key");
 }
 
 #[test]

@@ -150,6 +150,7 @@ nowserving_forecasts gauge Entrants of lines led by this node that had to wait: 
 nowserving_forecasts_off_by gauge Those judged, by how far eta_ms was off the true wait: by at most so many percent of it.
 nowserving_limit_unsaved_seconds gauge Age of the oldest change of a rate limit's counter that is in no checkpoint, over all shards led by this node: the hits that a failover would forget.
 nowserving_limit_not_kept_total counter Counters of rate limits that found no room in a checkpoint: a failover forgets them, however old they are. Once for each checkpoint.
+nowserving_kv_bytes gauge Bytes of key-values in the shard, as they count against its limit of 33,554,432. The same on all nodes, but for those that lag.
 nowserving_log_entries gauge Log entries kept by this node, in all shards.
 nowserving_log_memory_bytes gauge Memory of the log entries that are kept in it.
 nowserving_log_disk_bytes gauge Disk that the Raft log takes.

@@ -9,7 +9,7 @@ use async_nats::HeaderMap;
 use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream;
-use nowserving_e2e::{Api, Cli, Options, Scenarios, eventually, number, run};
+use nowserving_e2e::{Api, Cli, Cluster, Options, Scenarios, eventually, number, run};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn key_values() -> Result<()> {
     run(Options::default(), async |cluster| {
+        let cluster = &*cluster;
         let shards = cluster.options().shards;
         let api = cluster.api();
         let plain = |bucket| Kv::new(api, Format::Json, None, bucket);
@@ -35,10 +36,11 @@ async fn key_values() -> Result<()> {
             .with("kv_msgpack", every_operation(on_shard("msgpack")?))
             .with("kv_errors_json", every_error(plain("err-json")?))
             .with("kv_errors_msgpack", every_error(on_shard("err-msgpack")?))
-            .with("kv_full_msgpack", full(on_shard("full")?, shards))
+            .with("kv_full_msgpack", full(cluster, on_shard("full")?, shards))
             .with(
                 "kv_full_json",
                 full(
+                    cluster,
                     Kv::new(api, Format::Json, Some(shards), "full-json")?,
                     shards,
                 ),
@@ -360,8 +362,8 @@ pub async fn every_error(kv: Kv) -> Result<()> {
     Ok(())
 }
 
-/// A bucket takes no more than its limit of one shard, and has room again after a deletion.
-pub async fn full(kv: Kv, shards: u32) -> Result<()> {
+/// A bucket takes no more than its limit of one shard, and has room again after a deletion. All nodes show what it takes.
+pub async fn full(cluster: &Cluster, kv: Kv, shards: u32) -> Result<()> {
     let in_shard = |nth: &u32| kv_shard_of(&kv.bucket, &format!("k{nth}"), shards) == 0;
     let mut numbers = (0..).filter(in_shard);
     let value = vec![b'v'; 10_240];
@@ -390,7 +392,15 @@ pub async fn full(kv: Kv, shards: u32) -> Result<()> {
     kv.call::<KvReply>(&there, "delete", &json!({"key": there}))
         .await??;
     kv.put(&key, value).await?;
-    Ok(())
+    eventually("all nodes show it", Duration::from_secs(15), async || {
+        let metrics = cluster.all_metrics().await?;
+        let mut bytes = metrics
+            .iter()
+            .map(|it| it.sum("nowserving_kv_bytes", &["shard=\"0\""]));
+        let is_full = bytes.all(|bytes| bytes > f64::from(8 << 20) - 20_000.0);
+        Ok(is_full.then_some(()))
+    })
+    .await
 }
 
 /// Keys expire without any other request, and subscribers are told.
