@@ -483,6 +483,12 @@ impl Reply {
         self.code.as_deref() == Some(OUTCOME_UNKNOWN)
     }
 
+    /// Whether no node listens on the subject.
+    #[must_use]
+    pub fn is_unheard(&self) -> bool {
+        self.code.as_deref() == Some(NO_RESPONDERS)
+    }
+
     /// Whether nothing happened, for a temporary reason.
     #[must_use]
     pub fn passes(&self) -> bool {

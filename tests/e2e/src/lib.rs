@@ -31,7 +31,7 @@ pub mod soak;
 mod strace;
 mod wait;
 
-pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, Reply, Route, number, pointers};
+pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, NoAnswer, Reply, Route, number, pointers};
 pub use cli::{Cli, Output, Running};
 pub use cluster::{Cluster, NodeFlags, Options, line_in, write_key};
 pub use disk::SmallDisk;

@@ -37,6 +37,7 @@ mod limits;
 mod many_lines;
 mod mapping;
 mod members;
+mod moved_limits;
 mod operations;
 mod operators;
 mod places;
@@ -260,6 +261,12 @@ async fn requests_are_limited() -> Result<()> {
 #[tokio::test]
 async fn limits_hold_over_many_processes_and_a_crash() -> Result<()> {
     rate_limits::over_many_processes().await
+}
+
+/// Hits count once, by the SDK and by hand, while leadership is handed over.
+#[tokio::test]
+async fn a_check_counts_once_while_leadership_moves() -> Result<()> {
+    run(Options::default(), moved_limits::count_once).await
 }
 
 /// An axum service behind rate limits, by HTTP.

@@ -44,7 +44,7 @@ async fn apply(api: &Api, domain: &str) -> Result<()> {
     apply_text(api, domain, &rules(domain)).await
 }
 
-async fn apply_text(api: &Api, domain: &str, text: &str) -> Result<()> {
+pub async fn apply_text(api: &Api, domain: &str, text: &str) -> Result<()> {
     let applied = api.limit("apply", json!({"rules": text})).await?;
     ensure!(applied["domain"] == domain, "{applied}");
     // Other nodes know it a moment later.
