@@ -109,6 +109,8 @@ breaks! {
     S20: "S20",
     /// A leader writes no checkpoints.
     S20Late: "S20",
+    /// A leader counts the hits of a check twice.
+    S20Twice: "S20",
     /// Hits on an exact limit are answered, and not counted.
     S20Exact: "S20",
     /// Nobody stands for election again, once there was a leader.

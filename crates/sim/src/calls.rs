@@ -7,6 +7,7 @@ mod what;
 
 pub use what::{Asked, What};
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -166,6 +167,8 @@ pub struct Calls {
     relayed: Vec<Answer>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
+    /// Hits that came to nodes, by their counter in a leader's memory: once for each node and copy.
+    pub delivered_hits: BTreeMap<Box<[u8]>, u64>,
 }
 
 impl Call {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use nowserving_engine::{ForwardId, LeaderTime};
 use nowserving_shard::requests::RequestId;
 
-use crate::calls::{Answer, Query};
+use crate::calls::{Answer, Query, What};
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::timeline::Time;
@@ -363,6 +363,10 @@ impl Env {
                 let copy = (message.timeout_ms, message.subject, 0);
                 self.comes_twice(message.query.call, copy);
             }
+        }
+        if let What::Limit { ask, exact: false } = &message.query.what {
+            let hits = self.calls.delivered_hits.entry(ask.key.clone());
+            *hits.or_default() += ask.hits * all.len() as u64;
         }
         for (node, subscription) in &all {
             let what = Down::Request {

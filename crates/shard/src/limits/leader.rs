@@ -140,6 +140,11 @@ impl LeaderLimits {
             .collect();
         let table = &mut self.table;
         let verdicts = check(&mut Live { table, saved }, &asks, dry_run, now);
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S20Twice) {
+            let table = &mut self.table;
+            drop(check(&mut Live { table, saved }, &asks, dry_run, now));
+        }
         if !dry_run {
             self.count(&verdicts);
             let by_service = asks.iter().zip(&verdicts);

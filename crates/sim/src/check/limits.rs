@@ -1,11 +1,13 @@
 //! S20: what passes a rate limit. Of an exact one never more than the limit, each call counted once. Of others never more
 //! than the limit and what the failovers have forgotten: hits that came after the last checkpoint in the log. And a leader
-//! that writes other entries writes its checkpoints in time. A reset forgets all.
+//! that writes other entries writes its checkpoints in time. A reset forgets all. No hit is counted more often than it came to
+//! a node, while leaders change, too.
 
 use std::collections::BTreeMap;
 
 use nowserving_engine::Outcome;
 use nowserving_limit::Verdict;
+use nowserving_protocol::limits::PartVerdict;
 use nowserving_shard::limits::{
     CHECKPOINT_INTERVAL_US, LimitAsk, LimitCommand, LimitReply, TimedAsk,
 };
@@ -193,6 +195,9 @@ impl LimitChecks {
         let Ok(Outcome::LimitPart(part)) = answer.as_ref() else {
             return env.violated("S20", format!("{call:?}: {answer:?}"));
         };
+        if !exact {
+            counts_what_came(env, ask, &part.verdicts);
+        }
         if !part.verdicts.iter().all(|verdict| verdict.allowed) {
             return;
         }
@@ -264,6 +269,18 @@ impl LimitChecks {
         if let Some(what) = wrong {
             env.violated("S20", what);
         }
+    }
+}
+
+/// By what is left, no more is counted than came to nodes.
+fn counts_what_came(env: &mut Env, ask: &LimitAsk, verdicts: &[PartVerdict]) {
+    let came = env.calls.delivered_hits.get(&ask.key).copied();
+    let came = came.unwrap_or_default();
+    let left = verdicts.iter().map(|it| u64::from(it.remaining)).min();
+    let counted = u64::from(ask.limit.capacity()).saturating_sub(left.unwrap_or_default());
+    if counted > came {
+        let what = format!("{counted} hits are counted, and {came} came: {ask:?}");
+        env.violated("S20", what);
     }
 }
 
