@@ -369,15 +369,15 @@ impl Engine {
     fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
         let PeerFrame { from, header, body } = frame;
         let refused = body.as_ref().err();
-        let was_peer = self.membership.peers.contains(&from);
         self.note_members(&header, now.us);
         self.note_former(from);
         if !self.membership.peers.contains(&from) {
             self.answer_stranger(from, &header, now.us);
             return Ok(());
         }
-        if !was_peer && refused.is_some() {
-            // It was refused as no member, which it is by the members in its own frame.
+        if refused.is_some_and(|it| it.no_member) {
+            // It is one by now: by the members in its own frame, or by those that came after it was checked. Told that
+            // it is none, it would stay away until it hears otherwise.
             return Ok(());
         }
         // Also of a refused one: it is told the members, and so who its peers are.

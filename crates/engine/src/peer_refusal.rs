@@ -10,6 +10,8 @@ pub struct Refusal {
     pub disk: bool,
     /// Its cluster gives way to an older one of the same name.
     pub other_cluster: bool,
+    /// It is no member by the members that were known where its frame was checked.
+    pub no_member: bool,
 }
 
 impl Refusal {
@@ -26,6 +28,15 @@ impl Refusal {
         Refusal {
             reason,
             disk: true,
+            ..Refusal::default()
+        }
+    }
+
+    #[must_use]
+    pub fn of_stranger(id: u64) -> Refusal {
+        Refusal {
+            reason: format!("node {id} is no member"),
+            no_member: true,
             ..Refusal::default()
         }
     }

@@ -88,7 +88,7 @@ impl Node {
         let checked = match self.is_peer(from) {
             true => self.check_disk(stamp),
             false => {
-                let body = Err(Refusal::passing(format!("node {from} is no member")));
+                let body = Err(Refusal::of_stranger(from));
                 return self.push(
                     env,
                     Input::Frame(Box::new(PeerFrame { from, header, body })),

@@ -20,8 +20,18 @@ use crate::io::{ExitReason, ForwardResult, Input, Now, Output, RelayedAnswer};
 use crate::maintenance::LAG_MAX;
 use crate::request::{Ask, Outcome};
 
-/// A frame of node 4 that is not taken; returns the frames that node 1 sends to it.
+/// A frame of node 4, which is no member; returns the frames that node 1 sends to it.
 fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatch> {
+    refused_frame(rig, members, refused, Refusal::of_stranger(4))
+}
+
+/// A frame of node 4 that is not taken.
+fn refused_frame(
+    rig: &mut Rig,
+    members: Option<Members>,
+    refused: &str,
+    why: Refusal,
+) -> Vec<PeerBatch> {
     rig.now += 1_000_000;
     let verdict = Verdict {
         start: START,
@@ -38,7 +48,7 @@ fn frame(rig: &mut Rig, members: Option<Members>, refused: &str) -> Vec<PeerBatc
             members_version: 5,
             members,
         },
-        body: Err(Refusal::passing("node 4 is no member".to_owned())),
+        body: Err(why),
     };
     let now = Now {
         us: rig.now,
@@ -68,11 +78,27 @@ fn a_node_learns_of_its_peers_from_nodes_that_it_does_not_know() {
     };
     frame(&mut rig, Some(members), "another disk");
     assert!(rig.engine.membership.peers.contains(&4));
-    frame(&mut rig, None, "another disk");
+    let of_disk = Refusal::of_disk("another disk".to_owned());
+    refused_frame(&mut rig, None, "another disk", of_disk);
     assert!(matches!(
         rig.engine.contact.standing(rig.now),
         Standing::Refused(_)
     ));
+}
+
+/// Its frames are checked by another thread, which learns of new members later. A node that is told that it is none
+/// would take no part until it hears otherwise.
+#[test]
+fn a_new_member_whose_frame_was_checked_before_it_was_known_is_not_refused() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    let members = Members {
+        version: 5,
+        ..Members::begin(&[1, 3, 4], 0)
+    };
+    frame(&mut rig, Some(members), "");
+    frame(&mut rig, None, "");
+    let verdicts = rig.engine.contact.verdicts(4, rig.now);
+    assert!(verdicts.is_empty(), "{verdicts:?}");
 }
 
 /// The leader of three nodes, which have written down their members.
@@ -360,7 +386,7 @@ fn other_cluster(rig: &mut Rig, version: u64, cluster_id: u64, in_touch: bool) -
             members: Some(members),
             ..PeerHeader::default()
         },
-        body: Err(Refusal::passing("node 2 is no member".to_owned())),
+        body: Err(Refusal::of_stranger(2)),
     };
     rig.input(Input::Frame(Box::new(frame)));
     rig.engine.contact.is_in_touch()

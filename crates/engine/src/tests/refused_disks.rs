@@ -59,3 +59,54 @@ fn a_peer_that_is_refused_for_its_configuration_can_refuse_a_disk_for_good() {
     contact.note_header(1, &header(1, "another disk"), Some(&refusal), NOW);
     assert!(contact.is_disk_refused());
 }
+
+/// The peer's disk is refused here, and it keeps this node out; another one accepts this node.
+fn kept_out() -> Contact {
+    let mut contact = node();
+    let refusal = Refusal::of_disk("another disk".to_owned());
+    contact.note_header(1, &header(1, "no member"), Some(&refusal), NOW);
+    contact.note_header(2, &header(2, ""), None, NOW);
+    assert!(!contact.is_in_touch());
+    contact
+}
+
+#[test]
+fn a_refused_peer_takes_back_its_refusal() {
+    let away = PeerHeader {
+        start: Some(1),
+        ..PeerHeader::default()
+    };
+    // Of whom it comes is not known.
+    let unopened = PeerHeader::default();
+    let silent = PeerHeader {
+        in_touch: true,
+        ..away.clone()
+    };
+    for (later, in_touch) in [
+        (header(1, ""), true),
+        (away, true),
+        (silent, false),
+        (unopened, false),
+    ] {
+        let mut contact = kept_out();
+        let refusal = Refusal::of_disk("another disk".to_owned());
+        contact.note_header(1, &later, Some(&refusal), NOW);
+        assert_eq!(contact.is_in_touch(), in_touch, "{later:?}");
+    }
+}
+
+#[test]
+fn a_wrong_disk_does_not_take_back_the_refusal_of_the_right_one() {
+    let mut contact = node();
+    let mut passing = header(1, "8 shards");
+    passing.verdicts[0].disk = false;
+    contact.note_header(1, &passing, None, NOW);
+    contact.note_header(2, &header(2, ""), None, NOW);
+    let refusal = Refusal::of_disk("another disk".to_owned());
+    for reason in ["no member", ""] {
+        let mut wrong = header(7, reason);
+        wrong.in_touch = false;
+        contact.note_header(1, &wrong, Some(&refusal), NOW);
+        assert!(!contact.is_in_touch());
+    }
+}

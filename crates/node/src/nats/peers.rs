@@ -428,8 +428,7 @@ fn check(
         return refused(header, Refusal::passing(reason));
     }
     if !peers.ids.contains(&from) {
-        let refusal = Refusal::passing(format!("node {from} is no member"));
-        return Err(NotOurs::refused(from, header, refusal));
+        return Err(NotOurs::refused(from, header, Refusal::of_stranger(from)));
     }
     match peers.check_disk(&frame).and_then(|()| known.note(&frame)) {
         Ok(()) => {}
