@@ -11,8 +11,8 @@
 //! * a duplicate is a number given to two shoppers, a second number for one shopper's key, or a
 //!   fencing epoch given with two numbers;
 //! * a number is lost if it was acknowledged and the cluster no longer knows it, or has forgotten or
-//!   changed its acknowledged end, or if a live shopper finds it gone without having left or been
-//!   silent.
+//!   changed its acknowledged end, or if a live shopper that has not left finds it gone before its timeout can have
+//!   passed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -195,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// A live shopper that neither left nor was silent finds its token gone.
+    /// A live shopper that has not left finds its token gone, and its timeout cannot have passed.
     pub fn found_gone(&mut self, at: At, number: &Number, reason: &str) {
         self.leaving(at, number);
         self.gone(number, reason);

@@ -95,16 +95,15 @@ pub struct Times {
 }
 
 impl Times {
-    /// A waiting or admitted shopper that lets more time than this pass between an answer and the next
-    /// request may be recycled; that is then the fault of the shopper (or of an overloaded machine).
-    /// Less than the timeouts, because the requests take time too.
-    pub fn silence_waiting(&self) -> Duration {
-        self.waiting_idle.min(self.claim).mul_f64(0.75)
-    }
-
-    /// As [`Times::silence_waiting`], for a shopper in checkout.
-    pub fn silence_seated(&self) -> Duration {
-        self.checkout.mul_f64(0.75)
+    /// Whether a token may be gone for this reason so long after its deadline began at the earliest.
+    pub fn may_expire_in(&self, passed: Duration, reason: &str) -> bool {
+        let timeout = match reason {
+            "idle" => self.waiting_idle,
+            "no_show" => self.claim,
+            "checkout_expired" => self.checkout,
+            _ => return false,
+        };
+        passed >= timeout
     }
 }
 
@@ -266,11 +265,27 @@ mod tests {
         assert!(mean_service_s(size(10, 1_000)) <= SERVICE_MAX_S);
     }
 
+    /// A shopper that asks in time, and whose requests take long, can learn late that it was admitted.
+    #[test]
+    fn a_token_is_gone_rightly_only_after_the_timeout_of_its_reason() {
+        let times = Plan::draw(6, size(2000, 50)).times;
+        for (reason, timeout) in [
+            ("idle", times.waiting_idle),
+            ("no_show", times.claim),
+            ("checkout_expired", times.checkout),
+        ] {
+            assert!(times.may_expire_in(timeout, reason), "{reason}");
+            let early = timeout.saturating_sub(Duration::from_millis(1));
+            assert!(!times.may_expire_in(early, reason), "{reason}");
+        }
+        assert!(!times.may_expire_in(Duration::MAX, "kicked"));
+    }
+
     #[test]
     fn a_checkout_is_renewed_well_before_it_expires() {
         for (shoppers, seats) in [(2000, 50), (100, 10), (10, 50), (5000, 5)] {
             let times = Plan::draw(5, size(shoppers, seats)).times;
-            assert!(times.renew * 2 < times.silence_seated());
+            assert!(times.renew * 2 < times.checkout);
             assert!(times.kill < times.restart && times.restart < times.deadline);
         }
     }

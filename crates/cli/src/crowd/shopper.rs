@@ -18,6 +18,7 @@ const WATCHER_ASKS: Duration = Duration::from_secs(4);
 /// Plays one part from arrival to end. What happened stands in the crowd's book.
 pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     sleep(part.arrives.saturating_sub(crowd.now())).await;
+    let came = crowd.now();
     let entered = match enter(&crowd, &part).await {
         Ok(Some(status)) => status,
         Ok(None) => return crowd.note(|book, _| book.refused()),
@@ -31,9 +32,7 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     let mut shopper = Shopper {
         number: number(&entered),
         ticket: entered.ticket.as_deref().unwrap_or_default(),
-        last_answer: crowd.now(),
-        silent: false,
-        silence: crowd.times.silence_waiting(),
+        heard: came,
         crowd: &crowd,
         part: &part,
     };
@@ -42,7 +41,7 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     };
     let number = &shopper.number;
     match verdict {
-        Verdict::Gone(reason) if shopper.silent => crowd.note(|book, at| {
+        Verdict::Gone(reason) if shopper.may_have_expired(&reason) => crowd.note(|book, at| {
             book.leaving(at, number);
             book.gone(number, &reason);
         }),
@@ -91,13 +90,9 @@ struct Shopper<'a> {
     part: &'a Part,
     number: Number,
     ticket: &'a str,
-    /// When the cluster last answered.
-    last_answer: At,
-    /// Whether it let too much time pass before asking again, and has had no answer since that it is
-    /// still in the line.
-    silent: bool,
-    /// How much time is too much.
-    silence: Duration,
+    /// When the request was sent that the token's present deadline surely began after. What says that it is admitted
+    /// is no such one: it may have been for a while.
+    heard: At,
 }
 
 /// An answer, and the crowd's knowledge when it was asked for.
@@ -166,12 +161,14 @@ impl Shopper<'_> {
     /// Asks where it stands; notes it if somebody was let in before it.
     async fn status(&mut self) -> Result<StatusReply, Verdict> {
         let Received {
-            status, highest, ..
+            status,
+            sent,
+            highest,
         } = self.ask(self.crowd.line.status(self.ticket)).await?;
         if status.state == State::Waiting {
             self.crowd
                 .note(|book, _| book.still_waiting(&self.number, highest));
-            self.silent = false;
+            self.heard = sent;
         }
         Ok(status)
     }
@@ -186,8 +183,6 @@ impl Shopper<'_> {
             let until = Instant::now() + end.min(asks).saturating_sub(self.crowd.now());
             match timeout_at(until, places.next()).await {
                 Err(_) if self.crowd.now() < end => {
-                    // The tracker kept asking meanwhile.
-                    self.last_answer = self.crowd.now();
                     let status = self.status().await?;
                     if self.is_called(&status)? {
                         break;
@@ -205,8 +200,6 @@ impl Shopper<'_> {
                 }
             }
         }
-        // The tracker kept asking; from here on it is up to the shopper again.
-        self.last_answer = self.crowd.now();
         Ok(true)
     }
 
@@ -233,8 +226,7 @@ impl Shopper<'_> {
             )));
         };
         crowd.note(|book, at| book.seated(at, &self.number, epoch));
-        self.silent = false;
-        self.silence = crowd.times.silence_seated();
+        self.heard = sent;
         Ok((epoch, deadline(sent, &status)))
     }
 
@@ -245,8 +237,8 @@ impl Shopper<'_> {
         while left > crowd.times.renew {
             sleep(crowd.times.renew).await;
             left -= crowd.times.renew;
-            self.write(crowd.line.renew(self.ticket, epoch)).await?;
-            self.silent = false;
+            let renewed = self.write(crowd.line.renew(self.ticket, epoch)).await?;
+            self.heard = renewed.sent;
         }
         sleep(left).await;
         Ok(())
@@ -284,8 +276,15 @@ impl Shopper<'_> {
             .note(|book, at| book.vanished(at, &self.number, deadline));
     }
 
+    /// Whether the token, of which an answer says that it is gone, may have expired: requests that reach the cluster
+    /// late, or learn late that the token is admitted, are a slow machine's fault and none of the cluster's.
+    fn may_have_expired(&self, reason: &str) -> bool {
+        let passed = self.crowd.now().saturating_sub(self.heard);
+        self.crowd.times.may_expire_in(passed, reason)
+    }
+
     async fn write(
-        &mut self,
+        &self,
         call: impl Future<Output = Answer<StatusReply>>,
     ) -> Result<Received, Verdict> {
         let received = self.ask(call).await?;
@@ -295,16 +294,14 @@ impl Shopper<'_> {
 
     /// Sends the request of `call`; notes what the crowd knew by then.
     async fn ask(
-        &mut self,
+        &self,
         call: impl Future<Output = Answer<StatusReply>>,
     ) -> Result<Received, Verdict> {
         let lane = &self.number.lane;
         let (sent, highest) = self
             .crowd
             .note(|book, at| (at, book.highest_admitted(lane)));
-        self.silent |= sent.saturating_sub(self.last_answer) > self.silence;
         let answer = call.await;
-        self.last_answer = self.crowd.now();
         Ok(Received {
             status: answer.map_err(|error| Verdict::from(&error))?,
             sent,
