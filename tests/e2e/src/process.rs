@@ -12,6 +12,10 @@ use tokio::process::{Child, Command};
 
 use crate::program::program;
 
+/// More of a line of output is not shown: a backtrace is 12 kB, and would push out what failed where only a part of a
+/// test's output is kept.
+const SHOWN_CHARS: usize = 400;
+
 /// A process with its output in a file. It ends with this value, whatever happens: dropping kills
 /// it, and should the test itself be killed, the leash does.
 #[derive(Debug)]
@@ -124,6 +128,8 @@ impl Process {
         let last = all
             .get(all.len().saturating_sub(lines)..)
             .unwrap_or_default();
+        let shown = |line: &&str| line.chars().take(SHOWN_CHARS).collect::<String>();
+        let last: Vec<String> = last.iter().map(shown).collect();
         format!(
             "── {} ({})\n{}\n",
             self.name,

@@ -21,7 +21,9 @@ pub async fn run(
 ) -> Result<()> {
     let mut cluster = Cluster::start(options).await?;
     let outcome = body(&mut cluster).await;
-    if outcome.is_err() {
+    if let Err(error) = &outcome {
+        // Before the logs, too: of a long output only the end, or only the beginning, may be kept.
+        eprintln!("failed: {error:?}");
         cluster.show_logs();
         cluster.keep();
     }
