@@ -3,8 +3,8 @@
 //! Pure: callers pass the time since the crowd opened. The definitions are strict where the cluster could
 //! be wrong, and lenient where only the crowd's own knowledge is late:
 //!
-//! * a seat is held from the answer to `claim` until `complete` or `leave` is sent; a shopper that
-//!   vanishes holds it until its deadline. So the count is never above the number of seats that the
+//! * a seat is held from the answer to `claim` until `complete` or `leave` is sent, or until the deadline that the
+//!   answers to `claim` and `renew` gave it: a renewal that comes too late is no fault. So the count is never above the number of seats that the
 //!   cluster has granted at that moment, and a count above `seats` proves an oversold seat;
 //! * an overtake is a `status` request sent after a higher number of the lane was seen admitted
 //!   whose answer still says waiting;
@@ -14,8 +14,7 @@
 //!   changed its acknowledged end, or if a live shopper that has not left finds it gone before its timeout can have
 //!   passed.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::plan::Size;
@@ -49,6 +48,8 @@ enum Stage {
 struct Record {
     shopper: u32,
     stage: Stage,
+    /// Until when it surely holds a seat.
+    held_until: Option<At>,
     /// Why it is gone, once an answer said so.
     fate: Option<String>,
 }
@@ -69,10 +70,9 @@ pub struct Ledger {
     duplicates: u64,
     lost: BTreeSet<Number>,
 
-    held: u32,
+    /// The tokens that hold seats, by the time until which they surely do.
+    held: BTreeSet<(At, Number)>,
     held_max: u32,
-    /// Seats of shoppers that vanished, by the deadline until which they count as held.
-    expiring: BinaryHeap<Reverse<At>>,
     waiting: u64,
 
     clock: At,
@@ -112,6 +112,7 @@ impl Ledger {
         let record = Record {
             shopper,
             stage: Stage::Waiting,
+            held_until: None,
             fate: None,
         };
         self.records.insert(number.clone(), record);
@@ -149,34 +150,36 @@ impl Ledger {
         }
     }
 
-    /// `claim` was answered with a seat.
-    pub fn seated(&mut self, at: At, number: &Number, epoch: u64) {
+    /// `claim` was answered with a seat, which is surely held until then.
+    pub fn seated(&mut self, at: At, number: &Number, epoch: u64, until: At) {
         self.admitted(at, number);
         if self.epochs.entry(epoch).or_insert_with(|| number.clone()) != number {
             self.duplicates += 1;
         }
         if self.stage(number) == Some(Stage::Called) {
             self.set_stage(number, Stage::Seated);
-            self.held += 1;
-            self.held_max = self.held_max.max(self.held);
+            self.hold(at, number, until);
+        }
+    }
+
+    /// `renew` was answered: the seat is surely held until then.
+    pub fn renewed(&mut self, at: At, number: &Number, until: At) {
+        self.advance(at);
+        if self.stage(number) == Some(Stage::Seated) {
+            self.hold(at, number, until);
         }
     }
 
     /// The shopper is about to send `complete` or `leave`.
     pub fn leaving(&mut self, at: At, number: &Number) {
         self.advance(at);
-        if self.stage(number) == Some(Stage::Seated) {
-            self.held -= 1;
-        }
+        self.release(number);
         self.set_stage(number, Stage::Over);
     }
 
-    /// The shopper goes silent for good. In a seat, that is held until `deadline`.
-    pub fn vanished(&mut self, at: At, number: &Number, deadline: At) {
+    /// The shopper goes silent for good. Its seat, if it has one, is held until its deadline.
+    pub fn vanished(&mut self, at: At, number: &Number) {
         self.advance(at);
-        if self.stage(number) == Some(Stage::Seated) {
-            self.expiring.push(Reverse(deadline));
-        }
         self.set_stage(number, Stage::Over);
     }
 
@@ -236,7 +239,7 @@ impl Ledger {
     /// Seats held now, live shoppers waiting now: for the board on the screen.
     pub fn held_and_waiting(&mut self, at: At) -> (u32, u64) {
         self.advance(at);
-        (self.held, self.waiting)
+        (self.held_now(), self.waiting)
     }
 
     /// Everything counted until now.
@@ -285,14 +288,33 @@ impl Ledger {
         record.stage = stage;
     }
 
-    /// Moves the clock, letting seats of the vanished go at their deadlines.
+    fn held_now(&self) -> u32 {
+        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+    }
+
+    fn hold(&mut self, at: At, number: &Number, until: At) {
+        self.release(number);
+        if let Some(record) = self.records.get_mut(number).filter(|_| until > at) {
+            record.held_until = Some(until);
+            self.held.insert((until, number.clone()));
+            self.held_max = self.held_max.max(self.held_now());
+        }
+    }
+
+    fn release(&mut self, number: &Number) {
+        let record = self.records.get_mut(number);
+        if let Some(until) = record.and_then(|record| record.held_until.take()) {
+            self.held.remove(&(until, number.clone()));
+        }
+    }
+
+    /// Moves the clock, letting seats go at their deadlines.
     fn advance(&mut self, at: At) {
-        while let Some(&Reverse(deadline)) = self.expiring.peek()
-            && deadline <= at
+        while let Some((until, number)) = self.held.first().cloned()
+            && until <= at
         {
-            self.expiring.pop();
-            self.integrate(deadline);
-            self.held -= 1;
+            self.integrate(until);
+            self.release(&number);
         }
         self.integrate(at);
     }
@@ -301,7 +323,7 @@ impl Ledger {
         let passed = at.saturating_sub(self.clock);
         if self.waiting > 0 {
             self.waited += passed;
-            self.used_seat_s += passed.as_secs_f64() * f64::from(self.held);
+            self.used_seat_s += passed.as_secs_f64() * f64::from(self.held_now());
         }
         self.clock = self.clock.max(at);
     }

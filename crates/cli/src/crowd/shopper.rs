@@ -114,12 +114,12 @@ impl Shopper<'_> {
             return self.leave().await;
         }
         if !called || self.part.mood == Mood::NeverClaims {
-            self.vanish(self.crowd.now());
+            self.vanish();
             return Ok(());
         }
-        let (epoch, deadline) = self.claim().await?;
+        let epoch = self.claim().await?;
         match self.part.mood {
-            Mood::VanishesCheckout => self.vanish(deadline),
+            Mood::VanishesCheckout => self.vanish(),
             Mood::LeavesCheckout => {
                 self.sit(self.part.service / 2, epoch).await?;
                 self.leave().await?;
@@ -215,8 +215,8 @@ impl Shopper<'_> {
         }
     }
 
-    /// Takes the seat: the fencing epoch, and until when the seat is surely held.
-    async fn claim(&mut self) -> Result<(u64, At), Verdict> {
+    /// Takes the seat: the fencing epoch.
+    async fn claim(&mut self) -> Result<u64, Verdict> {
         let crowd = self.crowd;
         let Received { status, sent, .. } = self.write(crowd.line.claim(self.ticket)).await?;
         let (State::InCheckout, Some(epoch)) = (status.state, status.epoch) else {
@@ -225,9 +225,10 @@ impl Shopper<'_> {
                 status.state
             )));
         };
-        crowd.note(|book, at| book.seated(at, &self.number, epoch));
+        let until = deadline(sent, &status);
+        crowd.note(|book, at| book.seated(at, &self.number, epoch, until));
         self.heard = sent;
-        Ok((epoch, deadline(sent, &status)))
+        Ok(epoch)
     }
 
     /// Stays in the checkout, renewing in time.
@@ -237,8 +238,11 @@ impl Shopper<'_> {
         while left > crowd.times.renew {
             sleep(crowd.times.renew).await;
             left -= crowd.times.renew;
-            let renewed = self.write(crowd.line.renew(self.ticket, epoch)).await?;
-            self.heard = renewed.sent;
+            let renewed = crowd.line.renew(self.ticket, epoch);
+            let Received { status, sent, .. } = self.write(renewed).await?;
+            let until = deadline(sent, &status);
+            crowd.note(|book, at| book.renewed(at, &self.number, until));
+            self.heard = sent;
         }
         sleep(left).await;
         Ok(())
@@ -271,9 +275,8 @@ impl Shopper<'_> {
         Ok(())
     }
 
-    fn vanish(&self, deadline: At) {
-        self.crowd
-            .note(|book, at| book.vanished(at, &self.number, deadline));
+    fn vanish(&self) {
+        self.crowd.note(|book, at| book.vanished(at, &self.number));
     }
 
     /// Whether the token, of which an answer says that it is gone, may have expired: requests that reach the cluster

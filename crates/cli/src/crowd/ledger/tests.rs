@@ -43,12 +43,12 @@ fn complete(ledger: &mut Ledger, at: At, token: u64) {
 #[test]
 fn a_visit_as_it_should_be() {
     let mut ledger = crowd(3);
-    ledger.seated(s(1), &number(1), 1);
-    ledger.seated(s(1), &number(2), 2);
+    ledger.seated(s(1), &number(1), 1, s(60));
+    ledger.seated(s(1), &number(2), 2, s(60));
     ledger.still_waiting(&number(3), ledger.highest_admitted("normal"));
     complete(&mut ledger, s(2), 1);
     ledger.admitted(s(2), &number(3));
-    ledger.seated(s(2), &number(3), 3);
+    ledger.seated(s(2), &number(3), 3, s(60));
     complete(&mut ledger, s(3), 2);
     complete(&mut ledger, s(3), 3);
     ledger.refused();
@@ -63,7 +63,7 @@ fn a_visit_as_it_should_be() {
 fn an_oversold_seat_is_counted() {
     let mut ledger = crowd(3);
     for token in 1..=3 {
-        ledger.seated(s(1), &number(token), token);
+        ledger.seated(s(1), &number(token), token, s(60));
     }
     let report = ledger.report(s(2));
     assert_eq!(report.held_max, 3);
@@ -73,8 +73,8 @@ fn an_oversold_seat_is_counted() {
 #[test]
 fn a_repeated_claim_holds_one_seat() {
     let mut ledger = crowd(1);
-    ledger.seated(s(1), &number(1), 1);
-    ledger.seated(s(2), &number(1), 1);
+    ledger.seated(s(1), &number(1), 1, s(60));
+    ledger.seated(s(2), &number(1), 1, s(60));
     assert_eq!(ledger.report(s(2)).held_max, 1);
     assert_eq!(ledger.report(s(2)).duplicates, 0);
 }
@@ -82,14 +82,37 @@ fn a_repeated_claim_holds_one_seat() {
 #[test]
 fn a_seat_is_free_from_when_complete_or_leave_is_sent() {
     let mut ledger = crowd(4);
-    ledger.seated(s(1), &number(1), 1);
-    ledger.seated(s(1), &number(2), 2);
+    ledger.seated(s(1), &number(1), 1, s(60));
+    ledger.seated(s(1), &number(2), 2, s(60));
     // Sent, not answered yet: the coordinator may have given the seat on.
     ledger.leaving(s(2), &number(1));
-    ledger.seated(s(2), &number(3), 3);
+    ledger.seated(s(2), &number(3), 3, s(60));
     ledger.leaving(s(3), &number(2));
-    ledger.seated(s(3), &number(4), 4);
+    ledger.seated(s(3), &number(4), 4, s(60));
     assert_eq!(ledger.report(s(4)).held_max, 2);
+}
+
+/// The machine stands still, and the seat expires before its holder renews it.
+#[test]
+fn a_live_shopper_holds_the_seat_until_its_last_deadline_too() {
+    for (renewed, held_max) in [(false, 2), (true, 3)] {
+        let mut ledger = crowd(3);
+        ledger.seated(s(1), &number(1), 1, s(6));
+        ledger.seated(s(1), &number(2), 2, s(60));
+        if renewed {
+            ledger.renewed(s(5), &number(1), s(10));
+        }
+        ledger.seated(s(7), &number(3), 3, s(60));
+        complete(&mut ledger, s(8), 1);
+        assert_eq!(ledger.report(s(9)).held_max, held_max, "{renewed}");
+    }
+}
+
+#[test]
+fn an_answer_that_comes_after_its_deadline_holds_no_seat() {
+    let mut ledger = crowd(1);
+    ledger.seated(s(7), &number(1), 1, s(6));
+    assert_eq!(ledger.report(s(8)).held_max, 0);
 }
 
 #[test]
@@ -97,13 +120,13 @@ fn a_vanished_shopper_holds_the_seat_until_the_deadline_and_no_longer() {
     let mut early = crowd(3);
     let mut late = crowd(3);
     for ledger in [&mut early, &mut late] {
-        ledger.seated(s(1), &number(1), 1);
-        ledger.seated(s(1), &number(2), 2);
-        ledger.vanished(s(2), &number(1), s(6));
+        ledger.seated(s(1), &number(1), 1, s(6));
+        ledger.seated(s(1), &number(2), 2, s(60));
+        ledger.vanished(s(2), &number(1));
     }
-    early.seated(s(5), &number(3), 3);
+    early.seated(s(5), &number(3), 3, s(60));
     assert_eq!(early.report(s(9)).held_max, 3);
-    late.seated(s(6), &number(3), 3);
+    late.seated(s(6), &number(3), 3, s(60));
     assert_eq!(late.report(s(9)).held_max, 2);
 }
 
@@ -173,8 +196,8 @@ fn the_same_answer_to_a_repeated_enter_is_none() {
 #[test]
 fn an_epoch_given_twice_is_a_duplicate() {
     let mut ledger = crowd(2);
-    ledger.seated(s(1), &number(1), 5);
-    ledger.seated(s(1), &number(2), 5);
+    ledger.seated(s(1), &number(1), 5, s(60));
+    ledger.seated(s(1), &number(2), 5, s(60));
     assert_eq!(ledger.report(s(2)).duplicates, 1);
 }
 
@@ -193,7 +216,7 @@ fn a_lost_token_is_counted_once() {
 #[test]
 fn an_acknowledged_end_that_changes_is_lost() {
     let mut ledger = crowd(1);
-    ledger.seated(s(1), &number(1), 1);
+    ledger.seated(s(1), &number(1), 1, s(60));
     complete(&mut ledger, s(2), 1);
     ledger.gone(&number(1), "completed");
     assert_eq!(ledger.report(s(3)).lost, 0);
@@ -217,8 +240,8 @@ fn failover_runs_to_the_first_write_sent_after_the_kill() {
 fn seat_use_counts_only_while_anybody_waits() {
     let mut ledger = crowd(3);
     // 0 to 1 s: 0 of 2 seats, 1 to 3 s: 1 of 2, 3 to 5 s: 2 of 2.
-    ledger.seated(s(1), &number(1), 1);
-    ledger.seated(s(3), &number(2), 2);
+    ledger.seated(s(1), &number(1), 1, s(60));
+    ledger.seated(s(3), &number(2), 2, s(60));
     ledger.leaving(s(5), &number(1));
     ledger.admitted(s(5), &number(3));
     // From here on nobody waits.
@@ -235,7 +258,7 @@ fn seat_use_is_unknown_if_nobody_waits() {
 #[test]
 fn a_shopper_that_vanished_while_waiting_does_not_count_as_waiting() {
     let mut ledger = crowd(2);
-    ledger.vanished(s(1), &number(1), s(1));
+    ledger.vanished(s(1), &number(1));
     ledger.leaving(s(2), &number(2));
     assert_eq!(ledger.held_and_waiting(s(3)), (0, 0));
     ledger.gone(&number(1), "idle");
