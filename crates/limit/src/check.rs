@@ -9,7 +9,7 @@
 //! A limit in shadow mode never refuses: if it is over, the request does not count there. Those in quota mode refuse only
 //! if all of them are over (`quota_mode` in Lyft's `src/service/ratelimit.go`).
 
-use crate::{Answer, Counter, Limit, Moment, Now};
+use crate::{Algorithm, Answer, Counter, Limit, Moment, Now};
 
 /// What happens to a request whose counter does not exist and finds no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +35,8 @@ pub struct Ask<'a> {
     pub hits: u64,
     /// By [`crate::Windows`], or out of the log.
     pub at: Moment,
+    /// The longest delay that the caller accepts, in µs: hits that would have to wait for longer are refused.
+    pub max_delay_us: Option<u64>,
     pub when_full: WhenFull,
     pub is_shadow: bool,
     pub is_quota: bool,
@@ -177,14 +179,19 @@ pub fn combine(verdicts: &[Verdict]) -> Overall {
         true => nearest(verdicts),
         false => longest(verdicts),
     };
-    let delays = verdicts.iter().filter(|verdict| !verdict.is_shadow);
+    let delays = verdicts
+        .iter()
+        .filter(|verdict| !verdict.is_shadow && verdict.answer.allowed);
     let delay_us = delays.map(|verdict| verdict.answer.delay_us).max();
     let shown = shown_from.and_then(|place| verdicts.get(place));
     Overall {
         allowed,
         shown: shown.map(|verdict| Answer {
             allowed,
-            delay_us: if allowed { delay_us.unwrap_or(0) } else { 0 },
+            delay_us: match allowed {
+                true => delay_us.unwrap_or(0),
+                false => verdict.answer.delay_us,
+            },
             ..verdict.answer
         }),
         shown_from,
@@ -227,10 +234,38 @@ fn longest(verdicts: &[Verdict]) -> Option<usize> {
     longest.map(|(place, _)| place)
 }
 
+impl Ask<'_> {
+    /// What a counter says to so many hits. A queue that is too long for the caller is one without room: what was counted
+    /// would wait there for nobody, and keep others out.
+    pub(crate) fn peek(&self, counter: &mut Counter, hits: u64) -> Answer {
+        let answer = counter.peek(self.limit, &self.at, hits);
+        let (Some(max_us), Algorithm::LeakingBucket) = (self.max_delay_us, self.limit.algorithm())
+        else {
+            return answer;
+        };
+        let queue = counter.peek(self.limit, &self.at, 0);
+        let too_long_us = queue.reset_us.saturating_sub(max_us);
+        if too_long_us == 0 {
+            return answer;
+        }
+        let retry_after_us = match answer.allowed {
+            true => Some(too_long_us),
+            false => answer.retry_after_us.map(|us| us.max(too_long_us)),
+        };
+        Answer {
+            allowed: false,
+            remaining: 0,
+            retry_after_us,
+            delay_us: queue.reset_us,
+            ..queue
+        }
+    }
+}
+
 impl Peeked {
     /// For a key without a counter.
     pub(crate) fn without_counter(ask: &Ask<'_>, hits: u64, has_room: bool) -> Self {
-        let fresh = || Counter::fresh(ask.limit.algorithm()).peek(ask.limit, &ask.at, hits);
+        let fresh = || ask.peek(&mut Counter::fresh(ask.limit.algorithm()), hits);
         let (answer, place) = match (has_room, ask.when_full) {
             (true, _) => (fresh(), Place::New),
             (false, WhenFull::Allow) => (fresh(), Place::Full),

@@ -162,8 +162,8 @@ impl Saved {
         let counter = self.counters.get(ask.key).cloned();
         let fresh = || Counter::fresh(ask.limit.algorithm());
         let mut counter = counter.unwrap_or_else(fresh);
-        let uncounted = counter.peek(ask.limit, &ask.at, 0);
-        let answer = counter.peek(ask.limit, &ask.at, ask.hits);
+        let uncounted = ask.peek(&mut counter, 0);
+        let answer = ask.peek(&mut counter, ask.hits);
         match answer.allowed {
             true => answer.without_hits(&uncounted),
             false => answer,
@@ -243,7 +243,7 @@ fn merged(known: Option<Counter>, state: &ChangedState) -> Counter {
 /// For exact limits.
 impl Counters for Saved {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
-        if let Some(answer) = self.change(ask, |counter| counter.peek(ask.limit, &ask.at, hits)) {
+        if let Some(answer) = self.change(ask, |counter| ask.peek(counter, hits)) {
             let place = Place::Known;
             return Peeked { answer, place };
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{ask, key_of, limit, max, now, table};
 use nowserving_limit::{
-    Algorithm, Answer, Ask, Counter, Limit, Saved, Unit, Verdict, check, combine,
+    Algorithm, Answer, Ask, Counter, Limit, LimitParts, Saved, Unit, Verdict, check, combine,
 };
 use proptest::prelude::*;
 
@@ -185,6 +185,82 @@ fn the_longest_delay_counts() {
     );
     let refused = verdict(answer(false, 0, Some(5)));
     assert_eq!(combine(&[delayed(3), refused]).shown.unwrap().delay_us, 0);
+}
+
+/// Twice as many come as the bucket lets through, and none waits for longer than it wants: else a queue that is full of
+/// callers that went away would keep all others out.
+#[test]
+fn callers_that_do_not_wait_for_long_get_the_whole_rate_of_a_leaking_bucket() {
+    let limit = Limit::new(LimitParts {
+        burst: Some(100),
+        ..limit(Algorithm::LeakingBucket, 10, Unit::Second)
+            .parts()
+            .clone()
+    })
+    .unwrap();
+    let (key, mut table, mut passed) = (key_of(&limit, 1), table(1), 0);
+    let max_us = 1_050_000;
+    for nth in 0..600 {
+        let hasty = |now| Ask {
+            max_delay_us: Some(max_us),
+            ..ask(&limit, &key, 1, now)
+        };
+        let after_us = nth * 50_000;
+        let answer = check(&mut table, &[hasty(now(after_us))], false, now(after_us))[0].answer;
+        passed += u64::from(answer.allowed);
+        assert_eq!(answer.allowed, answer.delay_us <= max_us, "{answer:?}");
+        if let Some(retry_us) = answer.retry_after_us {
+            assert_eq!(retry_us, answer.delay_us - max_us);
+            let mut allowed_at = |us| {
+                let asks = [hasty(now(after_us + us))];
+                check(&mut table, &asks, true, now(after_us + us))[0]
+                    .answer
+                    .allowed
+            };
+            assert!(!allowed_at(retry_us - 1) && allowed_at(retry_us));
+        }
+    }
+    assert!((300..=311).contains(&passed), "{passed}");
+}
+
+/// The bucket has no room for as many hits, or never will.
+#[test]
+fn a_refusal_lasts_until_there_is_room_and_the_queue_is_short_enough() {
+    let limit = limit(Algorithm::LeakingBucket, 10, Unit::Second);
+    let (key, mut table) = (key_of(&limit, 1), table(1));
+    check(&mut table, &[ask(&limit, &key, 10, now(0))], false, now(0));
+    let mut asked = |hits, max_delay_us| {
+        let ask = Ask {
+            max_delay_us,
+            ..ask(&limit, &key, hits, now(0))
+        };
+        let answer = check(&mut table, &[ask], false, now(0))[0].answer;
+        assert!(!answer.allowed);
+        (answer.retry_after_us, answer.delay_us)
+    };
+    assert_eq!(asked(2, None), (Some(200_000), 0));
+    assert_eq!(asked(2, Some(2_000_000)), (Some(200_000), 0));
+    assert_eq!(asked(2, Some(900_000)), (Some(200_000), 1_000_000));
+    assert_eq!(asked(2, Some(0)), (Some(1_000_000), 1_000_000));
+    assert_eq!(asked(11, Some(0)), (None, 1_000_000));
+}
+
+/// Its delay is not that of the request.
+#[test]
+fn a_quota_that_refuses_alone_delays_nobody() {
+    let quota = Verdict {
+        is_quota: true,
+        ..verdict(Answer {
+            delay_us: 9,
+            ..answer(false, 0, Some(5))
+        })
+    };
+    let other = Verdict {
+        is_quota: true,
+        ..verdict(answer(true, 1, None))
+    };
+    assert_eq!(combine(&[quota, other]).shown.unwrap().delay_us, 0);
+    assert_eq!(combine(&[quota]).shown.unwrap().delay_us, 9);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Requests and replies about rate limits: sections 7 and 8 of the contract.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use nowserving_line::LineName;
+use nowserving_line::{LineName, NUMBER_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
@@ -91,6 +92,14 @@ pub struct Check {
         deserialize_with = "wire::flag"
     )]
     pub dry_run: bool,
+    /// The longest delay that the caller accepts of a leaking bucket. If it would have to wait for longer, the check is
+    /// refused, and counts nothing. If it is missing, any delay is accepted.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub max_delay_ms: Option<u64>,
 }
 
 impl Check {
@@ -100,6 +109,7 @@ impl Check {
             descriptors,
             hits: None,
             dry_run: false,
+            max_delay_ms: None,
         }
     }
 
@@ -112,6 +122,17 @@ impl Check {
             check_descriptor(&format!("descriptors[{nth}]"), descriptor)?;
         }
         Ok(())
+    }
+
+    /// The same check for a caller that accepts no delay longer than this, nor one longer than it said already.
+    #[must_use]
+    pub fn with_max_delay(self, max: Duration) -> Check {
+        let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
+        let max_ms = max_ms.min(self.max_delay_ms.unwrap_or(NUMBER_MAX));
+        Check {
+            max_delay_ms: Some(max_ms),
+            ..self
+        }
     }
 
     /// How many hits it is.
@@ -170,7 +191,8 @@ pub struct CheckReply {
     pub reset_ms: Option<u64>,
     /// After how many ms the same request is allowed if nobody else comes. Null if it is allowed now, or never will be.
     pub retry_after_ms: Option<u64>,
-    /// How long the caller has to wait before it goes on: a leaking bucket says so.
+    /// How long the caller has to wait before it goes on: a leaking bucket says so. Of a refusal for
+    /// [`Check::max_delay_ms`]: how long it would have had to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// The domain has no rules.
@@ -532,6 +554,7 @@ mod tests {
     fn a_check_is_read_in_both_formats() {
         let check = Check {
             hits: Some(3),
+            max_delay_ms: Some(1_500),
             ..Check::new(vec![vec![Entry::new("remote_address", "127.0.0.1")]])
         };
         for format in [Format::Json, Format::MsgPack] {
@@ -558,6 +581,10 @@ mod tests {
                 "hits",
             ),
             (r#"{"descriptors":[[{"key":"a"}]],"dry_run":1}"#, "dry_run"),
+            (
+                r#"{"descriptors":[[{"key":"a"}]],"max_delay_ms":-1}"#,
+                "max_delay_ms",
+            ),
             (r#"{"descriptors":[[{"key":"a"}]],"hit":5}"#, "hit"),
         ] {
             let read = decode_request::<Check>(body.as_bytes());

@@ -106,6 +106,7 @@ fn hits() -> LimitCommand {
         limit: limit.unwrap(),
         key: key_of(Algorithm::TokenBucket, Unit::Day),
         hits: 2,
+        max_delay_us: None,
         when_full: WhenFull::Deny,
         is_shadow: true,
         is_quota: true,

@@ -17,10 +17,8 @@ pub enum Blocked {
     Refused(Refused),
     /// The guard's seat was lost while the handler ran, which was dropped.
     Lost(Lost),
-    /// Over a rate limit.
+    /// Over a rate limit, or delayed for longer than [`RateLimitLayer::longest_delay`](crate::RateLimitLayer::longest_delay).
     OverLimit(CheckReply),
-    /// A leaking bucket's delay is longer than [`RateLimitLayer::longest_delay`](crate::RateLimitLayer::longest_delay).
-    DelayedTooLong(CheckReply),
     /// The cluster does not decide about rate limits, or refuses to.
     Undecided(Undecided),
 }
@@ -42,7 +40,6 @@ impl Blocked {
             },
             Blocked::Lost(_) => "lost",
             Blocked::OverLimit(_) => "over_limit",
-            Blocked::DelayedTooLong(_) => "delayed_too_long",
             Blocked::Undecided(undecided) if undecided.is_transient => "unavailable",
             Blocked::Undecided(_) => "failed",
         }
@@ -58,7 +55,7 @@ impl Blocked {
                 Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
-            Blocked::OverLimit(_) | Blocked::DelayedTooLong(_) => StatusCode::TOO_MANY_REQUESTS,
+            Blocked::OverLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             Blocked::Undecided(undecided) if !undecided.is_transient => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -77,7 +74,7 @@ impl Blocked {
                 _ => 14,
             },
             Blocked::Lost(_) => 10,
-            Blocked::OverLimit(_) | Blocked::DelayedTooLong(_) => 8,
+            Blocked::OverLimit(_) => 8,
             Blocked::Undecided(undecided) if !undecided.is_transient => 13,
             Blocked::Undecided(_) => 14,
         }
@@ -91,7 +88,6 @@ impl Blocked {
             Blocked::Refused(Refused::Full { retry_after }) => retry_after.unwrap_or_default(),
             Blocked::Refused(refused) => refused.retry_after()?,
             Blocked::OverLimit(reply) => Duration::from_millis(reply.retry_after_ms?),
-            Blocked::DelayedTooLong(reply) => Duration::from_millis(reply.delay_ms?),
             Blocked::Undecided(undecided) => undecided.retry_after?,
             Blocked::Lost(_) => return None,
         };
@@ -108,7 +104,6 @@ impl fmt::Display for Blocked {
             Blocked::Refused(refused) => refused.fmt(f),
             Blocked::Lost(lost) => lost.fmt(f),
             Blocked::OverLimit(_) => f.write_str("too many requests"),
-            Blocked::DelayedTooLong(_) => f.write_str("too many requests are waiting"),
             Blocked::Undecided(undecided) if !undecided.is_transient => {
                 f.write_str("the rate limit could not be decided")
             }

@@ -119,9 +119,7 @@ impl<L, A, R> RateLimitLayer<L, A, R> {
     }
 
     /// The longest time that a request waits because a leaking bucket says so; default 10 s. One that would have to wait
-    /// for longer is answered with 429. It has been counted all the same. So choose the bucket's `burst` such that no delay
-    /// (`burst` divided by the rate) is longer: else, with more requests than the rate, the bucket is always full and nobody
-    /// passes.
+    /// for longer is answered with 429, and is not counted. [`Check::max_delay_ms`] can shorten it for a request.
     #[must_use]
     pub fn longest_delay(self, longest_delay: Duration) -> RateLimitLayer<L, A, R> {
         RateLimitLayer {
@@ -192,6 +190,7 @@ where
 impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
     /// Returns when the request may go on.
     async fn decide(&self, check: Check) -> Result<CheckReply, Blocked> {
+        let check = check.with_max_delay(self.longest_delay);
         let decided = self.limiter.decide(check).await;
         if decided.as_ref().map_or(true, |reply| reply.without_cluster) {
             counter!("nowserving_rate_limit_unavailable", "domain" => self.domain()).increment(1);
@@ -201,9 +200,6 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
             return Err(refused(reply));
         }
         let delay = Duration::from_millis(reply.delay_ms.unwrap_or(0));
-        if delay > self.longest_delay {
-            return Err(Blocked::DelayedTooLong(reply));
-        }
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -232,7 +228,7 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
         ];
         counter!("nowserving_rate_limit_blocked", &labels).increment(1);
         let mut response = self.responses.respond(blocked);
-        if let Blocked::OverLimit(reply) | Blocked::DelayedTooLong(reply) = blocked {
+        if let Blocked::OverLimit(reply) = blocked {
             add_fields(response.headers_mut(), reply);
         }
         if let Some(seconds) = blocked.retry_after_s() {

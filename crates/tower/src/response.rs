@@ -144,10 +144,6 @@ mod tests {
                 ..CheckReply::default()
             })
         };
-        let delayed = Blocked::DelayedTooLong(CheckReply {
-            delay_ms: Some(12_001),
-            ..CheckReply::default()
-        });
         let undecided = |is_transient, retry_after| {
             Blocked::Undecided(Undecided {
                 is_transient,
@@ -159,7 +155,6 @@ mod tests {
         vec![
             (over(Some(2_000)), 429, 8, Some("2")),
             (over(None), 429, 8, None),
-            (delayed, 429, 8, Some("13")),
             (over(Some(0)), 429, 8, Some("1")),
             (undecided(true, None), 503, 14, None),
             (undecided(true, half), 503, 14, Some("1")),

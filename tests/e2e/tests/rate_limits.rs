@@ -226,6 +226,14 @@ async fn several_hits(api: &Api, domain: &str) -> Result<()> {
     );
     let waits = ok(api, domain, of("queue", "q")).await?;
     ensure!(waits["delay_ms"].as_u64() > Some(0), "{waits}");
+    let hasty = json!({"descriptors": [[{"key": "queue", "value": "q"}]], "max_delay_ms": 0});
+    let refused = ok(api, domain, hasty).await?;
+    ensure!(
+        refused["allowed"] == false
+            && refused["delay_ms"].as_u64() > Some(0)
+            && refused["retry_after_ms"].as_u64() > Some(0),
+        "{refused}"
+    );
     let shadow = ok(api, domain, of("shadow", "s")).await?;
     ensure!(
         shadow["allowed"] == true && shadow["descriptors"][0]["allowed"] == false,

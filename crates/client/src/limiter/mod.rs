@@ -121,9 +121,7 @@ impl Limiter {
 
     /// Asks until the request is allowed, and waits as long as a leaking bucket says. `None`: not within this time, or
     /// never, as it has more hits than the limit allows at once. It returns as soon as it knows that, and never later
-    /// than `within`; hits that a leaking bucket has counted for a later moment stay counted. Do not wait for a leaking
-    /// bucket with less time than its queue takes (`burst` divided by its rate): callers that give up stay in the queue, and
-    /// while it is full nobody passes.
+    /// than `within`. A leaking bucket whose delay is longer than what is left of that counts nothing.
     ///
     /// # Errors
     /// As [`Limiter::check`].
@@ -273,7 +271,11 @@ impl<C: Calls> Core<C> {
         let mut pause_min = PAUSE_MIN;
         loop {
             let is_short = left() < patience;
-            let reply = match self.ask(check, until).await {
+            // Some of the time that is left is for the answer: hits that are counted for later than `until` would wait in
+            // the queue for nobody.
+            let max_delay = left() - patience.min(left() / 4);
+            let patient = check.clone().with_max_delay(max_delay);
+            let reply = match self.ask(&patient, until).await {
                 // It was over its limit, and its last attempt had too little time: that says nothing of the cluster.
                 Ok(Asked::Unanswered(Some(_))) if was_refused && is_short => return Ok(None),
                 asked => self.decided(check, asked)?,
@@ -284,11 +286,16 @@ impl<C: Calls> Core<C> {
             let retry_after = reply
                 .retry_after_ms
                 .map(|ms| Duration::from_millis(ms.max(1)));
-            let Some(retry_after) = retry_after.filter(|it| *it < left()) else {
+            // The delay and the time that is left get shorter together.
+            let is_too_late = reply
+                .delay_ms
+                .is_some_and(|ms| Duration::from_millis(ms) > max_delay);
+            let retry_after = retry_after.filter(|it| *it < left() && !is_too_late);
+            let Some(retry_after) = retry_after else {
                 return Ok(None);
             };
             was_refused |= !reply.without_cluster;
-            // Some of the time that is left is for the answer.
+            // As above.
             let pause = retry_after.max(pause_min.min(left() / 2));
             let spare = left().saturating_sub(pause) / 2;
             tokio::time::sleep(pause + spread(pause).min(spare)).await;

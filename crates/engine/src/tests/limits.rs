@@ -23,6 +23,7 @@ fn ask() -> LimitAsk {
         limit,
         key: key.into(),
         hits: 1,
+        max_delay_us: None,
         when_full: WhenFull::Allow,
         is_shadow: false,
         is_quota: false,

@@ -210,7 +210,7 @@ impl Table {
             return Peeked::without_counter(ask, hits, has_room);
         };
         self.log_hits -= slot.counter.log_len() as u64;
-        let answer = slot.counter.peek(ask.limit, &ask.at, hits);
+        let answer = ask.peek(&mut slot.counter, hits);
         self.log_hits += slot.counter.log_len() as u64;
         Peeked {
             answer,

@@ -38,6 +38,7 @@ pub fn ask<'a>(limit: &'a Limit, key: &'a [u8], hits: u64, now: Now) -> Ask<'a> 
         key,
         hits,
         at: Windows::new().moment(limit, now),
+        max_delay_us: None,
         when_full: WhenFull::Allow,
         is_shadow: false,
         is_quota: false,

@@ -122,7 +122,7 @@ impl Asked<'_> {
             if !fits || home_of(key, self.shards) != self.shard {
                 return Err(other_rules());
             }
-            limit_ask(&matched, ask.hits()).ok_or_else(other_rules)
+            limit_ask(&matched, ask).ok_or_else(other_rules)
         });
         asks.collect()
     }

@@ -72,6 +72,7 @@ fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
     let hits = Check {
         hits: Some(3),
         dry_run: true,
+        max_delay_ms: Some(1_500),
         ..check("ip")
     };
     let Ok(Ask::Limit(request)) = read("limit_check", shard, &hits) else {
@@ -81,6 +82,7 @@ fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
         panic!("{request:?}")
     };
     assert_eq!((asks.len(), asks[0].hits, dry_run), (1, 3, true));
+    assert_eq!(asks[0].max_delay_us, Some(1_500_000));
     assert!(home("limit_reset", &check("ip")).is_some());
 }
 

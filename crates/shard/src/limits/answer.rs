@@ -23,7 +23,8 @@ impl HitsAnswer {
             let bits = verdicts.iter().take(32).enumerate();
             bits.fold(0, |bits, (nth, it)| bits | (u32::from(is_set(it)) << nth))
         };
-        let delays = verdicts.iter().map(|verdict| verdict.answer.delay_us);
+        let allowed = verdicts.iter().filter(|verdict| verdict.answer.allowed);
+        let delays = allowed.map(|verdict| verdict.answer.delay_us);
         HitsAnswer {
             limits: u32::try_from(verdicts.len()).unwrap_or(u32::MAX),
             allowed: bits(|verdict| verdict.answer.allowed),

@@ -50,6 +50,8 @@ pub struct LimitAsk {
     pub limit: Limit,
     pub key: Box<[u8]>,
     pub hits: u64,
+    /// The longest delay that the caller accepts.
+    pub max_delay_us: Option<u64>,
     pub when_full: WhenFull,
     pub is_shadow: bool,
     pub is_quota: bool,
@@ -62,6 +64,7 @@ impl LimitAsk {
             key: &self.key,
             hits: self.hits,
             at,
+            max_delay_us: self.max_delay_us,
             when_full: self.when_full,
             is_shadow: self.is_shadow,
             is_quota: self.is_quota,

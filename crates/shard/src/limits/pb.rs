@@ -200,6 +200,7 @@ fn ask_to_pb(timed: &TimedAsk) -> pb::LimitAsk {
         deny_when_full: ask.when_full == WhenFull::Deny,
         shadow: ask.is_shadow,
         quota: ask.is_quota,
+        max_delay_us: ask.max_delay_us,
     }
 }
 
@@ -219,6 +220,7 @@ fn ask_from_pb(ask: pb::LimitAsk) -> Result<TimedAsk, Malformed> {
             limit,
             key,
             hits: ask.hits,
+            max_delay_us: ask.max_delay_us,
             when_full: match ask.deny_when_full {
                 true => WhenFull::Deny,
                 false => WhenFull::Allow,

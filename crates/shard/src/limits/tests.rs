@@ -32,6 +32,7 @@ fn ask(algorithm: Algorithm, value: &str) -> LimitAsk {
         limit,
         key: key.into(),
         hits: 1,
+        max_delay_us: None,
         when_full: WhenFull::Allow,
         is_shadow: false,
         is_quota: false,

@@ -33,6 +33,7 @@ fn limit_ask(name: &str, requests_per_unit: u32, hits: u64) -> Option<LimitAsk> 
         limit: Limit::new(parts).ok()?,
         key: key.ok()?.into(),
         hits,
+        max_delay_us: None,
         when_full: WhenFull::Deny,
         is_shadow: false,
         is_quota: false,

@@ -33,7 +33,12 @@ impl Decide for Three {
         if let Some(away) = &self.away {
             return Ok(away.clone());
         }
-        let allowed = before < 3;
+        let too_long_ms = self
+            .delay_ms
+            .unwrap_or(0)
+            .checked_sub(check.max_delay_ms.unwrap());
+        let too_long_ms = too_long_ms.filter(|ms| *ms > 0);
+        let allowed = before < 3 && too_long_ms.is_none();
         let remaining = Some(3_u32.saturating_sub(before as u32 + 1));
         let descriptor = DescriptorReply {
             allowed,
@@ -49,7 +54,7 @@ impl Decide for Three {
             limit: Some(3),
             remaining,
             reset_ms: Some(59_001),
-            retry_after_ms: (!allowed).then_some(1_200),
+            retry_after_ms: (!allowed).then_some(too_long_ms.unwrap_or(1_200)),
             delay_ms: self.delay_ms,
             descriptors: vec![descriptor],
             ..CheckReply::default()

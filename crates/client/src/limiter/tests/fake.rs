@@ -87,7 +87,13 @@ impl Window {
     fn check(&mut self, check: &Check) -> CheckReply {
         let counted = self.counted.entry(key_of(&check.descriptors)).or_default();
         let hits = check.hits();
-        let allowed = *counted + hits <= self.limit;
+        let delay_ms = match self.answers {
+            Answers::Delayed(delay) => Some(delay.as_millis() as u64),
+            _ => None,
+        };
+        let max_delay_ms = check.max_delay_ms.unwrap_or(u64::MAX);
+        let too_long_ms = delay_ms.unwrap_or(0).saturating_sub(max_delay_ms);
+        let allowed = *counted + hits <= self.limit && too_long_ms == 0;
         if allowed && !check.dry_run {
             *counted += hits;
         }
@@ -104,11 +110,11 @@ impl Window {
             limit: descriptor.limit,
             remaining: descriptor.remaining,
             reset_ms: Some(reset_ms),
-            retry_after_ms: (!allowed && hits <= self.limit).then_some(reset_ms),
-            delay_ms: match self.answers {
-                Answers::Delayed(delay) => Some(delay.as_millis() as u64),
-                _ => None,
-            },
+            retry_after_ms: (!allowed && hits <= self.limit).then_some(match too_long_ms {
+                0 => reset_ms,
+                too_long_ms => too_long_ms,
+            }),
+            delay_ms,
             descriptors: vec![descriptor],
             ..CheckReply::default()
         }

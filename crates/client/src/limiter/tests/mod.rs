@@ -112,12 +112,37 @@ async fn a_leaking_bucket_is_waited_for_within_the_deadline() {
         .await;
     assert!(passes.unwrap().unwrap().allowed);
     assert!(begin.elapsed() >= Duration::from_secs(2));
+    // It knows at once that this is too short, and waits in nobody's way.
     let begin = Instant::now();
     let late = core
         .wait_until_allowed(&check(1), Duration::from_secs(1))
         .await;
     assert_eq!(late.unwrap(), None);
-    assert!(begin.elapsed() < Duration::from_secs(1));
+    assert!(begin.elapsed() < 2 * TRIP);
+    assert_eq!(fake.counted(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_says_how_long_a_delay_it_accepts() {
+    let (fake, core) = core(3);
+    fake.answers(Answers::Delayed(Duration::from_secs(2)));
+    let hasty = check(1).with_max_delay(Duration::from_millis(1_999));
+    let refused = core.check(&hasty, None).await.unwrap();
+    assert!(!refused.allowed && fake.counted() == 0);
+    assert_eq!(
+        (refused.retry_after_ms, refused.delay_ms),
+        (Some(1), Some(2_000))
+    );
+    let patient = check(1).with_max_delay(Duration::MAX);
+    assert!(core.check(&patient, None).await.unwrap().allowed);
+    // It asks again: by then the delay may be short enough.
+    let waits = core.wait_until_allowed(&hasty, Duration::from_secs(60));
+    let heals = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fake.answers(Answers::Delayed(Duration::from_secs(1)));
+    };
+    let (waited, ()) = tokio::join!(waits, heals);
+    assert_eq!(waited.unwrap().unwrap().delay_ms, Some(1_000));
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,9 +76,9 @@ impl Limits {
                 reply.op = "limit_test";
                 let ask: TestLimits = decode_request(payload)?;
                 let check = Check {
-                    descriptors: ask.descriptors,
                     hits: ask.hits,
                     dry_run: true,
+                    ..Check::new(ask.descriptors)
                 };
                 check.check()?;
                 let tested = self.check(&ask.domain, &check, &call, true);

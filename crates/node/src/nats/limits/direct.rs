@@ -61,7 +61,7 @@ impl Limits {
         if home.exact || !self.own.leads(home.shard) {
             return None;
         }
-        let asks = asks_of(&matched, &places, ask.hits());
+        let asks = asks_of(&matched, &places, &ask);
         drop((matched, entries));
         Some(Direct {
             domain,

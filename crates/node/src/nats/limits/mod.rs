@@ -383,22 +383,23 @@ fn keys_of(matched: &[Matched<'_>], places: &[usize]) -> Vec<Vec<u8>> {
     keys.collect()
 }
 
-fn asks_of(matched: &[Matched<'_>], places: &[usize], hits: u32) -> Vec<LimitAsk> {
+fn asks_of(matched: &[Matched<'_>], places: &[usize], ask: &Check) -> Vec<LimitAsk> {
     let matched = places.iter().filter_map(|place| matched.get(*place));
     matched
-        .filter_map(|matched| limit_ask(matched, hits))
+        .filter_map(|matched| limit_ask(matched, ask))
         .collect()
 }
 
 /// What is asked of a counter; `None` without a limit.
-pub(super) fn limit_ask(matched: &Matched<'_>, hits: u32) -> Option<LimitAsk> {
+pub(super) fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> {
     let Matched::Limited { rule, key } = matched else {
         return None;
     };
     Some(LimitAsk {
         limit: rule.limit.clone()?,
         key: key.as_slice().into(),
-        hits: hits.into(),
+        hits: ask.hits().into(),
+        max_delay_us: ask.max_delay_ms.map(|ms| ms.saturating_mul(1_000)),
         when_full: rule.when_full,
         is_shadow: rule.is_shadow,
         is_quota: rule.is_quota,

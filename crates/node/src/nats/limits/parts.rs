@@ -54,7 +54,7 @@ impl Limits {
             let own = OwnPart {
                 shard,
                 domain: domain.clone(),
-                asks: asks_of(asked.matched, asked.places, asked.ask.hits()),
+                asks: asks_of(asked.matched, asked.places, asked.ask),
                 dry_run,
             };
             match self.own.ask(own, call.until()).await {

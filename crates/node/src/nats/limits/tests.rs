@@ -304,12 +304,15 @@ pub(super) fn message(subject: &str) -> Message {
 
 fn part() -> OwnPart {
     let (known, domain) = (known(), shop());
-    let asked = descriptors(&[("ip", "a")]);
-    let entries = entries(&asked);
+    let ask = Check {
+        hits: Some(3),
+        ..Check::new(descriptors(&[("ip", "a")]))
+    };
+    let entries = entries(&ask.descriptors);
     let matched = resolve(&known, &domain, &entries).unwrap();
     OwnPart {
         shard: 2,
-        asks: asks_of(&matched, &[0], 3),
+        asks: asks_of(&matched, &[0], &ask),
         domain,
         dry_run: false,
     }
