@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use nowserving_client::limits::{
-    Check, DESCRIPTORS_MAX, Descriptor, ENTRIES_MAX, ENTRY_KEY_BYTES_MAX, Entry,
+    COUNTER_KEY_BYTES_MAX, Check, DESCRIPTORS_MAX, Descriptor, ENTRIES_MAX, ENTRY_KEY_BYTES_MAX,
+    Entry, counter_key_bytes,
 };
 
 use crate::pb::{RateLimitDescriptor, RateLimitRequest};
 
-/// What the counter of one descriptor has room for: its domain, keys and values, two more bytes counted for each and for
-/// the rule's algorithm and unit (docs/protocol.md).
-const COUNTER_BYTES_MAX: usize = 2_048;
 /// How long values are at most: the first length by which the descriptor fits a counter's key. With the last one values
 /// never are too long.
 const VALUE_BYTES: [usize; 8] = [1_024, 768, 512, 384, 256, 192, 128, 96];
@@ -91,9 +89,7 @@ fn entries(
 }
 
 fn fits(domain: &str, descriptor: &[Entry]) -> bool {
-    let entries = descriptor.iter();
-    let entries = entries.map(|entry| entry.key.len() + entry.value.len() + 4);
-    2 + 2 + domain.len() + entries.sum::<usize>() <= COUNTER_BYTES_MAX
+    counter_key_bytes(domain, descriptor) <= COUNTER_KEY_BYTES_MAX
 }
 
 #[cfg(test)]

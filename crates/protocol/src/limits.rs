@@ -19,6 +19,8 @@ pub const ENTRIES_MAX: usize = 16;
 pub const ENTRY_KEY_BYTES_MAX: usize = 256;
 /// The longest value of an entry, in bytes.
 pub const ENTRY_VALUE_BYTES_MAX: usize = 1_024;
+/// The longest [`counter_key_bytes`] of a descriptor that a rule limits.
+pub const COUNTER_KEY_BYTES_MAX: usize = 2_048;
 /// The longest text of a domain's rules, in bytes.
 pub const RULES_BYTES_MAX: usize = 49_152;
 const HITS_MAX: u64 = u32::MAX as u64;
@@ -141,15 +143,35 @@ impl Check {
     }
 }
 
-/// The shard that counts for a descriptor, in a cluster of so many, unless its rule has `share_threshold`: then it depends
-/// on the rule. The hash is that of lines, of the domain and of each key and value, each with its length in two bytes,
-/// the greater one first, before it.
-pub fn limit_shard_of(domain: &LineName, descriptor: &[Entry], shards: u32) -> u32 {
+/// In a counter's key before its texts: the algorithm and the unit.
+const KEY_HEAD_BYTES: usize = 2;
+
+/// The texts of a descriptor's counter, each with the two bytes of its length, the greater one first, before it.
+fn key_texts<'a>(
+    domain: &'a str,
+    descriptor: &'a [Entry],
+) -> impl Iterator<Item = ([u8; 2], &'a str)> {
     let entries = descriptor.iter();
     let entries = entries.flat_map(|entry| [entry.key.as_str(), entry.value.as_str()]);
+    let texts = [domain].into_iter().chain(entries);
+    texts.map(|text| ((text.len() as u16).to_be_bytes(), text))
+}
+
+/// How long the key of a descriptor's counter is.
+pub fn counter_key_bytes(domain: &str, descriptor: &[Entry]) -> usize {
+    let texts = key_texts(domain, descriptor);
+    KEY_HEAD_BYTES
+        + texts
+            .map(|(length, text)| length.len() + text.len())
+            .sum::<usize>()
+}
+
+/// The shard that counts for a descriptor, in a cluster of so many, unless its rule has `share_threshold`: then it depends
+/// on the rule. The hash is that of lines, of the counter's key without its first two bytes.
+pub fn limit_shard_of(domain: &LineName, descriptor: &[Entry], shards: u32) -> u32 {
     let mut bytes = Vec::with_capacity(64);
-    for text in [domain.as_str()].into_iter().chain(entries) {
-        bytes.extend((text.len() as u16).to_be_bytes());
+    for (length, text) in key_texts(domain.as_str(), descriptor) {
+        bytes.extend(length);
         bytes.extend(text.as_bytes());
     }
     shard_of_bytes(&bytes, shards)

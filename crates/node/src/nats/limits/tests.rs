@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use nowserving_protocol::limits::{Entry, limit_shard_of};
+use nowserving_protocol::limits::{
+    COUNTER_KEY_BYTES_MAX, Entry, counter_key_bytes, limit_shard_of,
+};
 use nowserving_shard::limits::DomainRules;
 
 use nowserving_engine::{Ask, Input, LimitRequest, Outcome, Subscription, Via};
@@ -221,13 +223,18 @@ fn rules_that_differ_are_told_only_if_nothing_else_is_wrong() {
 }
 
 #[test]
-fn clients_find_the_shard_of_a_descriptor() {
+fn clients_find_the_shard_of_a_descriptor_and_how_long_its_key_is() {
+    assert_eq!(
+        COUNTER_KEY_BYTES_MAX,
+        nowserving_limit::COUNTER_KEY_BYTES_MAX
+    );
     let known = known();
     for (key, value) in [("ip", "a"), ("ip", "ä"), ("id", ""), ("quota", "x")] {
         let asked = descriptors(&[(key, value)]);
         let entries = entries(&asked);
         let matched = resolve(&known, &shop(), &entries).unwrap();
         let key = keys_of(&matched, &[0]).pop().unwrap();
+        assert_eq!(counter_key_bytes("shop", &asked[0]), key.len());
         for shards in [1, 4, 16] {
             assert_eq!(
                 limit_shard_of(&shop(), &asked[0], shards),
