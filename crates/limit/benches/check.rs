@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use nowserving_limit::{
-    Algorithm, HashSeed, Now, Rules, Saved, Table, TableMax, Windows, check, combine,
+    Algorithm, Ask, HashSeed, Now, Rules, Saved, Table, TableMax, Windows, check, combine,
 };
 use nowserving_limit::{Live, Matched};
 
@@ -58,8 +58,20 @@ impl Node {
             wall_us: self.now_us,
         };
         let asks = matched.iter().filter_map(|matched| {
-            let limit = matched.rule()?.limit.as_ref()?;
-            matched.ask(1, self.windows.moment(limit, now))
+            let Matched::Limited { rule, key } = matched else {
+                return None;
+            };
+            let limit = rule.limit.as_ref()?;
+            Some(Ask {
+                limit,
+                key,
+                hits: 1,
+                at: self.windows.moment(limit, now),
+                max_delay_us: None,
+                when_full: rule.when_full,
+                is_shadow: rule.is_shadow,
+                is_quota: rule.is_quota,
+            })
         });
         let asks: Vec<_> = asks.collect();
         let mut live = Live {

@@ -62,6 +62,6 @@ pub use rules::{
     RULES_BYTES_MAX, RULES_DEPTH_MAX, RULES_NODES_MAX, Rule, RuleError, RuleErrors, RulePath,
     Rules, Wildcard,
 };
-pub use saved::{EXACT_SHARE, Saved};
+pub use saved::Saved;
 pub use table::{COUNTERS_MAX, HashSeed, Live, Table, TableMax};
 pub use unit::Unit;

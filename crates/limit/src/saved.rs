@@ -3,7 +3,7 @@
 //! It is a function of the changes and checks that were applied, and their times: the same on all nodes. It lists
 //! counters by the order of their keys, and drops idle ones only when it is told to ([`Saved::expire`]) or for room.
 //! Exact limits (`exact: true`) count here and nowhere else: each hit is a log entry. There is room for them beyond that
-//! for all others ([`EXACT_SHARE`]), as a counter that finds none is no limit: a flood of other keys cannot take it.
+//! for all others (`EXACT_SHARE`), as a counter that finds none is no limit: a flood of other keys cannot take it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// To so many places, bytes of keys and times of logs comes one more, which is for exact limits alone.
-pub const EXACT_SHARE: u32 = 4;
+const EXACT_SHARE: u32 = 4;
 
 /// See the top of this file. About 70 bytes a counter, its key not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_limit::{
-    Algorithm, Entries, Matched, MetricValues, Moment, RULE_ERRORS_MAX, RULES_BYTES_MAX, Rule,
-    Rules, Unit, WhenFull, key,
+    Algorithm, Entries, Matched, MetricValues, RULE_ERRORS_MAX, RULES_BYTES_MAX, Rule, Rules, Unit,
+    WhenFull, key,
 };
 
 const SHOP: &str = include_str!("rules/shop.yaml");
@@ -305,14 +305,14 @@ fn counters_are_by_value_unless_a_threshold_is_shared() {
 }
 
 #[test]
-fn a_rule_says_what_to_ask() {
+fn a_rule_says_what_it_limits() {
     let rules = parse(SHOP);
-    let scraper = matched(&rules, "shop", &[("agent", "scraper")]);
-    let ask = scraper.ask(3, Moment::default()).unwrap();
-    assert!(ask.is_shadow && !ask.is_quota && ask.hits == 3);
-    assert_eq!(ask.limit.algorithm(), Algorithm::SlidingWindowLog);
+    let rule = limited(&rules, "shop", &[("agent", "scraper")]).unwrap();
+    assert!(rule.is_shadow && !rule.is_quota);
+    let limit = rule.limit.as_ref().unwrap();
+    assert_eq!(limit.algorithm(), Algorithm::SlidingWindowLog);
     let friend = matched(&rules, "shop", &[("agent", "friend")]);
-    assert!(friend.ask(1, Moment::default()).is_none());
+    assert!(matches!(friend, Matched::Unlimited(_)));
     assert_eq!(
         friend.rule().and_then(|rule| rule.name.as_deref()),
         Some("friends")

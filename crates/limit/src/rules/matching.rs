@@ -13,7 +13,7 @@
 
 use super::rule::{Choices, Entry, Rule, RulePath, Rules};
 use super::wildcard::Wildcard;
-use crate::{Ask, KeyTooLong, Moment, key};
+use crate::{KeyTooLong, key};
 
 /// A descriptor of a request: keys and values.
 pub type Entries<'a> = &'a [(&'a str, &'a str)];
@@ -179,21 +179,5 @@ impl<'r> Matched<'r> {
             Self::Nothing => None,
             Self::Unlimited(rule) | Self::Replaced(rule) | Self::Limited { rule, .. } => Some(rule),
         }
-    }
-
-    /// What is to be asked of the counters; `None` if nothing is. `at`: by [`crate::Windows::moment`] of the limit.
-    pub fn ask(&self, hits: u64, at: Moment) -> Option<Ask<'_>> {
-        let Self::Limited { rule, key } = self else {
-            return None;
-        };
-        Some(Ask {
-            limit: rule.limit.as_ref()?,
-            key,
-            hits,
-            at,
-            when_full: rule.when_full,
-            is_shadow: rule.is_shadow,
-            is_quota: rule.is_quota,
-        })
     }
 }
