@@ -425,6 +425,7 @@ impl Observer for Watch<'_> {
     fn limit(&mut self, state: &State, applied: AppliedLimit<'_>) {
         if let Some(leader_state) = &mut self.leader_state {
             leader_state.after_limit(&applied);
+            limits::count(&applied.reply);
         }
         let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
         if let Some(waiter) = waiter {

@@ -1,5 +1,6 @@
 //! Rate limits on a node: what the leader of a shard answers, and the rules that this node knows.
 
+use metrics::counter;
 use nowserving_limit::Verdict;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{ResetReply, ShardLimitStats};
@@ -124,6 +125,13 @@ impl Engine {
             let rules = shard.state.limits().rules().clone();
             self.ctx.out.outputs.push(Output::Rules(rules));
         }
+    }
+}
+
+/// The leader of a shard counts these.
+pub(crate) fn count(reply: &LimitReply) {
+    if let LimitReply::Checkpoint { not_kept, .. } = reply {
+        counter!("nowserving_limit_not_kept_total").increment(*not_kept as u64);
     }
 }
 

@@ -295,10 +295,6 @@ impl LeaderLimits {
             ) => {
                 self.left_log(changes);
                 self.not_kept += *not_kept as u64;
-                if *not_kept > 0 {
-                    metrics::counter!("nowserving_limit_not_kept_total")
-                        .increment(*not_kept as u64);
-                }
                 match merged {
                     true => self.is_written(),
                     false => self.put_back(changes),
