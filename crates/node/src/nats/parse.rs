@@ -419,4 +419,4 @@ pub(super) fn deadline(message: &Message) -> Result<Micros, ApiError> {
 
 #[cfg(test)]
 #[path = "parse_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,56 +1,19 @@
 #![allow(clippy::unwrap_used)]
-use async_nats::Message;
-use nowserving_engine::{Delivery, Effect, Input, Request, ShardDelivery, Via};
+use nowserving_engine::{Delivery, Effect, Input, Request};
 use nowserving_kv::Op;
-use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::Code;
-use nowserving_protocol::keys::ClusterKey;
-use nowserving_protocol::subject::Subjects;
 use serde_json::{Value, json};
 
-use super::super::parse::Parser;
-use super::super::testing::no_rules;
+use super::super::parse::tests::{self as parsed, SHARDS, parser};
 use super::*;
 
-const SHARDS: u32 = 16;
-
-fn message(subject: &str, payload: Vec<u8>) -> Message {
-    Message {
-        subject: subject.into(),
-        reply: Some("_INBOX.1".into()),
-        length: payload.len(),
-        payload: payload.into(),
-        headers: None,
-        status: None,
-        description: None,
-    }
-}
-
-/// By the subscription to its subject; both formats say the same.
+/// By the subscription to its subject.
 fn read(subject: &str, body: &Value) -> Result<Input, ApiError> {
-    let key = ClusterKey::new([7; 32]);
-    let parser = Parser::new(Subjects::default(), SHARDS, key.ticket_keys(), no_rules()).unwrap();
-    let via = match subject.split('.').nth(1) {
-        Some("forward") => Via::Forwarded,
-        Some("shard") => Via::Shard(ShardDelivery::Leader),
-        _ => Via::Plain,
-    };
-    let [json, msgpack] = [Format::Json, Format::MsgPack].map(|format| {
-        let read = parser.parse(&message(subject, encode(body, format)), via, 7);
-        read.map_err(|refused| refused.error)
-    });
-    assert_eq!(
-        json.as_ref().map(|_| ()).map_err(|it| &it.code),
-        msgpack.as_ref().map(|_| ()).map_err(|it| &it.code)
-    );
-    json
+    parsed::ask(&parser(), subject, body)
 }
 
 fn request(subject: &str, body: &Value) -> (Request, Delivery) {
-    match read(subject, body).unwrap() {
-        Input::Request { request, delivery } => (*request, delivery),
-        other => panic!("{other:?}"),
-    }
+    parsed::request(read(subject, body).unwrap())
 }
 
 fn home() -> u32 {

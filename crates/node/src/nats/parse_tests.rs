@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::super::testing::no_rules;
 use super::*;
 
-const SHARDS: u32 = 16;
+pub(in super::super) const SHARDS: u32 = 16;
 const ROUTED_AFTER: Micros = 7;
 
-fn parser() -> Parser {
+pub(in super::super) fn parser() -> Parser {
     let key = ClusterKey::new([7; 32]);
     Parser::new(Subjects::default(), SHARDS, key.ticket_keys(), no_rules()).unwrap()
 }
@@ -44,7 +44,11 @@ fn parse(parser: &Parser, message: &Message) -> Result<Input, ApiError> {
     read.map_err(|refused| refused.error)
 }
 
-fn ask(parser: &Parser, subject: &str, body: &Value) -> Result<Input, ApiError> {
+pub(in super::super) fn ask(
+    parser: &Parser,
+    subject: &str,
+    body: &Value,
+) -> Result<Input, ApiError> {
     let parse = |format| parse(parser, &message(subject, encode(body, format)));
     let (json, msgpack) = (parse(Format::Json), parse(Format::MsgPack));
     // Whatever it says, both formats say the same.
@@ -74,7 +78,7 @@ fn ticket(parser: &Parser, line: &str) -> String {
     })
 }
 
-fn request(read: Input) -> (Request, Delivery) {
+pub(in super::super) fn request(read: Input) -> (Request, Delivery) {
     match read {
         Input::Request { request, delivery } => (*request, delivery),
         other => panic!("{other:?}"),

@@ -176,9 +176,9 @@ impl std::fmt::Debug for Counters {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use metrics_exporter_prometheus::PrometheusBuilder;
-    use nowserving_limit::Answer;
 
     use super::super::rules::read_one;
+    use super::super::tests::verdict;
     use super::*;
 
     const TEXT: &str = "
@@ -190,22 +190,6 @@ descriptors:
   - {key: burst, rate_limit: {unit: minute, requests_per_unit: 5, algorithm: token_bucket, burst: 20}}
   - {key: open, rate_limit: {unlimited: true}}
 ";
-
-    fn verdict(allowed: bool, remaining: u32) -> Verdict {
-        Verdict {
-            answer: Answer {
-                allowed,
-                limit: 5,
-                remaining,
-                reset_us: 0,
-                retry_after_us: None,
-                delay_us: 0,
-            },
-            is_shadow: false,
-            is_quota: false,
-            is_untracked: false,
-        }
-    }
 
     /// Counts requests with one descriptor of one entry, and returns the samples of this metric.
     fn counted<'a>(
