@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nowserving_line::LaneSettings;
 
 use crate::palette::{BLUE, Colour, GREEN, GREY, GRID, INK, LANES, ORANGE, PURPLE, RED};
-use crate::plots::{Axis, Mark, Points, Shape};
+use crate::plots::{Axis, Mark, Points, Shape, mark};
 use crate::queue::Pointers;
 use crate::report::{Report, Row, Run, Stages, Visit};
 use crate::text::{count, duration, many, whole_percent};
@@ -525,15 +525,6 @@ fn forecast_marks(far: f64, dots: Points) -> Vec<Mark> {
 
 fn curve(name: &str, colour: Colour, points: Points) -> Mark {
     mark(name, colour, Shape::Curve, points)
-}
-
-fn mark(name: &str, colour: Colour, shape: Shape, points: Points) -> Mark {
-    Mark {
-        name: name.to_owned(),
-        colour,
-        shape,
-        points,
-    }
 }
 
 /// The axis for marks that count something.

@@ -11,8 +11,8 @@ use crate::text::count;
 
 /// plotters has whole coordinates only: so many of them make a pixel, or curves get steps.
 const PIXEL: u32 = 4;
-const WIDTH: u32 = 360 * PIXEL;
-const HEIGHT: u32 = 230 * PIXEL;
+pub(crate) const WIDTH: u32 = 360 * PIXEL;
+pub(crate) const HEIGHT: u32 = 230 * PIXEL;
 /// plotters draws text smaller than requested, by a factor of 1.24.
 const TEXT: f64 = 12.0 * 1.24 * PIXEL as f64;
 
@@ -45,6 +45,15 @@ pub(crate) struct Mark {
     pub(crate) colour: Colour,
     pub(crate) shape: Shape,
     pub(crate) points: Points,
+}
+
+pub(crate) fn mark(name: &str, colour: Colour, shape: Shape, points: Points) -> Mark {
+    Mark {
+        name: name.to_owned(),
+        colour,
+        shape,
+        points,
+    }
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

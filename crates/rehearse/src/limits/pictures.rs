@@ -4,24 +4,21 @@ use std::fmt::Write as _;
 
 use super::traffic::{PER_MINUTE, Run, SECOND_US, SHOW_S, arrivals, in_the_last, runs};
 use crate::palette::{self, BLUE, Colour, GRID, INK, LANES, ORANGE, PAPER};
-use crate::plots::{self, Axis, BadPlot, Mark, Points, Shape};
+use crate::plots::{self, Axis, BadPlot, HEIGHT, Mark, Points, Shape, WIDTH, mark};
 
 const MINUTE_US: u64 = 60 * SECOND_US;
 /// One colour for each limit of the comparison; every second curve is dashed, so that colours are not all that tells them
 /// apart.
 const COLOURS: [Colour; 6] = [ORANGE, LANES[2], LANES[1], BLUE, LANES[4], LANES[3]];
 const DASHES: &str = "stroke-dasharray=\"28 16\"";
-/// A picture without its key is so wide and high (see `plots`).
-const WIDTH: usize = 1_440;
-const HEIGHT: usize = 920;
 /// Of the key: somewhat smaller than at the axes, so that two names fit beside each other in any font.
-const TEXT: usize = 42;
+const TEXT: u32 = 42;
 /// The key below it: two names in a row.
-const KEY_ROW: usize = 68;
-const KEY_COLUMNS: [usize; 2] = [40, 700];
+const KEY_ROW: u32 = 68;
+const KEY_COLUMNS: [u32; 2] = [40, 700];
 /// How wide the sample beside a name is, and where the name begins.
-const SAMPLE: usize = 88;
-const NAME: usize = 112;
+const SAMPLE: u32 = 88;
+const NAME: u32 = 112;
 
 /// A picture that stands alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,15 +108,6 @@ fn minutes(seconds: u64) -> f64 {
     seconds as f64 / 60.0
 }
 
-fn mark(name: &str, colour: Colour, shape: Shape, points: Points) -> Mark {
-    Mark {
-        name: name.to_owned(),
-        colour,
-        shape,
-        points,
-    }
-}
-
 /// The outline of columns, one for each second, from the bottom back to the bottom. Seconds without a change add no
 /// points.
 fn steps(counts: &[(u64, u64)]) -> Points {
@@ -141,7 +129,8 @@ fn steps(counts: &[(u64, u64)]) -> Points {
 
 /// With a size, a ground, a key and both modes of colours: a page gives those to its pictures, a file has nobody to.
 fn standalone(svg: &str, marks: &[Mark]) -> String {
-    let key = marks.len().div_ceil(KEY_COLUMNS.len()) * KEY_ROW + KEY_ROW / 2;
+    let rows = marks.len().div_ceil(KEY_COLUMNS.len()) as u32;
+    let key = rows * KEY_ROW + KEY_ROW / 2;
     let height = HEIGHT + key;
     let view = format!("viewBox=\"0 0 {WIDTH} {HEIGHT}\"");
     let higher = format!("viewBox=\"0 0 {WIDTH} {height}\"");
@@ -172,7 +161,8 @@ fn key_of(marks: &[Mark]) -> String {
     let mut key = String::new();
     for (nth, mark) in marks.iter().enumerate() {
         let x = KEY_COLUMNS[nth % KEY_COLUMNS.len()];
-        let y = HEIGHT + KEY_ROW / 2 + nth / KEY_COLUMNS.len() * KEY_ROW + KEY_ROW / 4;
+        let row = (nth / KEY_COLUMNS.len()) as u32;
+        let y = HEIGHT + KEY_ROW / 2 + row * KEY_ROW + KEY_ROW / 4;
         let (colour, end) = (mark.colour.hex(), x + SAMPLE);
         // Writing to a string can't fail.
         let _ = match mark.shape {
