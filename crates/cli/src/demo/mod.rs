@@ -1,6 +1,7 @@
 //! `nowserving demo`: a cluster on this machine, a crowd in front of it, and a leader that dies.
 
 mod director;
+mod drama;
 mod limits;
 mod scene;
 
@@ -11,12 +12,14 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use nowserving_client::Client;
+use nowserving_protocol::subject::shard_of;
 
 use crate::crowd::ledger::Ledger;
 use crate::crowd::plan::{Plan, Size};
 use crate::crowd::{Crowd, Outcome, create_line};
 use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use director::Director;
+use drama::Drama;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
@@ -117,12 +120,14 @@ async fn perform(
     // slow.
     let client = client.with_deadline(times.deadline);
     let line = create_line(&client, LINE, size, times).await?;
+    let shard = shard_of(LINE, drama::shards(&client).await?);
+    let drama = Drama::new(&client, shard, times.kill, times.restart);
     let crowd = Arc::new(Crowd::new(line, times, Ledger::new(NODES.len(), size)));
     let scene = Scene {
         seed,
         ..Scene::default()
     };
-    Director::new(cluster, Arc::clone(&crowd), &mut screen, scene)
+    Director::new(cluster, Arc::clone(&crowd), &mut screen, scene, drama)
         .run(parts)
         .await?;
     Ok(Outcome::of(&crowd))
