@@ -74,31 +74,6 @@ impl Lines {
         })
     }
 
-    /// Waits until no shard has changed its leader for a while: after a start, they are spread over
-    /// the nodes, and a request that meets a hand-over may fail.
-    ///
-    /// # Errors
-    /// The cluster does not answer, or never comes to rest.
-    pub async fn settle(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + CALM_DEADLINE;
-        let mut since = Instant::now();
-        let mut before = Vec::new();
-        while since.elapsed() < CALM {
-            ensure!(
-                Instant::now() < deadline,
-                "shards keep changing their leaders"
-            );
-            let status = self.client.admin().cluster_status().await?;
-            let now: Vec<_> = status.shards.iter().map(|s| (s.leader, s.term)).collect();
-            if now != before || now.iter().any(|(leader, _)| leader.is_none()) {
-                before = now;
-                since = Instant::now();
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-        Ok(())
-    }
-
     /// Makes the line whose tokens are asked for, and fills it.
     ///
     /// # Errors
@@ -222,6 +197,31 @@ impl Lines {
         let shard = shard_of(name.as_str(), self.shards);
         self.subjects.shard(shard, name, op).into()
     }
+}
+
+/// Waits until no shard has changed its leader for a while: after a start, they are spread over
+/// the nodes, and a request that meets a hand-over may fail.
+///
+/// # Errors
+/// The cluster does not answer, or never comes to rest.
+pub async fn settle(client: &Client) -> anyhow::Result<()> {
+    let deadline = Instant::now() + CALM_DEADLINE;
+    let mut since = Instant::now();
+    let mut before = Vec::new();
+    while since.elapsed() < CALM {
+        ensure!(
+            Instant::now() < deadline,
+            "shards keep changing their leaders"
+        );
+        let status = client.admin().cluster_status().await?;
+        let now: Vec<_> = status.shards.iter().map(|s| (s.leader, s.term)).collect();
+        if now != before || now.iter().any(|(leader, _)| leader.is_none()) {
+            before = now;
+            since = Instant::now();
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Ok(())
 }
 
 impl Polled {

@@ -27,7 +27,7 @@ use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use crate::output::Output;
 use crate::progress::Progress;
 use echo::Echo;
-use lines::{Lines, Polled};
+use lines::{Lines, Polled, settle};
 use load::{Asked, Load, Source};
 use machine::Machine;
 use plan::{Plan, What};
@@ -162,9 +162,10 @@ struct Bench {
 
 impl Bench {
     async fn prepare(url: &str, plan: Plan, progress: Progress) -> anyhow::Result<Bench> {
-        let lines = Lines::new(Client::connect(url).await?, plan.idle_timeout()).await?;
+        let client = Client::connect(url).await?;
+        let lines = Lines::new(client.clone(), plan.idle_timeout()).await?;
         progress.say("waiting until the shards' leaders stay where they are");
-        lines.settle().await?;
+        settle(&client).await?;
         progress.say(&format!("entering {} tokens to ask for", lines::POLLED));
         let polled = lines.fill_polled().await?;
         let echo = Echo::start(url, polled.subject.len(), polled.answer_bytes)?;

@@ -1,6 +1,7 @@
 //! How the benchmark ends: a table for people, one line of JSON for programs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
@@ -45,15 +46,22 @@ pub struct Cell {
     pub what: What,
     /// Requests under way at once.
     pub in_flight: u32,
+    #[serde(flatten)]
+    pub timed: Timed,
+    /// Of `status`: its requests a second by those of the echo in the same round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_echo: Option<Spread>,
+}
+
+/// What is measured of every operation.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Timed {
     /// Successful replies only.
     pub requests_per_s: Spread,
     /// Half of the answers came within this many microseconds.
     pub median_us: Spread,
     /// 99 of 100 did.
     pub p99_us: Spread,
-    /// Of `status`: its requests a second by those of the echo in the same round.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio_to_echo: Option<Spread>,
     pub failed: u64,
 }
 
@@ -79,6 +87,19 @@ impl Spread {
             (values[middle - 1] + values[middle]) / 2.0
         };
         Some(Spread { median, min, max })
+    }
+
+    /// Of the rates of two cells, round by round.
+    pub fn of_ratios(
+        rates: impl Iterator<Item = f64>,
+        to: impl Iterator<Item = f64>,
+    ) -> Option<Spread> {
+        let ratios = rates.zip(to).map(|(rate, to)| rate / to);
+        Spread::of(ratios.filter(|ratio| ratio.is_finite()), 3)
+    }
+
+    pub fn text_or_nothing(spread: Option<&Spread>, show: impl Fn(f64) -> String) -> String {
+        spread.map_or(String::new(), |spread| spread.text(show))
     }
 
     pub fn text(&self, show: impl Fn(f64) -> String) -> String {
@@ -133,19 +154,12 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        let header = "in flight, what, requests/s, median ms, 99 % ms, of echo, failed";
-        table.set_header(header.split(", "));
-        for cell in &self.cells {
-            table.add_row(cell.row());
-        }
-        for column in [0, 2, 3, 4, 5, 6] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table
+        let rows = self.cells.iter().map(|cell| {
+            let ratio = cell.ratio_to_echo.as_ref();
+            let ratio = Spread::text_or_nothing(ratio, |ratio| format!("{ratio:.2}"));
+            cell.timed.row(cell.in_flight, cell.what, [ratio])
+        });
+        table(&["of echo"], rows)
     }
 }
 
@@ -156,45 +170,67 @@ impl Cell {
         samples: &[Sample],
         echo: Option<&[Sample]>,
     ) -> Option<Cell> {
-        let rates = || samples.iter().map(|sample| sample.per_second);
-        let quantile = |q: f64| {
-            let times = samples
-                .iter()
-                .map(|s| s.tally.latency_us.value_at_quantile(q));
-            Spread::of(times.map(|us| us as f64), 0)
-        };
-        let ratio_to_echo = echo.filter(|_| what == What::Status).and_then(|echo| {
-            let ratios = rates().zip(echo).map(|(rate, echo)| rate / echo.per_second);
-            Spread::of(ratios.filter(|ratio| ratio.is_finite()), 3)
-        });
+        let rate = |it: &Sample| it.per_second;
+        let ratio_to_echo = echo
+            .filter(|_| what == What::Status)
+            .and_then(|echo| Spread::of_ratios(samples.iter().map(rate), echo.iter().map(rate)));
         Some(Cell {
             what,
             in_flight,
-            requests_per_s: Spread::of(rates(), 0)?,
+            timed: Timed::of(samples.iter())?,
+            ratio_to_echo,
+        })
+    }
+}
+
+impl Timed {
+    /// The samples of all rounds; `None` if there are none.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<Timed> {
+        let quantile = |q: f64| {
+            let times = samples.clone().map(|it| &it.tally.latency_us);
+            Spread::of(times.map(|times| times.value_at_quantile(q) as f64), 0)
+        };
+        let failures = samples.clone().flat_map(|it| it.tally.failures.values());
+        Some(Timed {
+            requests_per_s: Spread::of(samples.clone().map(|it| it.per_second), 0)?,
             median_us: quantile(0.5)?,
             p99_us: quantile(0.99)?,
-            ratio_to_echo,
-            failed: samples
-                .iter()
-                .flat_map(|sample| sample.tally.failures.values())
-                .sum(),
+            failed: failures.sum(),
         })
     }
 
-    fn row(&self) -> [String; 7] {
+    /// Of a [`table`] with so many columns of its own.
+    pub fn row<const N: usize>(
+        &self,
+        in_flight: u32,
+        what: impl fmt::Display,
+        own: [String; N],
+    ) -> Vec<String> {
         let ms = |us: f64| format!("{:.2}", us / 1_000.0);
-        let ratio = |ratio: f64| format!("{ratio:.2}");
-        [
-            self.in_flight.to_string(),
-            self.what.to_string(),
+        let mut row = vec![
+            in_flight.to_string(),
+            what.to_string(),
             self.requests_per_s.text(grouped),
             self.median_us.text(ms),
             self.p99_us.text(ms),
-            self.ratio_to_echo
-                .map_or(String::new(), |spread| spread.text(ratio)),
-            self.failed.to_string(),
-        ]
+        ];
+        row.extend(own);
+        row.push(self.failed.to_string());
+        row
     }
+}
+
+/// All cells, by [`Timed::row`].
+pub fn table(own: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    let before = ["in flight", "what", "requests/s", "median ms", "99 % ms"];
+    table.set_header(before.iter().chain(own).chain(&["failed"]));
+    table.add_rows(rows);
+    for column in table.column_iter_mut().filter(|it| it.index != 1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
 }
 
 /// A whole number with its thousands apart.
@@ -236,8 +272,8 @@ mod tests {
         let cell = Cell::new(What::Status, 64, &status, Some(&echo)).unwrap();
         let ratio = cell.ratio_to_echo.unwrap();
         assert_eq!((ratio.min, ratio.max), (0.5, 0.5));
-        assert_eq!(cell.failed, 2);
-        assert_eq!(cell.p99_us.max, 90.0);
+        assert_eq!(cell.timed.failed, 2);
+        assert_eq!(cell.timed.p99_us.max, 90.0);
         let enter = Cell::new(What::EnterOne, 64, &status, Some(&echo)).unwrap();
         assert!(enter.ratio_to_echo.is_none());
     }

@@ -27,7 +27,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::echo::Echo;
-use super::lines::Lines;
+use super::lines::settle;
 use super::load::{Asked, Load, Sample, Source};
 use super::machine::Machine;
 use super::{BenchArgs, WARM_UP, cpu};
@@ -139,12 +139,37 @@ struct Bench {
     check_subject: SubjectOf,
     gcra: super::load::Commands,
     keys: Keys,
-    /// Where the processor time of each kind of request stands.
-    nats_cpu: PathBuf,
-    nodes_cpu: Vec<PathBuf>,
+    cpu: Cpu,
     request_bytes: usize,
     answer_bytes: usize,
     counter: Arc<AtomicU64>,
+}
+
+/// Where the processor time of all servers of a kind of request stands.
+struct Cpu {
+    echo: Vec<PathBuf>,
+    check: Vec<PathBuf>,
+    redis: Vec<PathBuf>,
+}
+
+impl Cpu {
+    fn new(cluster: &Cluster, echo: &Echo, redis: &Server) -> Cpu {
+        let nats = cpu::of_process(cluster.nats_pid());
+        let nodes = cluster.nodes().map(|(_, pid, _)| cpu::of_process(pid));
+        Cpu {
+            echo: echo.cpu.iter().chain([&nats]).cloned().collect(),
+            check: nodes.chain([nats.clone()]).collect(),
+            redis: vec![cpu::of_process(redis.pid())],
+        }
+    }
+
+    fn of(&self, what: What) -> &[PathBuf] {
+        match what {
+            What::Echo => &self.echo,
+            What::Check => &self.check,
+            What::RedisFixedWindow | What::RedisGcra => &self.redis,
+        }
+    }
 }
 
 impl Bench {
@@ -157,9 +182,7 @@ impl Bench {
     ) -> anyhow::Result<Bench> {
         let client = Client::connect(cluster.url()).await?;
         progress.say("waiting until the shards' leaders stay where they are");
-        // Its lines are not used: only that it knows when leaders stay.
-        let lines = Lines::new(client.clone(), Duration::from_secs(300)).await?;
-        lines.settle().await?;
+        settle(&client).await?;
         Cluster::apply_limits(&client, DOMAIN, rules()).await?;
         let nats = async_nats::connect(cluster.url()).await?;
         let domain = LineName::try_from(DOMAIN)?;
@@ -171,19 +194,16 @@ impl Bench {
         ensure!(reply.allowed && reply.limit == Some(PER_HOUR), "{reply:?}");
         let answer_bytes = answer.payload.len();
         let any = spread(keys);
+        let echo = Echo::start(cluster.url(), check_subject(0).len(), answer_bytes)?;
         let bench = Bench {
-            echo: Echo::start(cluster.url(), check_subject(0).len(), answer_bytes)?,
+            cpu: Cpu::new(cluster, &echo, &server),
+            echo,
             gcra: redis::gcra(&redis, any.clone()).await?,
             client,
             redis,
             server,
             check_subject,
             keys: any,
-            nats_cpu: cpu::of_process(cluster.nats_pid()),
-            nodes_cpu: cluster
-                .nodes()
-                .map(|(_, pid, _)| cpu::of_process(pid))
-                .collect(),
             request_bytes: request.len(),
             answer_bytes,
             counter: Arc::default(),
@@ -251,29 +271,24 @@ impl Bench {
         measured: Duration,
     ) -> anyhow::Result<Measured> {
         let keys = self.keys.clone();
-        let (asked, servers) = match what {
-            What::Echo => {
-                let echo = self.echo.cpu.iter().chain([&self.nats_cpu]).cloned();
-                (self.echo(keys), echo.collect())
-            }
-            What::Check => {
-                let cluster = self.nodes_cpu.iter().chain([&self.nats_cpu]).cloned();
-                (self.check(keys), cluster.collect())
-            }
-            What::RedisFixedWindow => (self.redis(redis::fixed_window(keys)), self.redis_cpu()),
-            What::RedisGcra => (self.redis(self.gcra.clone()), self.redis_cpu()),
+        let asked = match what {
+            What::Echo => self.echo(keys),
+            What::Check => self.check(keys),
+            What::RedisFixedWindow => self.redis(redis::fixed_window(keys)),
+            What::RedisGcra => self.redis(self.gcra.clone()),
         };
         let load = Load {
             asked,
             counter: self.counter.clone(),
         };
-        let before = cpu::spent(&servers);
+        let servers = self.cpu.of(what);
+        let before = cpu::spent(servers);
         let sample = load.run(in_flight, WARM_UP, measured).await?;
         if what == What::Check {
             // What is written later belongs to these checks, too.
             self.rest().await?;
         }
-        let after = cpu::spent(&servers);
+        let after = cpu::spent(servers);
         let spent = before
             .zip(after)
             .map(|(before, after)| after.saturating_sub(before));
@@ -282,10 +297,6 @@ impl Bench {
             cpu_us: spent.map(each),
             sample,
         })
-    }
-
-    fn redis_cpu(&self) -> Vec<PathBuf> {
-        vec![cpu::of_process(self.server.pid())]
     }
 
     /// Waits until the last checkpoint is written: the next cell has the machine for itself.

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
 use super::{Bench, Measured, Rounds, What};
 use crate::bench::BenchArgs;
 use crate::bench::machine::Machine;
-use crate::bench::report::{Failures, Spread, grouped};
+use crate::bench::report::{Failures, Spread, Timed, table};
 use crate::duration;
 use crate::embedded::NODES;
 use nowserving_rehearse::count;
@@ -41,16 +41,13 @@ pub struct Cell {
     pub what: What,
     /// Requests under way at once.
     pub in_flight: u32,
-    /// Good answers only.
-    pub requests_per_s: Spread,
-    pub median_us: Spread,
-    pub p99_us: Spread,
+    #[serde(flatten)]
+    pub timed: Timed,
     /// Processor time of all servers for one request; null where the system does not tell.
     pub cpu_us: Option<Spread>,
     /// Requests a second of `check`, by those of this one in the same round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check_ratio: Option<Spread>,
-    pub failed: u64,
 }
 
 impl fmt::Display for What {
@@ -108,20 +105,10 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        let header =
-            "in flight, what, requests/s, median ms, 99 % ms, CPU µs, check by this, failed";
-        table.set_header(header.split(", "));
-        for cell in &self.cells {
-            table.add_row(cell.row());
-        }
-        for column in [0, 2, 3, 4, 5, 6, 7] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table
+        table(
+            &["CPU µs", "check by this"],
+            self.cells.iter().map(Cell::row),
+        )
     }
 }
 
@@ -143,45 +130,23 @@ impl Cell {
         check: Option<&[Measured]>,
     ) -> Option<Cell> {
         let rate = |it: &Measured| it.sample.per_second;
-        let quantile = |q: f64| {
-            let times = measured.iter().map(|it| &it.sample.tally.latency_us);
-            Spread::of(times.map(|times| times.value_at_quantile(q) as f64), 0)
-        };
-        let check_ratio = check.filter(|_| what != What::Check).and_then(|check| {
-            let ratios = check.iter().zip(measured);
-            let ratios = ratios.map(|(check, this)| rate(check) / rate(this));
-            Spread::of(ratios.filter(|ratio| ratio.is_finite()), 3)
-        });
-        let failed = measured
-            .iter()
-            .flat_map(|it| it.sample.tally.failures.values());
+        let check_ratio = check
+            .filter(|_| what != What::Check)
+            .and_then(|check| Spread::of_ratios(check.iter().map(rate), measured.iter().map(rate)));
         Some(Cell {
             what,
             in_flight,
-            requests_per_s: Spread::of(measured.iter().map(rate), 0)?,
-            median_us: quantile(0.5)?,
-            p99_us: quantile(0.99)?,
+            timed: Timed::of(measured.iter().map(|it| &it.sample))?,
             cpu_us: Spread::of(measured.iter().filter_map(|it| it.cpu_us), 1),
             check_ratio,
-            failed: failed.sum(),
         })
     }
 
-    fn row(&self) -> [String; 8] {
-        let ms = |us: f64| format!("{:.2}", us / 1_000.0);
-        let or_none = |spread: Option<Spread>, show: fn(f64) -> String| {
-            spread.map_or(String::new(), |spread| spread.text(show))
-        };
-        [
-            self.in_flight.to_string(),
-            self.what.to_string(),
-            self.requests_per_s.text(grouped),
-            self.median_us.text(ms),
-            self.p99_us.text(ms),
-            or_none(self.cpu_us, |us| format!("{us:.1}")),
-            or_none(self.check_ratio, |ratio| format!("{ratio:.2}")),
-            self.failed.to_string(),
-        ]
+    fn row(&self) -> Vec<String> {
+        let cpu = Spread::text_or_nothing(self.cpu_us.as_ref(), |us| format!("{us:.1}"));
+        let ratio = self.check_ratio.as_ref();
+        let ratio = Spread::text_or_nothing(ratio, |ratio| format!("{ratio:.2}"));
+        self.timed.row(self.in_flight, self.what, [cpu, ratio])
     }
 }
 
