@@ -4,12 +4,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[test]
-fn prints_everything_side_by_side_in_one_line() {
+/// Runs it at eight requests in flight; its report, and all that it said.
+fn report(args: &[&str]) -> (Value, String) {
     let dir = tempfile::tempdir().expect("a directory for its data");
     let output = Command::new(env!("CARGO_BIN_EXE_nowserving"))
-        .args(["bench", "--json", "--measure", "1s", "--rounds", "1"])
-        .args(["--in-flight", "8", "--data-dir"])
+        .args(["bench", "--json", "--rounds", "1", "--in-flight", "8"])
+        .args(args)
+        .arg("--data-dir")
         .arg(dir.path())
         .output()
         .expect("it starts");
@@ -24,18 +25,60 @@ fn prints_everything_side_by_side_in_one_line() {
     for field in ["cores", "nats_server", "sync_us"] {
         assert!(!report["machine"][field].is_null(), "{field}: {said}");
     }
-    let cells = report["cells"].as_array().expect(&said);
-    let names: Vec<_> = cells.iter().map(|cell| cell["what"].as_str()).collect();
-    let all = ["echo", "status", "enter_one", "enter_many"].map(Some);
-    assert_eq!(names, all, "{said}");
-    for cell in cells {
-        let number = |field: &str| cell[field]["median"].as_f64().unwrap_or_default();
-        assert_eq!(cell["in_flight"], 8, "{said}");
-        assert!(number("requests_per_s") > 0.0, "{said}");
-        assert!(number("p99_us") >= number("median_us"), "{said}");
-        let ratio = number("ratio_to_echo");
-        assert_eq!(ratio > 0.0, cell["what"] == "status", "{said}");
-    }
     let left = dir.path().read_dir().expect("it is still there").count();
     assert_eq!(left, 0, "it cleans up after itself");
+    (report, said)
+}
+
+fn number(cell: &Value, field: &str) -> f64 {
+    cell[field]["median"].as_f64().unwrap_or_default()
+}
+
+/// All of them, in this order.
+fn cells<'a>(report: &'a Value, names: &[&str], said: &str) -> &'a [Value] {
+    let cells = report["cells"].as_array().expect(said);
+    let found: Vec<_> = cells.iter().map(|it| it["what"].as_str()).collect();
+    let names: Vec<_> = names.iter().copied().map(Some).collect();
+    assert_eq!(found, names, "{said}");
+    for cell in cells {
+        assert_eq!(cell["in_flight"], 8, "{said}");
+        assert!(number(cell, "requests_per_s") > 0.0, "{said}");
+        let [median, p99] = ["median_us", "p99_us"].map(|field| number(cell, field));
+        assert!(p99 >= median, "{said}");
+        assert!(cell["failed"].is_u64(), "{said}");
+    }
+    cells
+}
+
+#[test]
+fn prints_everything_side_by_side_in_one_line() {
+    let (report, said) = report(&["--measure", "1s"]);
+    let names = ["echo", "status", "enter_one", "enter_many"];
+    for cell in cells(&report, &names, &said) {
+        let ratio = number(cell, "ratio_to_echo");
+        assert_eq!(ratio > 0.0, cell["what"] == "status", "{said}");
+    }
+}
+
+/// Skipped where there is no redis-server.
+#[test]
+fn rate_limits_are_measured_beside_an_echo_and_redis() {
+    let named = std::env::var_os("REDIS_SERVER").filter(|named| !named.is_empty());
+    let program = named.unwrap_or_else(|| "redis-server".into());
+    if Command::new(program).arg("--version").output().is_err() {
+        println!("skipped: redis-server is not found, neither in PATH nor by REDIS_SERVER");
+        return;
+    }
+    let (report, said) = report(&["--limits", "--keys", "100", "--measure", "1s"]);
+    assert_eq!(report["keys"], 100, "{said}");
+    assert!(report["redis_server"].is_string(), "{said}");
+    let names = ["echo", "check", "redis_fixed_window", "redis_gcra"];
+    for cell in cells(&report, &names, &said) {
+        let ratio = number(cell, "check_ratio");
+        assert_eq!(ratio > 0.0, cell["what"] != "check", "{said}");
+        assert!(
+            cell["cpu_us"].is_null() || number(cell, "cpu_us") >= 0.0,
+            "{said}"
+        );
+    }
 }
