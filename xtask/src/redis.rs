@@ -80,12 +80,9 @@ fn planned(plan: &str) -> Vec<&str> {
 
 /// A script that becomes the server, with the libraries that were unpacked beside it.
 fn write_starter(folder: &Path, root: &Path) -> Result<()> {
-    let libraries = fs::read_dir(root.join("usr/lib"))?;
-    let folders = libraries.map(|entry| Ok(entry?.path().display().to_string()));
-    let folders: Vec<String> = folders.collect::<Result<_>>()?;
     let text = format!(
         "#!/bin/sh\nexec env LD_LIBRARY_PATH='{}' '{}' \"$@\"\n",
-        folders.join(":"),
+        library_folders(root).join(":"),
         root.join("usr/bin").join(PACKAGE).display()
     );
     let starter = folder.join(PACKAGE);
@@ -94,6 +91,14 @@ fn write_starter(folder: &Path, root: &Path) -> Result<()> {
         &starter,
         fs::Permissions::from_mode(0o755),
     )?)
+}
+
+/// None if the packages brought no libraries: then the system's will do.
+fn library_folders(root: &Path) -> Vec<String> {
+    let entries = fs::read_dir(root.join("usr/lib")).into_iter().flatten();
+    let paths = entries.flatten().map(|entry| entry.path());
+    let folders = paths.filter(|path| path.is_dir());
+    folders.map(|path| path.display().to_string()).collect()
 }
 
 #[cfg(test)]
