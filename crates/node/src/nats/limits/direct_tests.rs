@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use nowserving_engine::refusals::unavailable;
 use nowserving_engine::{Ask, Inbox, Input, LimitRequest, Request, Subscription};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::limits::{CheckReply, limit_shard_of};

@@ -472,6 +472,7 @@ fn part_of(ask: &Check, places: &[usize]) -> Check {
     Check {
         descriptors: descriptors.cloned().collect(),
         hits: ask.hits,
+        max_delay_ms: ask.max_delay_ms,
         dry_run: ask.dry_run,
     }
 }
