@@ -175,18 +175,13 @@ impl<C: Cluster> Service<C> {
     /// All parts at the same time: each is decided on its own, and the request passes if all allow it.
     async fn ask(&self, domain: &LineName, parts: Vec<Part>) -> Result<CheckReply, Undecided> {
         let asked = parts.into_iter().map(|Part { check, places }| async move {
-            let only_asks = check.dry_run;
             let mut reply = self.decide(domain, check.clone()).await?;
             if reply.descriptors.len() != places.len() {
                 return Err(undecided(false, "an answer about other descriptors"));
             }
-            if !reply.allowed && !only_asks && check.hits() > 1 {
+            if !reply.allowed && !check.dry_run && check.hits() > 1 {
                 self.use_up(domain, &check, &mut reply).await;
             }
-            let reply = match only_asks {
-                true => without_the_hit(reply),
-                false => reply,
-            };
             Ok((reply, places))
         });
         Ok(together(try_join_all(asked).await?))
@@ -278,18 +273,6 @@ fn undecided(is_transient: bool, why: &str) -> Undecided {
         why: why.to_owned(),
         retry_after: None,
     }
-}
-
-/// The answer to a dry run of one hit says what would be left after it.
-fn without_the_hit(mut reply: CheckReply) -> CheckReply {
-    let one_more = |left: Option<u32>| left.map(|left| left.saturating_add(1));
-    if reply.allowed {
-        reply.remaining = one_more(reply.remaining);
-        for descriptor in reply.descriptors.iter_mut().filter(|it| it.allowed) {
-            descriptor.remaining = one_more(descriptor.remaining);
-        }
-    }
-    reply
 }
 
 /// One answer. The limit that it shows is that of the part that refuses for longest, or else has least left.

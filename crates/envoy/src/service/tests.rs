@@ -22,7 +22,8 @@ impl Cluster for Five {
             return Err(fails.clone());
         }
         let allowed = check.hits() <= 5;
-        let remaining = Some(5_u32.saturating_sub(check.hits()));
+        let counted = if check.dry_run { 0 } else { check.hits() };
+        let remaining = Some(5_u32.saturating_sub(counted));
         let descriptor = |entries: &Vec<Entry>| DescriptorReply {
             allowed,
             limit: Some(5),
@@ -175,11 +176,10 @@ impl Cluster for Thousand {
         if allowed && !check.dry_run {
             *counted = then;
         }
-        let after = if allowed { then } else { *counted };
         let descriptor = DescriptorReply {
             allowed,
             limit: Some(1_000),
-            remaining: Some(1_000 - after),
+            remaining: Some(1_000 - *counted),
             ..DescriptorReply::default()
         };
         Ok(CheckReply {
