@@ -27,7 +27,8 @@ use crate::limits;
 use crate::outbox::{NodeCtx, Outbox};
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::{Ask, Outcome};
-use crate::shard::{Proposed, Shard, Waiter};
+use crate::shard::{Proposed, Shard};
+use crate::waiter::Waiter;
 use crate::waiting_reads::Read;
 
 #[cfg(feature = "bite")]

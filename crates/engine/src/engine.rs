@@ -12,10 +12,11 @@ use nowserving_shard::members::MembersRefused;
 use nowserving_shard::requests::{Answer, Origin};
 use nowserving_shard::state::State;
 
+use crate::age::{Age, age, taken_now};
 use crate::balance::Balance;
 use crate::candidates::{self, Candidates};
 use crate::contact::{Contact, Standing};
-use crate::delivery::{Action, Age, Case, Copy, Delivery, Role, Via, age, decide, taken_now};
+use crate::delivery::{Action, Case, Copy, Delivery, Role, Via, decide};
 use crate::elections::ClosedConnections;
 use crate::forwards::{Forwards, Leader};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
@@ -26,8 +27,9 @@ use crate::membership::Membership;
 use crate::outbox::{Clocks, NodeCtx, Outbox};
 use crate::refusals::unavailable;
 use crate::request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
-use crate::shard::{Shard, Waiter};
+use crate::shard::Shard;
 use crate::standing::FIRST_COMPLAINT_US;
+use crate::waiter::Waiter;
 
 /// Raft ticks in a heartbeat interval.
 const TICKS_PER_HEARTBEAT: u64 = 2;

@@ -14,7 +14,7 @@ use crate::delivery::LeaderTime;
 use crate::io::{ForwardId, ForwardResult, ForwardTry, Output};
 use crate::outbox::Outbox;
 use crate::refusals::{outcome_unknown, overloaded, unavailable};
-use crate::shard::Waiter;
+use crate::waiter::Waiter;
 
 /// Requests under way to leaders at most; more are refused as overloaded.
 const UNDER_WAY_MAX: usize = 4_096;

@@ -9,11 +9,12 @@ use nowserving_shard::clock::Micros;
 use nowserving_shard::command::FORMAT;
 use nowserving_shard::kick::Begun;
 
-use crate::delivery::LATE_MAX_US;
+use crate::age::LATE_MAX_US;
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, older_member, outcome_unknown};
 use crate::request::Outcome;
-use crate::shard::{Shard, Waiter};
+use crate::shard::Shard;
+use crate::waiter::Waiter;
 
 /// The copies of one request.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@
 //! peer. The engine reads no clock, draws no random number and iterates over
 //! nothing in hash order: the same inputs at the same times give the same outputs.
 
+mod age;
 pub mod agreement;
 mod apply;
 mod balance;
@@ -54,12 +55,12 @@ mod standing;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waiter;
 mod waiting_reads;
 
+pub use age::{lay_unread, left_by_sender_ms};
 pub use contact::{PeerHeader, Refusal, Standing};
-pub use delivery::{
-    Delivery, LeaderTime, ShardDelivery, Via, lay_unread, left_by_sender_ms, turned_away,
-};
+pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{

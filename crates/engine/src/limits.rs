@@ -16,7 +16,8 @@ use crate::io::Output;
 use crate::outbox::NodeCtx;
 use crate::refusals::{no_rules, outcome_unknown, rules_changed, unavailable};
 use crate::request::{LimitRequest, Outcome};
-use crate::shard::{Shard, Waiter};
+use crate::shard::Shard;
+use crate::waiter::Waiter;
 
 impl Shard {
     /// Answers as the leader, from its memory.

@@ -10,14 +10,16 @@ use nowserving_shard::command;
 use nowserving_shard::published::OutEvent;
 use raft::eraftpb::{ConfState, Message};
 
-use crate::delivery::{Action, Age, LeaderTime, Role, decide_unexecuted};
+use crate::age::Age;
+use crate::delivery::{Action, LeaderTime, Role, decide_unexecuted};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
 use crate::peer::Peer;
 use crate::refusals::{late, outcome_unknown, unavailable};
 use crate::request::{Inbox, Outcome, ReplyTo};
-use crate::shard::{Shard, Waiter};
+use crate::shard::Shard;
+use crate::waiter::Waiter;
 
 /// Collected output. Writes and messages wait for the end of the turn, so that each receiver is
 /// woken once.

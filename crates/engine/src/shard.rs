@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use bytes::Bytes;
 use nowserving_line::{LineName, Op, Refused, Timestamp};
 use nowserving_protocol::error::ApiError;
 use nowserving_replica::{Committed, ProposeError, ReadFailed, Ready, Replica, Role};
@@ -18,17 +17,18 @@ use raft::eraftpb::MessageType;
 
 use crate::agreement::Agreement;
 use crate::compaction::LogSize;
-use crate::delivery::{Copy, Delivery, Via, turned_away, unless_in_doubt};
+use crate::delivery::{Copy, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
 use crate::kicks::AllKickWaiters;
 use crate::maintenance::Offer;
 use crate::outbox::NodeCtx;
 use crate::refusals::{disk_full, older_member, outcome_unknown, overloaded};
-use crate::request::{Ask, Effect, ReplyTo, Request};
+use crate::request::Ask;
 use crate::snapshot_file::SnapshotFile;
 use crate::snapshot_receive::{Receive, Received};
 use crate::snapshot_send::SnapshotSends;
+use crate::waiter::Waiter;
 use crate::waiting_reads::{Read, WaitingReads};
 
 /// Operations of a shard not yet in its log at most; more are refused as overloaded.
@@ -39,41 +39,6 @@ const QUEUE_MAX: usize = 8_192;
 struct Queued {
     command: Command,
     waiter: Option<Waiter>,
-}
-
-/// The parts of a request that are needed to answer or forward it.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    pub shard: u32,
-    /// Or the bucket.
-    pub line: LineName,
-    pub effect: Effect,
-    pub delivery: Delivery,
-    pub reply: ReplyTo,
-    pub deadline: Micros,
-    pub id: Option<RequestId>,
-    pub payload: Bytes,
-}
-
-impl Waiter {
-    pub fn of(request: Request, delivery: Delivery) -> (Self, Ask) {
-        // The time that a forwarded request spent on its way counts.
-        let timeout_us = request.deadline.saturating_sub(request.reply.taken);
-        let sent_with = delivery
-            .forwarded_at
-            .map(|at| at.us.saturating_add(timeout_us));
-        let waiter = Waiter {
-            shard: request.shard,
-            effect: request.ask.effect(),
-            line: request.line,
-            delivery,
-            reply: request.reply,
-            deadline: sent_with.map_or(request.deadline, |it| it.min(request.deadline)),
-            id: request.id,
-            payload: request.payload,
-        };
-        (waiter, request.ask)
-    }
 }
 
 /// An entry that this node proposed.

@@ -5,7 +5,7 @@ use nowserving_replica::ReadId;
 use nowserving_shard::clock::Micros;
 
 use crate::request::Ask;
-use crate::shard::Waiter;
+use crate::waiter::Waiter;
 
 /// Waiting reads of a shard at most; more are refused as overloaded.
 const WAITING_MAX: usize = 8_192;

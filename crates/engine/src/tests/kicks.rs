@@ -8,7 +8,7 @@ use nowserving_shard::clock::Micros;
 use nowserving_shard::command::FORMAT;
 
 use super::rig::{Rig, name};
-use crate::delivery::LATE_MAX_US;
+use crate::age::LATE_MAX_US;
 use crate::request::{Ask, Outcome};
 
 const TIMEOUT_US: Micros = 2_000_000;

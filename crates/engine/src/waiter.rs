@@ -1,0 +1,44 @@
+//! A request that waits for its answer.
+
+use bytes::Bytes;
+use nowserving_line::LineName;
+use nowserving_shard::clock::Micros;
+use nowserving_shard::requests::RequestId;
+
+use crate::delivery::Delivery;
+use crate::request::{Ask, Effect, ReplyTo, Request};
+
+/// The parts of a request that are needed to answer or forward it.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub shard: u32,
+    /// Or the bucket.
+    pub line: LineName,
+    pub effect: Effect,
+    pub delivery: Delivery,
+    pub reply: ReplyTo,
+    pub deadline: Micros,
+    pub id: Option<RequestId>,
+    pub payload: Bytes,
+}
+
+impl Waiter {
+    pub fn of(request: Request, delivery: Delivery) -> (Self, Ask) {
+        // The time that a forwarded request spent on its way counts.
+        let timeout_us = request.deadline.saturating_sub(request.reply.taken);
+        let sent_with = delivery
+            .forwarded_at
+            .map(|at| at.us.saturating_add(timeout_us));
+        let waiter = Waiter {
+            shard: request.shard,
+            effect: request.ask.effect(),
+            line: request.line,
+            delivery,
+            reply: request.reply,
+            deadline: sent_with.map_or(request.deadline, |it| it.min(request.deadline)),
+            id: request.id,
+            payload: request.payload,
+        };
+        (waiter, request.ask)
+    }
+}
