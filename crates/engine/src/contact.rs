@@ -369,7 +369,7 @@ impl Acceptance {
     ) {
         match verdict {
             Some(verdict) if !verdict.refused.is_empty() => {
-                // Who has another disk itself may be the wrong one: its refusal is not for good.
+                // A node with another disk may be the wrong one: its refusal is not for good.
                 let disk = verdict.disk && !refused.disk;
                 self.objects = Some(Objection::of(verdict, header.in_touch, disk));
             }

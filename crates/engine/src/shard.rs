@@ -643,6 +643,7 @@ impl Shard {
             self.queue = kept.into();
             for Queued { command, waiter } in expired {
                 self.left_log([&command]);
+                self.not_proposed(&command);
                 if let Some(waiter) = waiter {
                     ctx.at_deadline(waiter);
                 }

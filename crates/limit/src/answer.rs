@@ -13,7 +13,7 @@ pub struct Answer {
     /// In how many µs the same request is allowed if nobody else comes, and not earlier. `None` if it is allowed now,
     /// or never, as it has more hits than [`crate::Limit::capacity`].
     pub retry_after_us: Option<u64>,
-    /// How long the caller is to wait before it goes on, in µs; 0 but for a leaking bucket. If it is refused, because it
+    /// How long the caller has to wait before it goes on, in µs; 0 but for a leaking bucket. If it is refused, because it
     /// accepts no delay as long as that ([`crate::Ask::max_delay_us`]), how long it would have had to wait.
     pub delay_us: u64,
 }

@@ -157,7 +157,7 @@ nowserving_log_disk_bytes gauge Disk that the Raft log takes.
 nowserving_snapshots_total counter Snapshots of shards made on this node, by outcome.
 nowserving_snapshots_sent_total counter Snapshots that this node, as a leader, offered a peer, by outcome.
 nowserving_snapshots_received_total counter Snapshots that this node fetched from a peer, by outcome.
-nowserving_late_writes_total counter Writes refused because they may have been sent too long ago.
+nowserving_late_writes_total counter Requests refused because they may have been sent too long ago: writes, and checks of rate limits.
 nowserving_service_unreachable_seconds gauge Time since requests were last proven to reach this node.";
 
 fn describe() {

@@ -200,6 +200,10 @@ impl<L: Decide, A, R> RateLimitLayer<L, A, R> {
             return Err(refused(reply));
         }
         let delay = Duration::from_millis(reply.delay_ms.unwrap_or(0));
+        // A slice can be another caller's, who accepts a longer one.
+        if delay > self.longest_delay {
+            return Err(Blocked::OverLimit(reply));
+        }
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }

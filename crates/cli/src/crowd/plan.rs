@@ -95,12 +95,14 @@ pub struct Times {
 }
 
 impl Times {
-    /// Whether a token may be gone for this reason so long after its deadline began at the earliest.
-    pub fn may_expire_in(&self, passed: Duration, reason: &str) -> bool {
-        let timeout = match reason {
-            "idle" => self.waiting_idle,
-            "no_show" => self.claim,
-            "checkout_expired" => self.checkout,
+    /// Whether a token may be gone for this reason so long after its deadline began at the earliest. `seated`: its claim was
+    /// answered.
+    pub fn may_expire_in(&self, passed: Duration, reason: &str, seated: bool) -> bool {
+        let timeout = match (reason, seated) {
+            ("idle", false) => self.waiting_idle,
+            ("no_show", false) => self.claim,
+            // Before an answer, too: it can be lost.
+            ("checkout_expired", _) => self.checkout,
             _ => return false,
         };
         passed >= timeout
@@ -274,11 +276,13 @@ mod tests {
             ("no_show", times.claim),
             ("checkout_expired", times.checkout),
         ] {
-            assert!(times.may_expire_in(timeout, reason), "{reason}");
+            assert!(times.may_expire_in(timeout, reason, false), "{reason}");
             let early = timeout.saturating_sub(Duration::from_millis(1));
-            assert!(!times.may_expire_in(early, reason), "{reason}");
+            assert!(!times.may_expire_in(early, reason, false), "{reason}");
+            let is_of_seats = reason == "checkout_expired";
+            assert_eq!(times.may_expire_in(timeout, reason, true), is_of_seats);
         }
-        assert!(!times.may_expire_in(Duration::MAX, "kicked"));
+        assert!(!times.may_expire_in(Duration::MAX, "kicked", false));
     }
 
     #[test]

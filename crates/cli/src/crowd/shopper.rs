@@ -13,7 +13,7 @@ use super::{Crowd, Verdict, number};
 
 /// A watcher also asks by itself this often: only an answer to a question of its own can prove that
 /// it was overtaken.
-const WATCHER_ASKS: Duration = Duration::from_secs(4);
+const WATCHER_ASKS: Duration = Duration::from_secs(2);
 
 /// Plays one part from arrival to end. What happened stands in the crowd's book.
 pub async fn visit(crowd: Arc<Crowd>, part: Part) {
@@ -33,6 +33,7 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
         number: number(&entered),
         ticket: entered.ticket.as_deref().unwrap_or_default(),
         heard: came,
+        seated: false,
         crowd: &crowd,
         part: &part,
     };
@@ -93,6 +94,8 @@ struct Shopper<'a> {
     /// When the request was sent that the token's present deadline surely began after. What says that it is admitted
     /// is no such one: it may have been for a while.
     heard: At,
+    /// A claim was answered.
+    seated: bool,
 }
 
 /// An answer, and the crowd's knowledge when it was asked for.
@@ -225,9 +228,9 @@ impl Shopper<'_> {
                 status.state
             )));
         };
-        let until = deadline(sent, &status);
+        let until = deadline(sent, &status)?;
         crowd.note(|book, at| book.seated(at, &self.number, epoch, until));
-        self.heard = sent;
+        (self.heard, self.seated) = (sent, true);
         Ok(epoch)
     }
 
@@ -240,7 +243,7 @@ impl Shopper<'_> {
             left -= crowd.times.renew;
             let renewed = crowd.line.renew(self.ticket, epoch);
             let Received { status, sent, .. } = self.write(renewed).await?;
-            let until = deadline(sent, &status);
+            let until = deadline(sent, &status)?;
             crowd.note(|book, at| book.renewed(at, &self.number, until));
             self.heard = sent;
         }
@@ -283,7 +286,7 @@ impl Shopper<'_> {
     /// late, or learn late that the token is admitted, are a slow machine's fault and none of the cluster's.
     fn may_have_expired(&self, reason: &str) -> bool {
         let passed = self.crowd.now().saturating_sub(self.heard);
-        self.crowd.times.may_expire_in(passed, reason)
+        self.crowd.times.may_expire_in(passed, reason, self.seated)
     }
 
     async fn write(
@@ -315,8 +318,10 @@ impl Shopper<'_> {
 
 /// Until when a claimed seat is surely held. The answer says how long it is still held;
 /// counted from when the request was sent, it ends no later than the real deadline.
-fn deadline(sent: At, status: &StatusReply) -> At {
-    sent + Duration::from_millis(status.expires_in_ms.unwrap_or(0))
+fn deadline(sent: At, status: &StatusReply) -> Result<At, Verdict> {
+    let left_ms = status.expires_in_ms;
+    let left_ms = left_ms.ok_or_else(|| Verdict::Trouble("a seat without an end".to_owned()))?;
+    Ok(sent + Duration::from_millis(left_ms))
 }
 
 fn reason(status: &StatusReply) -> String {

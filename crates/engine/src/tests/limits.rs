@@ -281,6 +281,47 @@ fn rules_are_told_and_a_reset_counts_anew() {
     assert_eq!((stats.counters, stats.checks, stats.refused), (1, 18, 8));
 }
 
+/// Else each checkpoint would wait for it to be applied.
+#[test]
+fn a_reset_that_expires_unwritten_keeps_no_checkpoint_out() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    assert_eq!(passed(&mut rig, 1), 1);
+    let reset = LimitCommand::Reset {
+        domain: name("shop"),
+        key: ask().key,
+    };
+    let term = rig.replica().term();
+    let (deadline, last) = (rig.now + TIMEOUT_US, rig.replica().last_index());
+    rig.ask(Ask::Limit(Box::new(LimitRequest::Command(reset))), deadline);
+    // In the same turn.
+    rig.full_disks.extend([2, 3]);
+    for peer in [2, 3] {
+        let frame = rig.frame(peer, "", Vec::new());
+        rig.input(crate::io::Input::Frame(Box::new(frame)));
+    }
+    rig.turn();
+    assert!(rig.answers().is_empty(), "it waits for room");
+    while rig.now < deadline {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert!(rig.answers().remove(0).is_err());
+    assert_eq!(rig.replica().last_index(), last);
+    rig.peer_disk(2, false);
+    rig.peer_disk(3, false);
+    assert_eq!(passed(&mut rig, 1), 1);
+    for _ in 0..3 {
+        rig.pass_ms(200);
+        settle(&mut rig);
+    }
+    assert_eq!((rig.replica().term(), rig.is_leader()), (term, true));
+    let stats = request(&mut rig, LimitRequest::Stats);
+    let Ok(Outcome::LimitStats(stats)) = stats else {
+        panic!("{stats:?}")
+    };
+    assert_eq!(stats.changed, 0, "all is in a checkpoint");
+}
+
 #[test]
 fn a_group_with_an_older_member_counts_in_memory_alone() {
     let mut rig = leader([FORMAT, FORMAT - 1]);

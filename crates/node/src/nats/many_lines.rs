@@ -17,6 +17,7 @@ use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::subject::Subjects;
+use nowserving_shard::clock::Micros;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -68,7 +69,7 @@ impl ManyLines {
     pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
         reply.admin = true;
         reply.op = "configure_lines";
-        let work = match Work::read(&message) {
+        let work = match Work::read(&message, reply.taken) {
             Ok(work) => work,
             Err(error) => return self.responder.refuse(&reply, error).await,
         };
@@ -172,10 +173,10 @@ impl ManyLines {
 }
 
 impl Work {
-    fn read(message: &Message) -> Result<Self, ApiError> {
+    fn read(message: &Message, taken: Micros) -> Result<Self, ApiError> {
         let ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
-        let times = Times::of(message)?;
+        let times = Times::of(message, taken)?;
         let until = match ask.dry_run {
             true => times.until,
             false => times.for_writes()?,

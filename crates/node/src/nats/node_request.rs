@@ -12,6 +12,7 @@ use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER, parse_sent_ms,
 };
+use nowserving_shard::clock::Micros;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
@@ -29,14 +30,17 @@ pub(super) struct Times {
 }
 
 impl Times {
+    /// Of a message that was read then.
+    ///
     /// # Errors
     /// `bad_request`: a header cannot be read.
-    pub fn of(message: &Message) -> Result<Self, ApiError> {
-        let deadline = deadline(message)?;
+    pub fn of(message: &Message, taken: Micros) -> Result<Self, ApiError> {
+        let deadline = deadline(message, taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let (clock, now) = (clock::now(), Instant::now());
         let left = Duration::from_micros(deadline.saturating_sub(clock.us));
-        let by_sender = left_by_sender_ms(sent_ms, left, clock).map(Duration::from_millis);
+        let timeout = Duration::from_micros(deadline.saturating_sub(taken));
+        let by_sender = left_by_sender_ms(sent_ms, timeout, clock).map(Duration::from_millis);
         Ok(Times {
             until: now + left,
             writes_until: by_sender.map(|by_sender| now + left.min(by_sender)),
@@ -71,7 +75,7 @@ pub(super) struct NodeRequest<'a> {
     pub until: Instant,
 }
 
-/// There is no answer that says that it is done.
+/// Why a request was not answered as done.
 #[derive(Debug, PartialEq)]
 pub(super) enum Failed {
     /// It was not sent, as the time is over, or nobody listens: nothing happened.
@@ -137,7 +141,7 @@ mod tests {
         for (name, value) in all {
             headers.insert(*name, *value);
         }
-        Times::of(&Message {
+        let message = Message {
             subject: "nowserving.limit.shop.check".into(),
             reply: Some("_INBOX.1".into()),
             payload: Bytes::new(),
@@ -145,7 +149,8 @@ mod tests {
             status: None,
             description: None,
             length: 0,
-        })
+        };
+        Times::of(&message, clock::now().us)
     }
 
     #[test]

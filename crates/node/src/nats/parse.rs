@@ -97,7 +97,7 @@ impl Parser {
             Via::Plain | Via::Shard(_) => &self.subjects,
         };
         let target = subjects.parse(&message.subject)?;
-        let deadline = deadline(message)?;
+        let deadline = deadline(message, reply.taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
         let (home, line, ask) = match target {
@@ -400,8 +400,8 @@ pub(super) fn header<T>(
     }
 }
 
-/// The answer must leave by then, a little before the requester stops waiting.
-pub(super) fn deadline(message: &Message) -> Result<Micros, ApiError> {
+/// The answer to a request that was read then must leave by this time, a little before the requester stops waiting.
+pub(super) fn deadline(message: &Message, taken: Micros) -> Result<Micros, ApiError> {
     let timeout_ms = header(message, TIMEOUT_HEADER, |text| {
         let ms = text.parse().ok();
         ms.filter(|ms| (1..=TIMEOUT_MAX_MS).contains(ms))
@@ -414,7 +414,7 @@ pub(super) fn deadline(message: &Message) -> Result<Micros, ApiError> {
     let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_DEFAULT_MS);
     // A tenth for the way back, but no more than 100 ms.
     let way_back_us = (timeout_ms * 100).min(100_000);
-    Ok(monotonic_us() + timeout_ms * 1_000 - way_back_us)
+    Ok(taken + timeout_ms * 1_000 - way_back_us)
 }
 
 #[cfg(test)]

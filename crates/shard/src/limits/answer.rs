@@ -45,6 +45,7 @@ impl HitsAnswer {
             let now = saved.dry_run(
                 &LimitAsk {
                     hits: 0,
+                    max_delay_us: None,
                     ..ask.clone()
                 }
                 .at(*at),
@@ -81,7 +82,12 @@ fn refused_again(ask: &LimitAsk, with_hits: Answer, now: Answer) -> Answer {
     Answer {
         allowed: false,
         retry_after_us: ever.then_some(retry_after_us),
-        delay_us: 0,
+        // Not 0 if it would be refused because of its delay.
+        delay_us: if with_hits.allowed {
+            0
+        } else {
+            with_hits.delay_us
+        },
         ..now
     }
 }

@@ -330,7 +330,7 @@ impl LeaderLimits {
         }
     }
 
-    /// A member of the group does not know the command yet.
+    /// A member of the group does not know the command yet, or it waited for too long.
     pub(crate) fn not_proposed(&mut self, command: &LimitCommand) {
         match command {
             LimitCommand::Checkpoint { changes, .. } => {

@@ -19,6 +19,8 @@ use crate::timeline::Time;
 
 /// So much longer than its interval a checkpoint may take to be proposed: the turns of a node are so long.
 const SLACK_US: Time = 400_000;
+/// One reset can keep out as many checkpoints as a leader writes at once, before it gives leadership away.
+const REFUSED_MAX: u32 = 20;
 
 #[derive(Debug, Default)]
 pub struct LimitChecks {
@@ -48,12 +50,12 @@ struct Shard {
     term: u64,
     /// Since when entries of this term are committed.
     term_at: Time,
-    /// When the last checkpoint in the log was proposed.
+    /// When the last checkpoint was proposed that was merged.
     checkpoint_at: Time,
     failovers: Vec<Failover>,
-    /// When the newest checkpoint was proposed that is in the log, whether it was merged or not.
-    proposed_at: Time,
-    /// Hits that were asked for after that, in the order in which clients were told of them: when each was asked for, and
+    /// How many checkpoints were not merged since one was, or a reset was applied.
+    refused: u32,
+    /// Hits that were asked for after the last checkpoint, in the order in which clients were told of them: when each was asked for, and
     /// when its client was told.
     unsaved: Vec<(Time, Time)>,
     /// When the last checkpoint was applied: the next one is proposed after that.
@@ -82,8 +84,16 @@ impl Shard {
     fn is_saved(&mut self, appended_at: Time, now: Time) {
         // It has the others, whenever their clients were told.
         self.unsaved.retain(|(asked_at, _)| *asked_at > appended_at);
-        self.proposed_at = appended_at;
+        (self.checkpoint_at, self.refused) = (appended_at, 0);
         (self.free_at, self.late_at, self.is_known) = (now, None, true);
+    }
+
+    /// A checkpoint was not merged, as a reset overtook it: its leader writes another one. Whether that has gone on for too
+    /// long without a reset.
+    fn is_refused_again(&mut self, now: Time) -> bool {
+        self.refused += 1;
+        (self.free_at, self.late_at, self.is_known) = (now, None, true);
+        self.refused > REFUSED_MAX
     }
 }
 
@@ -142,9 +152,15 @@ impl LimitChecks {
         shard.is_known = true;
         match (command, reply) {
             (LimitCommand::Checkpoint { .. }, LimitReply::Checkpoint { merged, .. }) => {
-                shard.is_saved(place.appended_at, env.timeline.now());
+                let now = env.timeline.now();
                 if *merged {
-                    shard.checkpoint_at = place.appended_at;
+                    shard.is_saved(place.appended_at, now);
+                } else if shard.is_refused_again(now) {
+                    let what = format!(
+                        "no checkpoint of shard {} is merged: {shard:?}",
+                        place.shard
+                    );
+                    env.violated("S20", what);
                 }
             }
             (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
@@ -158,6 +174,7 @@ impl LimitChecks {
                 counter.reset_at.get_or_insert(0);
                 // While it was on its way, checkpoints left its counter out.
                 shard.unsaved.clear();
+                shard.refused = 0;
             }
             _ => {}
         }
@@ -203,7 +220,7 @@ impl LimitChecks {
         }
         let counter = self.counters.entry(ask.key.clone()).or_default();
         let shard = self.shards.entry(call.query.shard).or_default();
-        if !exact && call.began_at > shard.term_at.max(shard.proposed_at) {
+        if !exact && call.began_at > shard.term_at.max(shard.checkpoint_at) {
             shard.unsaved.push((call.began_at, now));
         }
         if counter.reset_at.is_some_and(|at| call.began_at <= at) {

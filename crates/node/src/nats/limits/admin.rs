@@ -36,7 +36,7 @@ impl Limits {
         reply: &mut ReplyTo,
     ) -> Result<Vec<u8>, ApiError> {
         let (payload, format) = (&message.payload, reply.format);
-        let call = Call::of(message)?;
+        let call = Call::of(message, reply.taken)?;
         match op {
             "apply" => {
                 reply.op = "limit_apply";

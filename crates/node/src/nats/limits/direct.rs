@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_nats::Message;
-use nowserving_engine::refusals::outcome_unknown;
+use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_engine::{Outcome, ReplyTo};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
@@ -15,6 +15,8 @@ use nowserving_protocol::subject::Target;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::LimitAsk;
 use tokio::sync::OwnedSemaphorePermit;
+
+use crate::clock::monotonic_us;
 
 use super::super::parse::{deadline, header};
 use super::super::tasks::Finished;
@@ -30,14 +32,14 @@ pub(super) struct Direct {
     shard: u32,
     /// Of the descriptors that are limited.
     places: Vec<usize>,
-    /// What is asked of their counters.
+    /// The questions to their counters.
     asks: Vec<LimitAsk>,
     deadline: Micros,
 }
 
 impl Limits {
     /// `None`: it must go the long way, which also tells what is wrong with it.
-    pub(super) fn direct(&self, message: &Message) -> Option<Direct> {
+    pub(super) fn direct(&self, message: &Message, taken: Micros) -> Option<Direct> {
         let target = self.subjects.parse(&message.subject).ok()?;
         let Target::Limit {
             domain,
@@ -46,7 +48,7 @@ impl Limits {
         else {
             return None;
         };
-        let deadline = deadline(message).ok()?;
+        let deadline = deadline(message, taken).ok()?;
         header(message, REQUEST_ID_HEADER, RequestId::new).ok()?;
         header(message, SENT_MS_HEADER, parse_sent_ms).ok()?;
         let ask: Check = decode_request(&message.payload).ok()?;
@@ -74,7 +76,7 @@ impl Limits {
         })
     }
 
-    /// Has it answered. If this node leads no longer, it goes the long way.
+    /// Gives it to the engine, which answers it. If this node leads no longer, it goes the long way.
     pub(super) async fn answer_direct(
         self: &Arc<Self>,
         mut direct: Direct,
@@ -96,6 +98,13 @@ impl Limits {
                 Ok(Outcome::LimitPart(part)) => this.encode_direct(&direct, &part, &to),
                 Ok(_) => Err(outcome_unknown()),
                 Err(error) if matches!(error.code, Code::NotLeader | Code::Unavailable) => {
+                    // The engine says so, too, of a check whose time is over.
+                    if monotonic_us() >= direct.deadline {
+                        return Some(Finished {
+                            to,
+                            encoded: Err(unavailable()),
+                        });
+                    }
                     this.spawn(message, to, permit);
                     return None;
                 }

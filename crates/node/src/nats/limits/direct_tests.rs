@@ -54,7 +54,7 @@ fn requester() -> ReplyTo {
         format: Format::Json,
         op: "limit",
         admin: false,
-        taken: 0,
+        taken: monotonic_us(),
     }
 }
 
@@ -108,10 +108,26 @@ async fn a_node_that_leads_no_longer_asks_the_leader() {
 }
 
 #[tokio::test]
+async fn a_check_whose_time_is_over_does_not_begin_again() {
+    let mut test = leader().await;
+    let limits = test.service.limits.clone();
+    let long_ago = ReplyTo {
+        taken: 0,
+        ..requester()
+    };
+    limits.handle(check(CHECK), long_ago).await;
+    let request = asked(&test).await;
+    let refused = Err(unavailable());
+    test.service.responder.answer(&request.reply, refused).await;
+    let published = test.server.next_published().await;
+    assert_eq!(published.json()["error"]["code"], "unavailable");
+}
+
+#[tokio::test]
 async fn only_a_check_of_one_shard_s_counters_that_this_node_leads_goes_the_short_way() {
     let test = leader().await;
     let limits = test.service.limits.clone();
-    let takes = |payload: &str| limits.direct(&check(payload)).is_some();
+    let takes = |payload: &str| limits.direct(&check(payload), monotonic_us()).is_some();
     let one = |key: &str, value: &str| {
         format!(r#"{{"descriptors": [[{{"key": "{key}", "value": "{value}"}}]]}}"#)
     };

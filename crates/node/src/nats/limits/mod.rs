@@ -35,6 +35,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
+use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -132,7 +133,7 @@ impl Limits {
         let Some(permit) = self.permits.of(self.is_admin(&message)) else {
             return self.responder.refuse(&reply, overloaded()).await;
         };
-        match self.direct(&message) {
+        match self.direct(&message, reply.taken) {
             Some(direct) => {
                 self.answer_direct(direct, message, reply, permit).await;
             }
@@ -164,7 +165,7 @@ impl Limits {
                 reply.op = "limit_check";
                 let ask: Check = decode_request(&message.payload)?;
                 ask.check()?;
-                let call = Call::of(message)?;
+                let call = Call::of(message, reply.taken)?;
                 let checked = self.check(&domain, &ask, &call, false);
                 Ok(encode(&checked.await?, reply.format))
             }
@@ -407,8 +408,8 @@ pub(super) fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> 
 }
 
 impl Call {
-    fn of(message: &Message) -> Result<Self, ApiError> {
-        let times = Times::of(message)?;
+    fn of(message: &Message, taken: Micros) -> Result<Self, ApiError> {
+        let times = Times::of(message, taken)?;
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
             Some(named) => client_id(&named).key,
             // A client may send the same message twice and mean it.
