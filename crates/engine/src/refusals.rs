@@ -44,7 +44,7 @@ pub fn older_member() -> ApiError {
 pub fn outcome_unknown() -> ApiError {
     ApiError::new(
         Code::OutcomeUnknown,
-        "the deadline passed before the outcome was known; repeat it with the same key or ticket",
+        "the deadline passed before the outcome was known; repeat it with the same key, ticket or request id",
     )
 }
 

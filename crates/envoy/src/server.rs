@@ -165,12 +165,13 @@ async fn report(
     serves: &watch::Sender<bool>,
     is_connected: impl Fn() -> bool,
 ) {
-    let mut connected_at = Instant::now();
+    // Before the first connection it is not healthy.
+    let mut connected_at: Option<Instant> = None;
     loop {
         if is_connected() {
-            connected_at = Instant::now();
+            connected_at = Some(Instant::now());
         }
-        let is_serving = connected_at.elapsed() < CUT_OFF_AFTER;
+        let is_serving = connected_at.is_some_and(|at| at.elapsed() < CUT_OFF_AFTER);
         let has_changed =
             serves.send_if_modified(|it| std::mem::replace(it, is_serving) != is_serving);
         if has_changed {

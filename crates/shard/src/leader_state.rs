@@ -185,8 +185,9 @@ impl LeaderState {
         if self.own_in_flight > 0 || now < self.next_pass_at {
             return Vec::new();
         }
+        self.limits.look_at_inherited(state.limits().saved());
         let is_due = |due_ms: Option<u64>| due_ms.is_some_and(|due_ms| due_ms <= now_ms);
-        let others = [self.kv_stamp_due_ms(state), self.limits_stamp_due_ms()];
+        let others = [self.kv_stamp_due_ms(state), self.limits_stamp_due_ms(state)];
         let others_are_due = others.into_iter().any(is_due);
         if !drained && !others_are_due {
             return Vec::new();
@@ -275,7 +276,7 @@ impl LeaderState {
         let for_each = [
             self.token_stamp_due_ms(),
             self.kv_stamp_due_ms(state),
-            self.limits_stamp_due_ms(),
+            self.limits_stamp_due_ms(state),
         ];
         for_each.into_iter().flatten().min()
     }
@@ -298,9 +299,10 @@ impl LeaderState {
         Some(expiry_ms.min(self.last_stamp_ms.saturating_add(KV_STAMP_INTERVAL_MS)))
     }
 
-    fn limits_stamp_due_ms(&self) -> Option<u64> {
-        let is_in_use = self.last_stamp_ms < self.limits.in_use_until_ms();
-        is_in_use.then(|| self.last_stamp_ms.saturating_add(LIMITS_STAMP_INTERVAL_MS))
+    fn limits_stamp_due_ms(&self, state: &State) -> Option<u64> {
+        let saved = state.limits().saved();
+        let are_in_use = self.limits.are_in_use(saved, self.last_stamp_ms);
+        are_in_use.then(|| self.last_stamp_ms.saturating_add(LIMITS_STAMP_INTERVAL_MS))
     }
 
     /// The boards that are due.

@@ -232,6 +232,45 @@ fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
     assert!(stamps(Unit::Second, 22) <= 1);
 }
 
+/// Else a crash of the next leader would set the clock back to the last entry, however old.
+#[test]
+fn a_new_leader_stamps_the_clock_for_counters_that_it_did_not_count() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    let limit = Limit::fixed_window(5, Unit::Hour);
+    let entries = [("ip", "a")].into_iter();
+    let key = key::encode(limit.algorithm(), Unit::Hour, "shop", entries).unwrap();
+    let counter = LimitAsk {
+        limit,
+        key: key.into(),
+        ..ask()
+    };
+    let check = LimitRequest::Check {
+        asks: vec![counter],
+        dry_run: false,
+    };
+    assert!(allowed(request(&mut rig, check)));
+    rig.pass_ms(250);
+    settle(&mut rig);
+    assert_eq!(rig.state().limits().saved().len(), 1);
+    let (term, last) = (rig.replica().term(), rig.replica().last_index());
+    let committed = rig.replica().committed();
+    rig.overwrite(term + 1, last + 1, committed + 1);
+    rig.lead();
+    settle(&mut rig);
+    let stamps = |rig: &mut Rig| {
+        let before = rig.replica().last_index();
+        for _ in 0..24 {
+            rig.pass_ms(500);
+            settle(rig);
+        }
+        rig.replica().last_index() - before
+    };
+    assert_eq!(stamps(&mut rig), 2);
+    rig.pass_ms(3_600_000);
+    rig.lead();
+    assert!(stamps(&mut rig) <= 1, "it is idle");
+}
+
 /// Its log is empty, so the heartbeat tells it that nothing is committed.
 #[test]
 fn a_follower_that_has_only_got_a_heartbeat_tells_no_rules() {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use nowserving_limit::{
     Change, Clock, HashSeed, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows,
-    check, combine,
+    check, combine, key,
 };
 
 use super::{COUNTERS_MAX, LimitAsk, LimitCommand, LimitReply, TimedAsk, limits_now};
@@ -27,6 +27,16 @@ const LAST_PORTIONS_MAX: usize = 16;
 /// Idle counters also go when nobody asks: so many slots a second are looked at.
 const SWEEP_INTERVAL_US: Micros = 1_000_000;
 const SWEPT_SLOTS: u32 = 4_096;
+/// So many counters of its predecessors a leader looks at in one turn.
+const INHERITED_AT_ONCE: usize = 10_000;
+
+/// The counters that were there when a leader began: how far it has looked at them.
+#[derive(Debug, PartialEq, Eq)]
+enum Inherited {
+    /// Up to this key.
+    After(Option<Box<[u8]>>),
+    Seen,
+}
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -48,8 +58,10 @@ pub struct LeaderLimits {
     oldest: [Option<Micros>; 2],
     next_portion_at: Micros,
     next_sweep_at: Micros,
-    /// On the service clock, when all counters are idle that go by it.
+    /// On the service clock, when all counters are idle that go by it, as far as this leader has seen them.
     in_use_until_ms: u64,
+    /// Up to which key it has looked at the counters of its predecessors.
+    inherited: Inherited,
     /// Requests that were answered, and those of them that were refused.
     checks: u64,
     refused: u64,
@@ -75,6 +87,7 @@ impl LeaderLimits {
             next_portion_at: 0,
             next_sweep_at: 0,
             in_use_until_ms: 0,
+            inherited: Inherited::After(None),
             checks: 0,
             refused: 0,
             untracked: 0,
@@ -100,9 +113,33 @@ impl LeaderLimits {
         self.oldest.into_iter().flatten().min()
     }
 
-    /// Until when, on the service clock, a counter is in use that goes by it.
-    pub(crate) fn in_use_until_ms(&self) -> u64 {
-        self.in_use_until_ms
+    /// Whether a counter may be in use at this time of the service clock that goes by it.
+    pub(crate) fn are_in_use(&self, saved: &Saved, service_ms: u64) -> bool {
+        let all_seen = saved.is_empty() || self.inherited == Inherited::Seen;
+        !all_seen || service_ms < self.in_use_until_ms
+    }
+
+    /// Looks at the next counters that were there when it began to lead.
+    pub(crate) fn look_at_inherited(&mut self, saved: &Saved) {
+        let Inherited::After(from) = std::mem::replace(&mut self.inherited, Inherited::Seen) else {
+            return;
+        };
+        let mut left = INHERITED_AT_ONCE;
+        for (key, counter) in saved.after(from.as_deref()).take(INHERITED_AT_ONCE) {
+            left -= 1;
+            if left == 0 {
+                self.inherited = Inherited::After(Some(key.into()));
+            }
+            self.is_used(key::clock(key), counter.idle_at_us());
+        }
+    }
+
+    /// A counter is idle from then on, by its clock.
+    fn is_used(&mut self, clock: Clock, idle_at_us: u64) {
+        if clock == Clock::Service {
+            let until_ms = idle_at_us.div_ceil(1_000);
+            self.in_use_until_ms = self.in_use_until_ms.max(until_ms);
+        }
     }
 
     /// Requests that this leader answered, and those of them that were refused.
@@ -147,12 +184,10 @@ impl LeaderLimits {
         }
         if !dry_run {
             self.count(&verdicts);
-            let by_service = asks.iter().zip(&verdicts);
-            let by_service = by_service.filter(|(ask, _)| ask.limit.clock() == Clock::Service);
-            let idle_us =
-                by_service.map(|(_, it)| now.service_us.saturating_add(it.answer.reset_us));
-            let until_ms = idle_us.max().unwrap_or(0).div_ceil(1_000);
-            self.in_use_until_ms = self.in_use_until_ms.max(until_ms);
+            for (ask, verdict) in asks.iter().zip(&verdicts) {
+                let idle_at_us = ask.at.now_us.saturating_add(verdict.answer.reset_us);
+                self.is_used(ask.limit.clock(), idle_at_us);
+            }
             let [_, since] = &mut self.oldest;
             *since = since.or((self.table.dirty() > 0).then_some(at));
         }
@@ -304,7 +339,13 @@ impl LeaderLimits {
                 self.table.remove(key);
                 self.reset_ended(key);
             }
-            (LimitCommand::Hits { .. }, LimitReply::Hits(verdicts)) => self.count(verdicts),
+            (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
+                for (TimedAsk { ask, at }, verdict) in asks.iter().zip(verdicts) {
+                    let idle_at_us = at.now_us.saturating_add(verdict.answer.reset_us);
+                    self.is_used(ask.limit.clock(), idle_at_us);
+                }
+                self.count(verdicts);
+            }
             _ => {}
         }
     }
