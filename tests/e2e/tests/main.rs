@@ -17,6 +17,7 @@ mod demo_command;
 mod dev_command;
 mod discovery;
 mod disks;
+mod doctor_command;
 mod envoy;
 mod errors;
 mod events;
@@ -293,6 +294,8 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("cli_users", command_line::users(&cli))
             .with("cli_watch", command_line::watch(&cli))
             .with("cli_errors", command_line::errors(&cli))
+            .with("cli_doctor", doctor_command::lines(api.clone(), cli.clone()))
+            .with("cli_no_cluster", doctor_command::nothing_answers())
             .run()
             .await?;
         // Alone: it takes the whole machine.
@@ -302,7 +305,8 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("large_forgotten", large_lines::forgotten(&api))
             .run()
             .await?;
-        sdk::over_a_crash_of_the_leader(cluster, &cli).await
+        sdk::over_a_crash_of_the_leader(cluster, &cli).await?;
+        doctor_command::a_node_is_down(&cli).await
     })
     .await
 }
