@@ -57,6 +57,7 @@ mod steering;
 mod strangers;
 mod tokens;
 mod told;
+mod traces;
 mod unreachable_leader;
 mod watch_command;
 
