@@ -295,7 +295,10 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("cli_users", command_line::users(&cli))
             .with("cli_watch", command_line::watch(&cli))
             .with("cli_errors", command_line::errors(&cli))
-            .with("cli_doctor", doctor_command::lines(api.clone(), cli.clone()))
+            .with(
+                "cli_doctor",
+                doctor_command::lines(api.clone(), cli.clone()),
+            )
             .with("cli_no_cluster", doctor_command::nothing_answers())
             .run()
             .await?;
