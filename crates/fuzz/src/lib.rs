@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "found")]
+    #[should_panic(expected = "test failed")]
     fn a_target_fails_if_its_parser_panics() {
         target!(vec![b"ok".to_vec()], |bytes| assert!(
             bytes == b"ok",

@@ -51,14 +51,11 @@ fn seeds() -> Vec<Vec<u8>> {
     BODIES.iter().flat_map(|body| both_formats(body)).collect()
 }
 
-/// What is accepted can be sent again, in both formats, and means the same.
+/// What is accepted can be sent again in the same format, and means the same. (JSON has no keys that are not text.)
 fn request<T: Serialize + DeserializeOwned + PartialEq + Debug>(payload: &[u8]) {
-    let Ok(read) = decode_request::<T>(payload) else {
-        return;
-    };
-    for format in [Format::Json, Format::MsgPack] {
-        let again = decode::<T>(&encode(&read, format));
-        assert_eq!(again.as_ref(), Ok(&read), "{format:?}");
+    if let Ok(read) = decode_request::<T>(payload) {
+        let again = decode::<T>(&encode(&read, Format::of(payload)));
+        assert_eq!(again.as_ref(), Ok(&read));
     }
 }
 
