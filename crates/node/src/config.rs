@@ -355,4 +355,15 @@ mod tests {
         let text = GOOD.replace("[1, 2, 3]", "[2, 3]");
         assert!(load(&text).unwrap_err().to_string().contains("own id"));
     }
+
+    #[test]
+    fn fuzz_a_file() {
+        let seeds = vec![GOOD.as_bytes().to_vec()];
+        nowserving_fuzz::target!(seeds, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Ok(table) = text.parse() {
+                drop(Config::from_table(table, Path::new("test.toml")));
+            }
+        });
+    }
 }
