@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::shell;
+use crate::steps::Done;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SBOM_VERSION: &str = "0.10.0";
@@ -16,9 +17,36 @@ const SHELLS: [(&str, &str); 3] = [
     ("fish", "nowserving.fish"),
 ];
 
-/// Makes all of it, and checks it.
+/// Makes all of it in `target/dist`, and checks it.
 pub fn run() -> Result<()> {
     let dist = shell::root().join("target/dist");
+    let binary = build(&dist.join("build"))?;
+    let archive = make(&dist, &binary)?;
+    eprintln!("xtask: {}", archive.display());
+    Ok(())
+}
+
+/// The same with the binary of the other tests, which is no release, in another folder.
+pub fn try_out() -> Result<Done> {
+    if !cfg!(target_os = "linux") {
+        let why = "it takes GNU tar and sha256sum";
+        return Ok(Done::Skipped(why.to_owned()));
+    }
+    let flags = "--locked --quiet --workspace --bin nowserving";
+    shell::run(&mut shell::cargo(&format!("build {flags}")))?;
+    let metadata = shell::output(&mut shell::cargo(
+        "metadata --locked --no-deps --format-version 1",
+    ))?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let target = metadata["target_directory"].as_str();
+    let target = Path::new(target.context("cargo does not tell its target folder")?);
+    let dist = shell::root().join("target/dist-tried");
+    make(&dist, &target.join("debug/nowserving"))?;
+    Ok(Done::Passed)
+}
+
+/// Everything that comes after the build; returns the archive.
+fn make(dist: &Path, binary: &Path) -> Result<PathBuf> {
     let name = format!("nowserving-{VERSION}-{}", target()?);
     let folder = dist.join(&name);
     for old in [&folder, &dist.join("check")] {
@@ -27,17 +55,15 @@ pub fn run() -> Result<()> {
         }
     }
     fs::create_dir_all(&folder)?;
-    let binary = build(&dist.join("build"))?;
-    fill(&folder, &binary)?;
+    fill(&folder, binary)?;
     let (archive, bill) = (format!("{name}.tar.gz"), format!("{name}.cdx.json"));
-    pack(&dist, &name, &archive)?;
+    pack(dist, &name, &archive)?;
     fs::write(dist.join(&bill), bill_of_materials()?)?;
     let mut sums = shell::command("sha256sum", &format!("{archive} {bill}"));
-    let sums = shell::output(sums.current_dir(&dist))?;
+    let sums = shell::output(sums.current_dir(dist))?;
     fs::write(dist.join("SHA256SUMS"), sums)?;
-    check(&dist, &name, &archive)?;
-    eprintln!("xtask: {}", dist.join(&archive).display());
-    Ok(())
+    check(dist, &name, &archive)?;
+    Ok(dist.join(archive))
 }
 
 /// As `rustc` names this machine's kind.
@@ -58,13 +84,17 @@ fn build(target: &Path) -> Result<PathBuf> {
     Ok(target.join("release/nowserving"))
 }
 
-/// What the archive has: the binary, its man pages and completions, `deploy`, and the texts.
+/// What the archive has: the binary, its man pages and completions, the texts and `deploy`.
 fn fill(folder: &Path, binary: &Path) -> Result<()> {
     fs::copy(binary, folder.join("nowserving"))?;
-    for text in ["LICENSE", "README.md", "CHANGELOG.md"] {
-        fs::copy(shell::root().join(text), folder.join(text))?;
-    }
-    shell::run(shell::command("cp", "-R deploy docs").arg(folder))?;
+    // What is committed, and nothing else: a trial's key may lie in the folders.
+    let texts = folder.with_extension("texts.tar");
+    let mut export = shell::command("git", "archive --format=tar --output");
+    let names = ["LICENSE", "README.md", "CHANGELOG.md", "deploy", "docs"];
+    shell::run(export.arg(&texts).arg("HEAD").args(names))?;
+    let mut unpack = shell::command("tar", "-xf");
+    shell::run(unpack.arg(&texts).arg("-C").arg(folder))?;
+    fs::remove_file(&texts)?;
     let nowserving = binary.to_string_lossy();
     let completions = folder.join("completions");
     fs::create_dir(&completions)?;

@@ -45,6 +45,7 @@ pub fn prometheus() -> Option<PathBuf> {
 }
 
 /// A query, and where it stands.
+#[derive(Clone)]
 struct Query {
     of: String,
     text: String,
@@ -59,7 +60,7 @@ pub async fn return_data(cluster: &Cluster, program: &Path) -> Result<()> {
     ensure!(queries.len() > 100, "{} queries were found", queries.len());
     tokio::select! {
         // It ends by an error only.
-        ended = crowd(&api) => ended.context("the crowd").map(drop),
+        ended = crowd(&api) => ended.context("the crowd").map(|never| match never {}),
         all = prometheus.answers(queries) => all,
     }
 }
@@ -86,7 +87,9 @@ descriptors:
 async fn crowd(api: &Api) -> Result<Infallible> {
     let mut tickets = VecDeque::new();
     let descriptors = |key: &str| json!({"descriptors": [[{"key": key, "value": "1"}]]});
-    for nth in 0u64.. {
+    let mut nth = 0u64;
+    loop {
+        nth += 1;
         for half in ["a", "b"] {
             let key = json!({"key": format!("{nth}{half}")});
             let entered = api.call(LINE, "enter", &key).await?;
@@ -106,7 +109,6 @@ async fn crowd(api: &Api) -> Result<Infallible> {
         api.admin(LINE, "show", json!({})).await?;
         tokio::time::sleep(PAUSE).await;
     }
-    unreachable!("the numbers do not end")
 }
 
 struct Prometheus {
@@ -181,14 +183,16 @@ impl Prometheus {
         eventually("each query returns data", PATIENCE, async || {
             let mut missing = Vec::new();
             let mut list = String::new();
-            for query in std::mem::take(&mut queries) {
+            for query in &queries {
                 let answered = self.has_data(&query.text).await;
-                if matches!(answered, Ok(true)) || only_after_trouble(&query.text)? {
-                    answered.with_context(|| query.of.clone())?;
-                    continue;
+                let is_answered = match &answered {
+                    Ok(false) => only_after_trouble(&query.text)?,
+                    other => matches!(other, Ok(true)),
+                };
+                if !is_answered {
+                    writeln!(list, "{}: {} ({answered:?})", query.of, query.text)?;
+                    missing.push(query.clone());
                 }
-                writeln!(list, "{}: {} ({answered:?})", query.of, query.text)?;
-                missing.push(query);
             }
             queries = missing;
             ensure!(queries.is_empty(), "no data:\n{list}");
