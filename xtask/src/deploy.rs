@@ -83,7 +83,7 @@ fn parse_queries(promtool: &str, queries: &[String]) -> Result<()> {
     let rules: Vec<Value> = rules.collect();
     // JSON is YAML.
     let text = serde_json::json!({"groups": [{"name": "dashboards", "rules": rules}]}).to_string();
-    let file = shell::root().join("target/dashboards.rules.yml");
+    let file = shell::scratch("dashboards.rules.yml")?;
     fs::write(&file, text)?;
     let mut check = shell::command(promtool, "check rules");
     shell::run(check.arg(&file))
@@ -119,7 +119,7 @@ fn systemd_unit(root: &Path) -> Result<()> {
         return Ok(());
     }
     let unit = fs::read_to_string(root.join("systemd/nowserving.service"))?;
-    let copy = shell::root().join("target/nowserving.service");
+    let copy = shell::scratch("nowserving.service")?;
     fs::write(
         &copy,
         unit.replace("/usr/local/bin/nowserving", "/bin/true"),

@@ -89,6 +89,13 @@ pub fn has_cargo(subcommand: &str) -> bool {
     succeeds(&mut cargo(&format!("{subcommand} --version")))
 }
 
+/// A file of this name that a step may write, in the target folder.
+pub fn scratch(name: &str) -> Result<PathBuf> {
+    let folder = root().join("target/tools/scratch");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder.join(name))
+}
+
 /// A program of crates.io in the target folder: built there the first time, which takes minutes.
 pub fn cargo_program(name: &str, version: &str) -> Result<PathBuf> {
     let folder = root()
