@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::{languages, shell};
 
-/// Installs packages, given as arguments of `pip install`, unless their program `works` runs. Returns the folder of programs.
+/// Installs packages, given as arguments of `pip install`, unless their program `works` runs. Returns the folder of
+/// programs.
 pub fn environment(name: &str, packages: &[&str], works: &str) -> Result<PathBuf> {
     let folder = shell::root().join("target/tools").join(name);
     let bin = folder.join("bin");

@@ -40,7 +40,8 @@ const TROUBLE: [&str; 9] = [
 
 /// The Prometheus that `cargo xtask test` names.
 pub fn prometheus() -> Option<PathBuf> {
-    std::env::var_os("PROMETHEUS").map(PathBuf::from)
+    let given = std::env::var_os("PROMETHEUS");
+    given.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// A query, and where it stands.
