@@ -13,6 +13,7 @@ mod command_line;
 mod config;
 mod crash;
 mod damage;
+mod dashboards;
 mod demo_command;
 mod dev_command;
 mod discovery;
@@ -382,6 +383,24 @@ async fn bad_subjects_and_frames_are_survived() -> Result<()> {
 #[tokio::test]
 async fn a_poll_costs_no_disk_and_no_peer() -> Result<()> {
     run(Options::default(), polls::cost_nothing).await
+}
+
+/// The dashboards and alert rules, with a Prometheus that scrapes the nodes.
+#[tokio::test]
+async fn dashboards_and_rules_show_data() -> Result<()> {
+    let Some(prometheus) = dashboards::prometheus() else {
+        eprintln!("skipped: PROMETHEUS names no Prometheus (`cargo xtask test` does)");
+        return Ok(());
+    };
+    let options = Options {
+        shards: 4,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        dashboards::return_data(cluster, &prometheus).await
+    })
+    .await
 }
 
 /// Crashes would disturb other scenarios in the cluster.
