@@ -113,7 +113,7 @@ pub(crate) async fn open_and_run(
     let data = DataDir::open_locked(&config, lock)?;
     config.id = data.identity.node;
     let health = Arc::new(Health::default());
-    metrics_server::install(config.metrics_addr, &health)?;
+    metrics_server::install(config.metrics_addr, &health, metrics_server::Process::Node)?;
     tracing::info!(
         node = config.id, cluster = %config.cluster, shards = config.shards,
         boots = data.identity.boots, "starting"
