@@ -19,6 +19,7 @@ impl Engine {
             .unreachable_for(now)
             .min(Duration::from_secs(3_600));
         gauge!("nowserving_service_unreachable_seconds").set(unreachable_for.as_secs_f64());
+        gauge!("nowserving_disk_full").set(f64::from(u8::from(self.ctx.disk_full)));
         let known = self.shards.values().map(|s| &s.replica);
         let leaderless = known.clone().filter(|it| it.leader().is_none()).count();
         gauge!("nowserving_shards_without_leader").set(leaderless as f64);

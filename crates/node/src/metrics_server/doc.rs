@@ -17,7 +17,7 @@ fixed buckets. A counter without labels begins at 0; a series with labels mostly
 there is something to count.
 
 Series are bounded in number, however many lines, lanes and labels there are. Keys (order ids) and tickets are in no
-metric.
+metric; values of requests only where a rule of rate limits asks for them (`detailed_metric`, `value_to_metric`).
 
 <!-- Made from the code: cargo xtask metrics-doc -->
 ";

@@ -81,7 +81,7 @@ pub fn install(addr: Option<SocketAddr>, health: &Arc<Health>, of: Process) -> a
 /// Counters without labels begin at 0: an alarm on one that has never been touched must have data.
 fn describe(of: Process) {
     for section in SECTIONS {
-        for Metric {
+        for &Metric {
             name,
             kind,
             labels,
@@ -89,13 +89,13 @@ fn describe(of: Process) {
         } in section.metrics
         {
             match kind {
-                Kind::Counter => metrics::describe_counter!(*name, *text),
-                Kind::Gauge => metrics::describe_gauge!(*name, *text),
-                Kind::Histogram(_) => metrics::describe_histogram!(*name, *text),
+                Kind::Counter => metrics::describe_counter!(name, text),
+                Kind::Gauge => metrics::describe_gauge!(name, text),
+                Kind::Histogram(_) => metrics::describe_histogram!(name, text),
             }
             let begins = section.of == of && !section.written && labels.is_empty();
             if begins && matches!(kind, Kind::Counter) {
-                metrics::counter!(*name).increment(0);
+                metrics::counter!(name).increment(0);
             }
         }
     }
