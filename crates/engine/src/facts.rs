@@ -1,8 +1,8 @@
 //! Facts about lines for the node's metrics. The engine reports them, and the node decides what it shows.
 //!
-//! They are gathered a part at a time: at most [`LINES_AT_ONCE`] lines every [`STEP_US`], about a microsecond each, so
-//! no turn of the loop takes longer by more than some two milliseconds. All of 10,000 lines are gathered within a second, and
-//! of 100,000 within five. Only for the busiest lines of a shard more is asked, such as an ETA.
+//! They are gathered a part at a time: at most [`LINES_AT_ONCE`] lines every [`STEP_US`]. A line takes about 0.7 µs (an
+//! optimised build, 10,000 lines), so a turn of the loop takes longer by two milliseconds at most. All of 10,000 lines are gathered
+//! within a second, and 100,000 within five. Only of the busiest lines of a shard more is asked, such as an ETA.
 
 use std::collections::BTreeMap;
 

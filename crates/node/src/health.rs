@@ -1,4 +1,5 @@
-//! What the loop tells the HTTP server: the facts for `/metrics`, and the node's health for `/healthz` (does the loop run?) and `/readyz` (does the node serve?).
+//! What the loop tells the HTTP server: the node's health for `/healthz` (does the loop run?) and `/readyz` (does the
+//! node serve?), and facts for `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -99,7 +99,7 @@ mod tests {
         let counts = world.leader_state.waits.of(world.line());
         assert_eq!(counts.classes[..3], [1, 0, 1]);
         assert_eq!(counts.classes.iter().sum::<u64>(), 2);
-        assert_eq!(counts.sum_ms, 4_000);
+        assert!((3_000..=4_000).contains(&counts.sum_ms), "{counts:?}");
         world.change_leader();
         let counts = world.leader_state.waits.of(world.line());
         assert_eq!(counts, WaitCounts::default());
