@@ -1,4 +1,5 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|guard|limits|upgrade|turns|sim|bite|dist|tidy`.
+//! Set-up and checks of the workspace:
+//! `cargo xtask demo|test|bench|failover|soak|guard|limits|upgrade|turns|sim|bite|dist|tidy|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -80,6 +81,8 @@ enum Command {
     Dist,
     /// Checks the repository's own rules (sizes, words, dependencies, links)
     Tidy,
+    /// Writes docs/metrics.md from the table of metrics in the code
+    MetricsDoc,
 }
 
 #[derive(Args)]
@@ -104,9 +107,16 @@ fn main() -> ExitCode {
         Command::Test { only } => check::run(&only),
         Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
+        Command::MetricsDoc => metrics_doc().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// The test that compares the document with the table writes it, if it may.
+fn metrics_doc() -> anyhow::Result<()> {
+    let test = "test --locked -p nowserving-node --lib the_document_is_that_of_the_table";
+    shell::run(shell::cargo(test).env("NOWSERVING_WRITE_GOLDEN", "1"))
 }

@@ -117,7 +117,7 @@ fn renamed(text: &str) -> Result<(String, LineName), String> {
 pub async fn run(args: EnvoyArgs, global: &Global) -> anyhow::Result<ExitCode> {
     let mut interrupts = Interrupts::listen().context("signals")?;
     let health = Arc::new(Health::default());
-    metrics_server::install(args.metrics_addr, &health)?;
+    metrics_server::install(args.metrics_addr, &health, metrics_server::Process::Envoy)?;
     let client = connect(global).await?;
     let options = args.options();
     let on_unavailable = options.on_unavailable;

@@ -1,5 +1,7 @@
 //! Committed entries become state, answers and events; confirmed reads become answers.
 
+use std::time::Duration;
+
 use crate::envelope::StateHash;
 use nowserving_kv as kv;
 use nowserving_line::{
@@ -105,6 +107,7 @@ impl Shard {
         })?;
         Ok(Proposed {
             entry,
+            at: ctx.now.us,
             waiters: Vec::new(),
         })
     }
@@ -137,6 +140,9 @@ impl Shard {
                 false => term,
             };
             if at == (index, term) {
+                let took_us = ctx.now.us.saturating_sub(proposed.at);
+                let took = Duration::from_micros(took_us);
+                metrics::histogram!("nowserving_commit_seconds").record(took);
                 ours = Some(proposed);
                 continue;
             }
@@ -168,7 +174,7 @@ impl Shard {
     }
 
     fn apply_entry(&mut self, committed: &Committed, proposed: Proposed, ctx: &mut NodeCtx) {
-        let Proposed { entry, waiters } = proposed;
+        let Proposed { entry, waiters, .. } = proposed;
         self.compact_floor = self.compact_floor.max(entry.compact_floor);
         let mut now = self.timestamp(ctx.now, &ctx.reachability);
         now.service_ms = now.service_ms.max(entry.now_ms);

@@ -16,7 +16,6 @@ impl Engine {
         if full {
             self.each_shard(Shard::drop_incoming);
         }
-        metrics::gauge!("nowserving_disk_full").set(f64::from(u8::from(full)));
         match full {
             true => tracing::error!(
                 "the disk is full: this node takes no writes and hands over what it leads, until there is room"

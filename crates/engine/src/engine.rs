@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::envelope::{LaggingMember, StateHash};
+use crate::facts::Gathering;
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
@@ -88,6 +89,7 @@ pub struct Engine {
     pub(crate) closed: ClosedConnections,
     /// Members that lag in shards which this node leads.
     pub(crate) lagging: Vec<LaggingMember>,
+    pub(crate) gathering: Gathering,
     tick_us: Micros,
     next_tick: Micros,
     pub(crate) next_maintenance: Micros,
@@ -187,6 +189,7 @@ impl Engine {
             connection: 0,
             closed: ClosedConnections::default(),
             lagging: Vec::new(),
+            gathering: Gathering::default(),
             tick_us,
             config,
         };

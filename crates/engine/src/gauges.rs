@@ -19,6 +19,12 @@ impl Engine {
             .unreachable_for(now)
             .min(Duration::from_secs(3_600));
         gauge!("nowserving_service_unreachable_seconds").set(unreachable_for.as_secs_f64());
+        gauge!("nowserving_disk_full").set(f64::from(u8::from(self.ctx.disk_full)));
+        let known = self.shards.values().map(|s| &s.replica);
+        let leaderless = known.clone().filter(|it| it.leader().is_none()).count();
+        gauge!("nowserving_shards_without_leader").set(leaderless as f64);
+        let apply_lag = known.map(|it| it.committed().saturating_sub(it.applied()));
+        gauge!("nowserving_apply_lag_entries").set(apply_lag.max().unwrap_or(0) as f64);
         let entries: u64 = self.shards.values().map(|s| s.replica.log_entries()).sum();
         gauge!("nowserving_log_entries").set(entries as f64);
         let memory: u64 = self.shards.values().map(|s| s.replica.memory_bytes()).sum();

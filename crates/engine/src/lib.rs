@@ -26,6 +26,7 @@ mod elections;
 mod electorates;
 mod engine;
 pub mod envelope;
+pub mod facts;
 mod forwards;
 mod frames;
 mod gauges;

@@ -46,6 +46,8 @@ struct Queued {
 pub(crate) struct Proposed {
     /// Kept to save decoding it again.
     pub entry: Entry,
+    /// When.
+    pub at: Micros,
     /// One for each command; empty if no request waits on this node.
     pub waiters: Vec<Option<Waiter>>,
 }
@@ -157,6 +159,12 @@ impl Shard {
     pub fn note_leader(&mut self, now: Micros) {
         let leader = (self.replica.term(), self.replica.leader());
         if self.leader != leader {
+            if self.leader.0 != leader.0 {
+                metrics::counter!("nowserving_term_changes_total").increment(1);
+            }
+            if leader.1.is_some_and(|id| self.last_leader != Some(id)) {
+                metrics::counter!("nowserving_leader_changes_total").increment(1);
+            }
             self.leader = leader;
             self.leader_since = now;
             self.last_leader = leader.1.or(self.last_leader);
@@ -460,7 +468,8 @@ impl Shard {
                         leader_state.stamped(now_ms);
                     }
                     self.dirty = true;
-                    let proposed = Proposed { entry, waiters };
+                    let at = ctx.now.us;
+                    let proposed = Proposed { entry, at, waiters };
                     self.proposed.insert((index, term), proposed);
                     if self.queue.is_empty() {
                         self.reads.proposed(index);

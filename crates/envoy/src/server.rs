@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use metrics::{describe_counter, describe_histogram};
 use nowserving_client::{Client, LineName};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -109,7 +108,6 @@ impl Server {
     /// # Errors
     /// The server fails.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), tonic::transport::Error> {
-        describe();
         let (reporter, health) = tonic_health::server::health_reporter();
         for name in ["", SERVICE] {
             reporter
@@ -187,25 +185,6 @@ async fn report(
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-fn describe() {
-    describe_counter!(
-        "nowserving_envoy_requests_total",
-        "Requests of Envoy, by the cluster's domain (empty: one without rules) and outcome."
-    );
-    describe_counter!(
-        "nowserving_envoy_overrides_ignored_total",
-        "Limits that descriptors carried, which the cluster's rules replace."
-    );
-    describe_counter!(
-        "nowserving_envoy_refunds_ignored_total",
-        "Descriptors with hits to be given back (is_negative_hits), which nothing was counted for."
-    );
-    describe_histogram!(
-        "nowserving_envoy_seconds",
-        "Time from a request of Envoy to its answer."
-    );
 }
 
 #[cfg(test)]

@@ -34,6 +34,13 @@ pub fn thread_cpu_time() -> Duration {
     Duration::try_from(used).unwrap_or_default()
 }
 
+/// The CPU time that all threads of this process have used.
+#[must_use]
+pub fn process_cpu_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(used).unwrap_or_default()
+}
+
 /// Milliseconds since 1970, for the birth of a shard's service clock and for display only.
 #[must_use]
 pub fn wall_ms() -> u64 {

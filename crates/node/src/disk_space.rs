@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nowserving_engine::Input;
-use nowserving_log::EngineLog;
+use nowserving_log::{EngineLog, LogStore as _};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 /// With less the disk counts as full. The rest is for what cannot be refused: votes, entries that are in the
@@ -50,6 +50,7 @@ fn run(data: &Path, log: &EngineLog, engine: &Sender<Input>, woken: &Receiver<()
         if let Some(space) = space {
             metrics::gauge!("nowserving_disk_free_bytes").set(space.free as f64);
         }
+        metrics::gauge!("nowserving_log_disk_bytes").set(log.stats().used_bytes as f64);
         if woken.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected) {
             return;
         }

@@ -1,10 +1,13 @@
-//! The node's health for `/healthz` (does the loop run?) and `/readyz` (does the node serve?).
+//! What the loop tells the HTTP server: the node's health for `/healthz` (does the loop run?) and `/readyz` (does the
+//! node serve?), and facts for `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nowserving_shard::clock::Micros;
+
+use crate::metrics_server::facts::Facts;
 
 /// A loop that has not come round for longer hangs. It turns some fifty times a second; a slow disk
 /// or a machine with too much to do must not look like the end of it.
@@ -16,6 +19,8 @@ pub struct Health {
     /// The time of the loop's last turn; 0: none yet.
     turned_at: AtomicU64,
     serves: Mutex<Result<(), String>>,
+    /// About lines.
+    pub facts: Facts,
 }
 
 impl Default for Health {
@@ -23,6 +28,7 @@ impl Default for Health {
         Health {
             turned_at: AtomicU64::new(0),
             serves: Mutex::new(Err("starting: reading the log".to_owned())),
+            facts: Facts::default(),
         }
     }
 }

@@ -114,7 +114,7 @@ pub(crate) async fn open_and_run(
     let data = DataDir::open_locked(&config, lock)?;
     config.id = data.identity.node;
     let health = Arc::new(Health::default());
-    metrics_server::install(config.metrics_addr, &health)?;
+    metrics_server::install(config.metrics_addr, &health, metrics_server::Process::Node)?;
     if let Some(endpoint) = &config.otlp {
         traces::install(endpoint, &config)?;
     }

@@ -25,6 +25,7 @@ use crate::recycle::Recycler;
 use crate::refusals::Refusals;
 use crate::renewal;
 use crate::state::{AppliedLimit, AppliedRestore, AppliedToLine, State};
+use crate::waits::Waits;
 
 /// The clock is stamped at least this often while anybody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
@@ -64,6 +65,8 @@ pub struct LeaderState {
     pub kicks: Kicks,
     /// The entrants that it has refused.
     pub refusals: Refusals,
+    /// How long the tokens waited that it has admitted.
+    pub waits: Waits,
     /// The counters of rate limits.
     pub limits: LeaderLimits,
     /// Recyclings and stamps that were proposed and are not yet applied.
@@ -99,6 +102,7 @@ impl LeaderState {
             boards: Boards::new(),
             kicks: Kicks::default(),
             refusals: Refusals::default(),
+            waits: Waits::default(),
             limits: LeaderLimits::new([0, 0]),
             own_in_flight: 0,
             background_in_flight: 0,
@@ -461,6 +465,7 @@ impl LeaderState {
         }
         if events.iter().any(is_deletion) {
             self.refusals.forget(op.line());
+            self.waits.forget(op.line());
         }
         out.reserve(events.len());
         for event in *events {
@@ -552,7 +557,15 @@ impl LeaderState {
                 }
             }
             TokenChange::Admitted { .. } | TokenChange::Claimed => {
-                self.start(line, at, lines, now_ms);
+                if let Some(line) = lines.get(line)
+                    && let Some(live) = line.live(at.lane, at.token)
+                {
+                    if let TokenChange::Admitted { .. } = what {
+                        let entered_ms = live.entered.at.service_ms;
+                        self.waits.count(line, now_ms.saturating_sub(entered_ms));
+                    }
+                    self.recycler.started(line, at, live, now_ms);
+                }
             }
             // The clock of a newcomer was started with the answer. One that is called or told did nothing: none begins
             // anew.

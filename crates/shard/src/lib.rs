@@ -41,6 +41,7 @@ pub mod snapshot;
 mod snapshot_pb;
 pub mod state;
 mod token_map;
+pub mod waits;
 
 #[cfg(test)]
 mod test_world;

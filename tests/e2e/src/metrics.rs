@@ -59,9 +59,15 @@ impl Metrics {
     /// Whether there is any sample of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.samples
-            .keys()
-            .any(|key| key.split('{').next() == Some(name))
+        self.count(name) > 0
+    }
+
+    /// How many samples of this name there are.
+    #[must_use]
+    pub fn count(&self, name: &str) -> usize {
+        let keys = self.samples.keys();
+        let keys = keys.filter(|key| key.split('{').next() == Some(name));
+        keys.count()
     }
 }
 
@@ -78,6 +84,7 @@ mod tests {
         assert_eq!(metrics.sum("ab", &[]), 100.0);
         assert_eq!(metrics.sum("b", &[]), 0.0);
         assert!(metrics.has("ab") && !metrics.has("b"));
+        assert_eq!(metrics.count("a"), 2);
         Ok(())
     }
 }

@@ -39,6 +39,7 @@ mod limits;
 mod many_lines;
 mod mapping;
 mod members;
+mod metrics;
 mod moved_limits;
 mod operations;
 mod operators;

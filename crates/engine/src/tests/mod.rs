@@ -5,6 +5,7 @@ mod clocks;
 mod copies;
 mod disk_room;
 mod elections;
+mod facts;
 mod group;
 mod kicks;
 mod kv;

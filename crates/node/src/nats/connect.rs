@@ -1,7 +1,7 @@
 //! A node's connections: named, with jittered reconnects and early detection of half-open connections.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
@@ -43,6 +43,7 @@ pub async fn connect(
 ) -> anyhow::Result<(Client, ConnectionNumber)> {
     let number = ConnectionNumber::default();
     let attempt = number.clone();
+    let counted = Counted::new(kind);
     let options = servers
         .log_in(
             ConnectOptions::new(),
@@ -65,6 +66,7 @@ pub async fn connect(
             if matches!(event, Event::SlowConsumer(_)) {
                 stats.turn_away();
             }
+            counted.note(&event);
             let unreported = (!rights.note(&event)).then_some(event);
             async move {
                 if let Some(event) = unreported {
@@ -83,12 +85,61 @@ pub async fn connect(
     Ok((client, number))
 }
 
+/// One client in the metrics.
+struct Counted {
+    kind: &'static str,
+    is_up: AtomicBool,
+    was_up: AtomicBool,
+}
+
+impl Counted {
+    /// Not connected yet. The metrics begin at 0, so that alarms have data.
+    fn new(kind: &'static str) -> Self {
+        let counted = Counted {
+            kind,
+            is_up: AtomicBool::new(false),
+            was_up: AtomicBool::new(false),
+        };
+        counted.connections(0.0);
+        counted.reconnects(0);
+        counted.slow_consumer(0);
+        counted
+    }
+
+    fn note(&self, event: &Event) {
+        match event {
+            Event::Connected if !self.is_up.swap(true, Ordering::Relaxed) => {
+                self.connections(1.0);
+                let again = self.was_up.swap(true, Ordering::Relaxed);
+                self.reconnects(again.into());
+            }
+            Event::Disconnected | Event::Closed if self.is_up.swap(false, Ordering::Relaxed) => {
+                self.connections(-1.0);
+            }
+            Event::SlowConsumer(_) => self.slow_consumer(1),
+            _ => {}
+        }
+    }
+
+    fn connections(&self, more: f64) {
+        metrics::gauge!("nowserving_nats_connected", "kind" => self.kind).increment(more);
+    }
+
+    fn reconnects(&self, more: u64) {
+        metrics::counter!("nowserving_nats_reconnects_total", "kind" => self.kind).increment(more);
+    }
+
+    fn slow_consumer(&self, more: u64) {
+        metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => self.kind)
+            .increment(more);
+    }
+}
+
 fn tell(kind: &'static str, event: Event) {
     match event {
         Event::Connected => tracing::info!(kind, "connected to NATS"),
         Event::Disconnected => tracing::warn!(kind, "lost the connection to NATS"),
         Event::SlowConsumer(id) => {
-            metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => kind).increment(1);
             tracing::warn!(kind, id, "messages were dropped: slow consumer");
         }
         Event::ClientError(error) => {

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::clock::monotonic_us;
 use crate::traces::{self, Answered};
@@ -71,6 +72,8 @@ impl Stats {
         of.requests += 1;
         of.processing_us += took_us;
         of.errors += u64::from(code != "ok");
+        drop(totals);
+        record(reply.op, took_us);
         metrics::counter!("nowserving_requests_total", "op" => reply.op, "code" => code)
             .increment(1);
     }
@@ -78,6 +81,7 @@ impl Stats {
     /// Counts an answer that another node gave.
     pub fn count_forwarded(&self, reply: &ReplyTo, code: &'static str) {
         traces::ended(reply, code, Answered::ByLeader);
+        record(reply.op, monotonic_us().saturating_sub(reply.taken));
         metrics::counter!("nowserving_requests_forwarded_total", "op" => reply.op, "code" => code)
             .increment(1);
     }
@@ -90,4 +94,9 @@ impl Stats {
     fn lock(&self) -> MutexGuard<'_, [Totals; 4]> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn record(op: &'static str, took_us: u64) {
+    let took = Duration::from_micros(took_us);
+    metrics::histogram!("nowserving_request_seconds", "op" => op).record(took);
 }

@@ -24,7 +24,6 @@ use self::worker::Worker;
 use crate::Removed;
 use crate::clock::{monotonic_us, now, thread_cpu_time};
 use crate::health::Health;
-use crate::metrics_server::{TURN_CPU_SECONDS, TURN_SECONDS};
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::peers::{PeerList, Senders};
 
@@ -153,9 +152,14 @@ impl EngineLoop {
         }
         exit = exit.or(self.step(Input::EndTurn { inbox_empty })?);
         self.hand_out();
-        metrics::histogram!(TURN_SECONDS).record(began.elapsed());
+        let facts = &self.outputs.health.facts;
+        if facts.are_wanted() {
+            let gathered = self.engine.gather(monotonic_us());
+            gathered.into_iter().for_each(|it| facts.take(it));
+        }
+        metrics::histogram!("nowserving_turn_seconds").record(began.elapsed());
         let cpu_time = thread_cpu_time().saturating_sub(cpu_before);
-        metrics::histogram!(TURN_CPU_SECONDS).record(cpu_time);
+        metrics::histogram!("nowserving_turn_cpu_seconds").record(cpu_time);
         Ok(exit)
     }
 

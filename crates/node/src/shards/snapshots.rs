@@ -150,7 +150,6 @@ impl Maker {
             Vec::new()
         });
         let log_bytes = self.log.stats().used_bytes;
-        metrics::gauge!("nowserving_log_disk_bytes").set(log_bytes as f64);
         Input::FilesPinned { shards, log_bytes }
     }
 

@@ -1,0 +1,240 @@
+//! The metrics of lines, lanes and labels against what `show` says, on the leader of their shard alone; and whether
+//! each metric of the docs is there.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, Metrics, Options, eventually, number, run};
+use nowserving_protocol::error::Code;
+use serde_json::json;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const LINE: &str = "shop";
+/// With `LINE` 60 lines.
+const IDLE_LINES: usize = 59;
+const SHOWN: usize = 50;
+
+/// All lines are in one shard: one node shows them.
+#[tokio::test]
+async fn metrics_say_what_happens() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        ..Options::default()
+    };
+    run(options, say_what_happens).await
+}
+
+async fn say_what_happens(cluster: &mut Cluster) -> Result<()> {
+    let api = cluster.api().clone();
+    busy_line(&api).await?;
+    for nth in 0..IDLE_LINES {
+        let labels = json!({"city": "Beijing", "nth": nth.to_string()});
+        let settings = json!({"seats": 2, "labels": labels, "claim_timeout_ms": 300});
+        api.admin(&idle(nth), "create", settings).await?;
+    }
+    let leader = cluster.leader_of(LINE).await?;
+    agree_with_show(cluster, leader).await?;
+    the_others_are_together(cluster, leader).await?;
+    labels_are_summed(cluster, leader).await?;
+    // It does not claim, and becomes one of the busiest until then.
+    api.enter(&idle(IDLE_LINES - 1), "no show").await?;
+    all_metrics_are_there(cluster).await?;
+
+    let heir = cluster.ids().find(|id| *id != leader).context("one node")?;
+    let all = json!({"shards": [0], "node": heir});
+    api.cluster("transfer", all).await?;
+    eventually("the other node leads", PATIENCE, async || {
+        Ok((cluster.leader_of(LINE).await? == heir).then_some(()))
+    })
+    .await?;
+    agree_with_show(cluster, heir).await?;
+    eventually("the old leader shows no lines", PATIENCE, async || {
+        let old = cluster.metrics(leader).await?;
+        let names = [
+            "nowserving_line_waiting",
+            "nowserving_line_entered_total",
+            "nowserving_wait_seconds_count",
+            "nowserving_lane_waiting",
+            "nowserving_label_lines",
+            "nowserving_peer_lag_entries",
+        ];
+        Ok((!names.iter().any(|name| old.has(name))).then_some(()))
+    })
+    .await?;
+    for path in ["/healthz", "/readyz"] {
+        let (status, text) = cluster.http(leader, path).await?;
+        ensure!(status == 200, "{path}: {status} {text}");
+    }
+    Ok(())
+}
+
+fn idle(nth: usize) -> String {
+    format!("idle-{nth:02}")
+}
+
+/// Two seats: one is given back, and one holder is in checkout. Two lanes, a full line, and a key that must stay secret.
+async fn busy_line(api: &Api) -> Result<()> {
+    let settings = json!({
+        "seats": 2,
+        "queue_limit": 3,
+        "lanes": [{"name": "normal"}, {"name": "vip"}],
+        "labels": {"city": "上海 \"pudong\""},
+        "claim_timeout_ms": HOUR_MS,
+        "checkout_timeout_ms": HOUR_MS,
+        "waiting_idle_timeout_ms": HOUR_MS,
+    });
+    api.admin(LINE, "create", settings).await?;
+    let mut tickets = Vec::new();
+    for nth in 0..5 {
+        let lane = if nth == 4 { "vip" } else { "normal" };
+        let body = json!({"key": format!("secret-order-{nth}"), "lane": lane});
+        let entered = api.ok(LINE, "enter", body).await?;
+        tickets.push(json!({"ticket": entered["ticket"]}));
+    }
+    for nth in 0..2 {
+        let once = api.with_request_id(format!("refused-{nth}"));
+        let body = json!({"key": format!("secret-refused-{nth}")});
+        once.refused(LINE, "enter", body, Code::LineFull).await?;
+    }
+    api.ok(LINE, "claim", tickets[0].clone()).await?;
+    api.ok(LINE, "complete", tickets[0].clone()).await?;
+    api.ok(LINE, "claim", tickets[1].clone()).await?;
+    Ok(())
+}
+
+/// What the metrics of `LINE` should be: names, labels and values.
+async fn shown(api: &Api) -> Result<Vec<(String, Vec<String>, f64)>> {
+    let shown = api.admin(LINE, "show", json!({})).await?;
+    let counts = &shown["counts"];
+    let mut samples = Vec::new();
+    let mut add = |name: &str, labels: &[(&str, &str)], value: f64| {
+        let labels = [&[("line", LINE)][..], labels].concat();
+        let labels = labels.iter().map(|(name, of)| format!("{name}=\"{of}\""));
+        samples.push((format!("nowserving_{name}"), labels.collect(), value));
+    };
+    for field in ["waiting", "admitted", "in_checkout"] {
+        let value = number(counts, field)? as f64;
+        add(&format!("line_{field}"), &[], value);
+    }
+    for (name, counted) in [("gone", &counts["gone"]), ("refused", &counts["refused"])] {
+        for (reason, count) in counted.as_object().context("no counts")? {
+            let count = count.as_u64().context("count")? as f64;
+            add(
+                &format!("line_{name}_total"),
+                &[("reason", reason.as_str())],
+                count,
+            );
+        }
+    }
+    add("line_seats", &[], 2.0);
+    add("line_queue_limit", &[], 3.0);
+    add("line_entered_total", &[], number(counts, "issued")? as f64);
+    add("line_phase", &[("phase", "open")], 1.0);
+    add("line_held_back", &[("by", "seats")], 1.0);
+    add("lane_waiting", &[("lane", "normal")], 1.0);
+    add("lane_waiting", &[("lane", "vip")], 1.0);
+    Ok(samples)
+}
+
+async fn agree_with_show(cluster: &Cluster, leader: u64) -> Result<()> {
+    let expected = shown(cluster.api()).await?;
+    ensure!(
+        expected.iter().any(|(.., value)| *value == 2.0),
+        "{expected:?}"
+    );
+    eventually("the metrics are those of show", PATIENCE, async || {
+        let metrics = cluster.metrics(leader).await?;
+        for (name, labels, value) in &expected {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            let found = metrics.sum(name, &labels);
+            ensure!(found == *value, "{name} {labels:?}: {found}, not {value}");
+        }
+        Ok(Some(()))
+    })
+    .await
+}
+
+async fn the_others_are_together(cluster: &Cluster, leader: u64) -> Result<()> {
+    let others = "line=\"(others)\"";
+    eventually("50 lines and the others", PATIENCE, async || {
+        let metrics = cluster.metrics(leader).await?;
+        let is_bounded = metrics.count("nowserving_line_waiting") == SHOWN + 1
+            && metrics.count("nowserving_line_phase") == SHOWN
+            && metrics.count("nowserving_wait_seconds_count") == SHOWN + 1
+            && metrics.sum("nowserving_line_seats", &[others]) == 20.0
+            && metrics.sum("nowserving_line_seats", &["line=\"idle-48\""]) == 2.0
+            && metrics.sum("nowserving_line_seats", &["line=\"idle-49\""]) == 0.0;
+        ensure!(is_bounded, "{metrics:?}");
+        Ok(Some(()))
+    })
+    .await?;
+    let metrics = cluster.metrics(leader).await?;
+    let waits = metrics.sum("nowserving_wait_seconds_count", &["line=\"shop\""]);
+    ensure!(waits == 3.0, "admitted: {waits}");
+    let (_, text) = cluster.http(leader, "/metrics").await?;
+    ensure!(!text.contains("secret"), "a key: {text}");
+    Ok(())
+}
+
+async fn labels_are_summed(cluster: &Cluster, leader: u64) -> Result<()> {
+    let metrics = cluster.metrics(leader).await?;
+    for (name, value, expected) in [
+        ("lines", "Beijing", IDLE_LINES as f64),
+        ("seats", "Beijing", 2.0 * IDLE_LINES as f64),
+        ("waiting", "上海 \\\"pudong\\\"", 2.0),
+        ("seats_held", "上海 \\\"pudong\\\"", 2.0),
+    ] {
+        let labels = ["label=\"city\"", &format!("value=\"{value}\"")];
+        let found = metrics.sum(&format!("nowserving_label_{name}"), &labels);
+        ensure!(found == expected, "{name} of {value}: {found}");
+    }
+    // 61 pairs: 50, and the other values of `nth`.
+    let pairs = metrics.count("nowserving_label_lines");
+    ensure!(pairs == SHOWN + 1, "{pairs}");
+    let lines = metrics.sum("nowserving_label_lines", &["label=\"nth\""]);
+    ensure!(lines == IDLE_LINES as f64, "each counts once: {lines}");
+    Ok(())
+}
+
+/// Not on these nodes, or only after more than happens here.
+const NOT_HERE: [&str; 4] = [
+    "nowserving_envoy_",
+    "nowserving_snapshots_",
+    "nowserving_rate_limit_total",
+    "nowserving_requests_forwarded_total",
+];
+
+/// Those of the docs.
+fn documented() -> Result<Vec<String>> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let text = std::fs::read_to_string(docs)?;
+    let rows = text.lines().filter_map(|row| row.strip_prefix("| `"));
+    let names = rows.filter_map(|row| row.split('`').next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+async fn all_metrics_are_there(cluster: &Cluster) -> Result<()> {
+    let mut names = documented()?;
+    ensure!(names.len() > 60, "{names:?}");
+    names.retain(|name| !NOT_HERE.iter().any(|begin| name.starts_with(begin)));
+    eventually("each metric of the docs is there", PATIENCE, async || {
+        let nodes = cluster.all_metrics().await?;
+        let has = |node: &Metrics, name: &str| {
+            node.has(name)
+                || (node.has(&format!("{name}_bucket")) && node.has(&format!("{name}_count")))
+        };
+        let missing = names.iter();
+        let missing = missing.filter(|name| !nodes.iter().any(|node| has(node, name)));
+        let missing: Vec<_> = missing.collect();
+        ensure!(missing.is_empty(), "missing: {missing:?}");
+        Ok(Some(()))
+    })
+    .await?;
+    let metrics = cluster.metrics(1).await?;
+    let connected = metrics.sum("nowserving_nats_connected", &["kind=\"service\""]);
+    ensure!(connected == 1.0, "{connected}");
+    ensure!(metrics.sum("nowserving_shards_without_leader", &[]) == 0.0);
+    ensure!(metrics.sum("nowserving_build_info", &[]) == 1.0);
+    Ok(())
+}
