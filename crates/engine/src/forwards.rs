@@ -304,6 +304,7 @@ mod tests {
                 format: Format::Json,
                 op: "enter",
                 admin: false,
+                pass: false,
                 taken: NOW,
             },
             deadline: DEADLINE,

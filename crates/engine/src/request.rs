@@ -51,6 +51,8 @@ pub struct ReplyTo {
     pub op: &'static str,
     /// It came on an operators' subject.
     pub admin: bool,
+    /// The answer is a status to which a signed pass is added, if the token holds a seat.
+    pub pass: bool,
     /// When it was read (monotonic).
     pub taken: Micros,
 }

@@ -551,7 +551,7 @@ impl LeaderState {
                     None => self.recycler.forget(at),
                 }
             }
-            TokenChange::Admitted { .. } | TokenChange::Claimed => {
+            TokenChange::Admitted { .. } | TokenChange::Claimed { .. } => {
                 self.start(line, at, lines, now_ms);
             }
             // The clock of a newcomer was started with the answer. One that is called or told did nothing: none begins
