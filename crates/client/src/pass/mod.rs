@@ -84,8 +84,12 @@ impl PassChecker {
 
     /// Takes a token event. [`PassChecker::follow`] does it by itself; this is for a service that has the events anyway.
     pub fn token(&self, event: &TokenEvent) {
+        self.token_at(event, now_s());
+    }
+
+    fn token_at(&self, event: &TokenEvent, now_s: u64) {
         if event.line == self.line {
-            self.lock().revoked.token(event, now_s());
+            self.lock().revoked.token(event, now_s);
         }
     }
 
@@ -98,7 +102,8 @@ impl PassChecker {
 
     /// Follows the line's events, in a task, until the answer is dropped: a pass is refused once its token is gone or
     /// was claimed anew. What happens after this returns is known. What happened before is not, nor what happens while
-    /// the connection to NATS is lost; such passes are good until they expire. The line must have `token_events`.
+    /// the connection to NATS is lost; such passes are good until they expire. The line must have `token_events`. After an
+    /// earlier creation of the line was put back from a backup, begin with a new checker.
     ///
     /// # Errors
     /// [`Kind::BadArgument`] for another line; [`Kind::Unavailable`] without a connection to NATS.
@@ -112,6 +117,7 @@ impl PassChecker {
         let of_line = line.events().await?;
         Ok(Following {
             task: tokio::spawn(follow(self.clone(), of_tokens, of_line)),
+            error: None,
         })
     }
 
@@ -125,14 +131,21 @@ impl PassChecker {
 #[must_use = "dropping it ends the following"]
 pub struct Following {
     task: tokio::task::JoinHandle<Error>,
+    /// Once it has ended.
+    error: Option<Error>,
 }
 
 impl Following {
     /// Waits until it ends by itself: a right is missing, or the connection to NATS was closed. From then on nothing
     /// more is known to be revoked.
     pub async fn ended(&mut self) -> Error {
+        if let Some(error) = &self.error {
+            return error.clone();
+        }
         let ended = (&mut self.task).await;
-        ended.unwrap_or_else(|_| Error::new(Kind::Connection, "the task that follows ended"))
+        let error =
+            ended.unwrap_or_else(|_| Error::new(Kind::Connection, "the task that follows ended"));
+        self.error.insert(error).clone()
     }
 }
 
