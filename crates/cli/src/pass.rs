@@ -34,7 +34,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The pass; without it, or with `-`, it is read from standard input, where other users of the machine do not see it.
+    /// The pass; without it, or with `-`, it is read from standard input, where other users of the machine cannot see it.
     pass: Option<String>,
     /// The file that `nowserving cluster jwks` wrote.
     #[arg(long, value_name = "FILE")]

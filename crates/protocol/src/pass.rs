@@ -6,7 +6,7 @@
 //! Jwks ────────► PassVerifier ─────► PassClaims, or BadPass
 //! ```
 //!
-//! `ring` signs and verifies. The compact form around the signature is here, and takes one algorithm only: a library
+//! `ed25519-dalek` signs and verifies. The compact form around the signature is here, and takes one algorithm only: a library
 //! for JWT brings RSA, ECDSA and HMAC as well, and with them the choice of the algorithm by the token.
 
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use nowserving_line::{LaneName, LineName};
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::user::StatusReply;
@@ -119,7 +119,7 @@ struct Inner {
     kid: String,
     /// The first part of every pass.
     header: String,
-    pair: Ed25519KeyPair,
+    pair: SigningKey,
 }
 
 impl fmt::Debug for PassKey {
@@ -142,9 +142,9 @@ struct Header {
 impl PassKey {
     /// The pair of this seed, derived from the cluster's key with this id.
     pub(crate) fn new(id: u8, seed: &[u8; 32]) -> PassKey {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed has 32 bytes");
+        let pair = SigningKey::from_bytes(seed);
         // Two clusters have keys of the same id: their hashes differ.
-        let hash = blake3::hash(pair.public_key().as_ref());
+        let hash = blake3::hash(&pair.verifying_key().to_bytes());
         let kid = format!("{id}-{}", HEXLOWER.encode(&hash.as_bytes()[..4]));
         let header = Header {
             alg: ALGORITHM.to_owned(),
@@ -166,7 +166,7 @@ impl PassKey {
         let mut text = format!("{}.{}", self.0.header, part(claims));
         let signature = self.0.pair.sign(text.as_bytes());
         text.push('.');
-        BASE64URL_NOPAD.encode_append(signature.as_ref(), &mut text);
+        BASE64URL_NOPAD.encode_append(&signature.to_bytes(), &mut text);
         Pass(text)
     }
 
@@ -175,7 +175,7 @@ impl PassKey {
         Jwk {
             kty: "OKP".to_owned(),
             crv: "Ed25519".to_owned(),
-            x: BASE64URL_NOPAD.encode(self.0.pair.public_key().as_ref()),
+            x: BASE64URL_NOPAD.encode(&self.0.pair.verifying_key().to_bytes()),
             kid: self.0.kid.clone(),
             alg: ALGORITHM.to_owned(),
             usage: "sig".to_owned(),
@@ -270,12 +270,12 @@ pub struct Jwk {
 
 impl Jwk {
     /// The public key, if it is one for passes.
-    fn public_key(&self) -> Option<[u8; 32]> {
+    fn public_key(&self) -> Option<VerifyingKey> {
         if self.kty != "OKP" || self.crv != "Ed25519" || self.kid.is_empty() {
             return None;
         }
         let bytes = BASE64URL_NOPAD.decode(self.x.as_bytes()).ok()?;
-        bytes.try_into().ok()
+        VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()
     }
 }
 
@@ -326,7 +326,7 @@ pub enum BadPass {
 /// Checks passes by a key set alone.
 #[derive(Clone, Debug)]
 pub struct PassVerifier {
-    keys: BTreeMap<String, [u8; 32]>,
+    keys: BTreeMap<String, VerifyingKey>,
     issuer: Option<String>,
     leeway_s: u64,
 }
@@ -410,8 +410,9 @@ impl PassVerifier {
         let key = self.keys.get(&header.kid).ok_or(BadPass::UnknownKey)?;
         let signature = BASE64URL_NOPAD.decode(signature.as_bytes());
         let signature = signature.map_err(|_| BadPass::Malformed)?;
-        UnparsedPublicKey::new(&ED25519, key)
-            .verify(message.as_bytes(), &signature)
+        let signature = Signature::from_slice(&signature).map_err(|_| BadPass::Signature)?;
+        // Strict: no weak key, and one signature only for a message and a key.
+        key.verify_strict(message.as_bytes(), &signature)
             .map_err(|_| BadPass::Signature)?;
         read(claims)
     }

@@ -82,7 +82,8 @@ impl PassChecker {
         }
     }
 
-    /// Takes a token event. [`PassChecker::follow`] does it by itself; this is for a service that has the events anyway.
+    /// Takes a token event. [`PassChecker::follow`] does it by itself; this is for a service that has the events
+    /// anyway.
     pub fn token(&self, event: &TokenEvent) {
         self.token_at(event, now_s());
     }
@@ -102,8 +103,8 @@ impl PassChecker {
 
     /// Follows the line's events, in a task, until the answer is dropped: a pass is refused once its token is gone or
     /// was claimed anew. What happens after this returns is known. What happened before is not, nor what happens while
-    /// the connection to NATS is lost; such passes are good until they expire. The line must have `token_events`. After an
-    /// earlier creation of the line was put back from a backup, begin with a new checker.
+    /// the connection to NATS is lost; such passes are good until they expire. The line must have `token_events`. After
+    /// an earlier creation of the line was put back from a backup, begin with a new checker.
     ///
     /// # Errors
     /// [`Kind::BadArgument`] for another line; [`Kind::Unavailable`] without a connection to NATS.
