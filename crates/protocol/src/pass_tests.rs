@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use nowserving_line::{Lines, Op, Settings, Stamp, Timestamp};
+use proptest::prelude::*;
 
 use super::*;
 use crate::keys::ClusterKey;
@@ -319,4 +320,68 @@ fn a_signer_adds_a_pass_to_those_who_hold_a_seat() {
     let json = serde_json::to_string(&admitted).unwrap();
     assert!(json.contains(r#""pass":"ey"#), "{json}");
     assert!(!format!("{admitted:?}").contains(pass.as_str()));
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_strange(text in "\\PC{0,300}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(check(&text).is_err());
+        let pass = key(7).sign(&claims()).into_string();
+        let (header, _) = pass.split_once('.').unwrap();
+        let part = BASE64URL_NOPAD.encode(&bytes);
+        prop_assert!(check(&format!("{header}.{text}")).is_err());
+        prop_assert!(check(&format!("{header}.{part}.{part}")).is_err());
+        prop_assert!(check(&format!("{part}.{part}.{part}")).is_err());
+        let _ = serde_json::from_slice::<Jwks>(&bytes);
+    }
+
+    /// Signed by the right key, so that the claims are read: in them whatever there is.
+    #[test]
+    fn no_claims_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let header = format!(r#"{{"alg":"EdDSA","kid":"{}"}}"#, key(7).kid());
+        let parts = [header.as_bytes(), &bytes].map(|part| BASE64URL_NOPAD.encode(part));
+        let message = parts.join(".");
+        let signature = BASE64URL_NOPAD.encode(&key(7).0.pair.sign(message.as_bytes()).to_bytes());
+        prop_assert_eq!(check(&format!("{message}.{signature}")), Err(BadPass::Malformed));
+    }
+}
+
+#[test]
+fn claims_of_a_wrong_type_are_refused() {
+    let header = format!(r#"{{"alg":"EdDSA","kid":"{}"}}"#, key(7).kid());
+    let good = serde_json::to_value(claims()).unwrap();
+    assert!(check(&signed(&header, &good.to_string())).is_ok());
+    for field in [
+        "iss",
+        "aud",
+        "sub",
+        "line",
+        "incarnation",
+        "lane",
+        "token",
+        "epoch",
+        "iat",
+        "nbf",
+        "exp",
+    ] {
+        for wrong in [
+            serde_json::json!(null),
+            serde_json::json!([]),
+            serde_json::json!(-1.5),
+        ] {
+            let mut claims = good.clone();
+            claims[field] = wrong;
+            let refused = check(&signed(&header, &claims.to_string()));
+            assert_eq!(refused, Err(BadPass::Malformed), "{field}");
+        }
+        let mut claims = good.clone();
+        claims.as_object_mut().unwrap().remove(field);
+        let refused = check(&signed(&header, &claims.to_string()));
+        assert_eq!(refused, Err(BadPass::Malformed), "without {field}");
+    }
+    // A list of audiences, which a pass of ours never has.
+    let mut claims = good.clone();
+    claims["aud"] = serde_json::json!(["shop"]);
+    let refused = check(&signed(&header, &claims.to_string()));
+    assert_eq!(refused, Err(BadPass::Malformed));
 }
