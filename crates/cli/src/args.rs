@@ -21,6 +21,7 @@ use crate::kv::KvCommand;
 use crate::limit::LimitCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
+use crate::pass::PassCommand;
 use crate::rehearse::RehearseArgs;
 use crate::user::UserCommand;
 use crate::watch::WatchArgs;
@@ -152,6 +153,8 @@ pub enum Command {
     Archive(ArchiveCommand),
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    #[command(subcommand)]
+    Pass(PassCommand),
     Watch(WatchArgs),
     #[command(flatten)]
     User(UserCommand),
@@ -247,6 +250,9 @@ mod tests {
             "nowserving line set shop --unset nonsense",
             "nowserving line set shop --seats 5 --unset seats",
             "nowserving status shop T --consistency sometimes",
+            "nowserving status shop --key k --pass",
+            "nowserving pass verify",
+            "nowserving pass verify a.b.c --jwks f --line a/b",
             "nowserving kv put visits k",
             "nowserving kv put visits k v --ttl 0s",
             "nowserving kv list visits --limit 1001",

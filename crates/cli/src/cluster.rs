@@ -9,6 +9,7 @@ use crate::args::Global;
 use crate::backup::{self, BackupArgs, RestoreArgs};
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
 use crate::output::{Output, is_broken_pipe};
+use crate::pass::{self, JwksArgs};
 use crate::{duration, tables, wait};
 
 /// Shows the state of the cluster, changes its nodes, saves and restores its lines.
@@ -68,6 +69,14 @@ Examples:
     Transfer(Transfer),
     /// Shows the newest changes of the nodes: what, when, by whom and why.
     Changes,
+    /// Prints the public keys by which passes are checked, as a JSON Web Key Set.
+    #[command(after_help = "\
+Run it again before and after the cluster's key is rotated. docs/pass.md says how an edge checks passes.
+
+Examples:
+  nowserving cluster jwks --out /var/www/jwks.json
+  nowserving cluster jwks --json | jq -r '.keys[].kid'")]
+    Jwks(JwksArgs),
     Backup(BackupArgs),
     Restore(RestoreArgs),
 }
@@ -110,6 +119,7 @@ pub async fn run(
             output.answer(&changes, |changes| tables::members_changes(changes, output))?;
             Ok(ExitCode::SUCCESS)
         }
+        ClusterCommand::Jwks(args) => pass::jwks(&admin, &args, output).await,
         ClusterCommand::Backup(args) => backup::back_up(&admin, &args, output).await,
         ClusterCommand::Restore(args) => backup::restore(&client, &admin, &args, output).await,
         ClusterCommand::AddNode(args) => members::add(&admin, args, output).await,

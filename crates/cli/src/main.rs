@@ -25,6 +25,7 @@ mod members;
 mod no_such_line;
 mod node;
 mod output;
+mod pass;
 mod progress;
 mod rehearse;
 mod set;
@@ -98,6 +99,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         }
         Command::Cluster(command) => cluster::run(command, global, output).await,
         Command::Doctor(args) => doctor::run(args, global, output).await,
+        Command::Pass(command) => pass::run(command, output),
         Command::Watch(args) => watch::run(args, global, output).await,
         Command::User(command) => user::run(command, global, output).await,
         Command::Leash(args) => embedded::leash::run(args),

@@ -114,6 +114,9 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.pair("admitted through", status.admitted_through);
     sheet.pair("version", status.version);
     sheet.optional("ticket", status.ticket.as_ref());
+    let pass_lasts = status.pass_expires_in_ms.map(duration);
+    sheet.optional("pass expires in", pass_lasts);
+    sheet.optional("pass", status.pass.as_ref().map(|pass| pass.as_str()));
     sheet.text()
 }
 

@@ -14,6 +14,7 @@ use nowserving_protocol::limits::{
     ApplyRules, CheckReply, DeleteRules, LimitStats, LimitStatsReply, ResetLimit, ResetReply,
     RulesChanged, RulesReply, ShowRules, TestLimits,
 };
+use nowserving_protocol::pass::Jwks;
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -96,6 +97,14 @@ impl Admin {
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn members_changes(&self) -> Result<MembersChangesReply> {
         self.read("members_changes", &ClusterStatusRequest {}).await
+    }
+
+    /// The public keys by which passes are checked, the one that signs first.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node answers.
+    pub async fn jwks(&self) -> Result<Jwks> {
+        self.read("jwks", &ClusterStatusRequest {}).await
     }
 
     /// Replaces the rules of rate limits of one domain, or only compares them ([`ApplyRules::dry_run`]).

@@ -46,6 +46,7 @@ mod guard;
 mod kv;
 mod limiter;
 mod line;
+mod pass;
 pub mod place;
 pub mod places;
 mod retry;
@@ -64,6 +65,7 @@ pub use guard::{
 pub use kv::Kv;
 pub use limiter::{LimitFallback, Limiter, LimiterCounts, LimiterOptions, LocalLimit, Slices};
 pub use line::Line;
+pub use pass::{Following, PassChecker};
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};
@@ -92,6 +94,9 @@ pub use nowserving_protocol::kv::{
     KvPrefix, KvPut, KvReply, KvRestore, KvValue,
 };
 pub use nowserving_protocol::limits;
+pub use nowserving_protocol::pass::{
+    BadPass, Jwk, Jwks, NoPassKey, Pass, PassClaims, PassVerifier,
+};
 pub use nowserving_protocol::user::{
     BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
     StatusRequest, TokenBy, UserQuota, UserSettings,

@@ -149,6 +149,7 @@ mod tests {
                 format: nowserving_protocol::codec::Format::Json,
                 op: "enter",
                 admin: false,
+                pass: false,
                 taken: TAKEN,
                 trace: None,
             },

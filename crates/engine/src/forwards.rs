@@ -305,6 +305,7 @@ mod tests {
                 format: Format::Json,
                 op: "enter",
                 admin: false,
+                pass: false,
                 taken: NOW,
                 trace: None,
             },

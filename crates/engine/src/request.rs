@@ -52,6 +52,8 @@ pub struct ReplyTo {
     pub op: &'static str,
     /// It came on an operators' subject.
     pub admin: bool,
+    /// The answer is a status to which a signed pass is added, if the token holds a seat.
+    pub pass: bool,
     /// When it was read (monotonic).
     pub taken: Micros,
     /// The trace that it is a part of, if it is recorded. The engine passes it on.

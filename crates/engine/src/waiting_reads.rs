@@ -129,6 +129,7 @@ mod tests {
             format: Format::Json,
             op: "show",
             admin: true,
+            pass: false,
             taken: 0,
             trace: None,
         };

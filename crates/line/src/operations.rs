@@ -250,7 +250,8 @@ impl Line {
                 self.epoch = claim_epoch;
                 self.admitted -= 1;
                 self.in_checkout += 1;
-                self.token_event(at.lane, at.token, TokenChange::Claimed, ctx);
+                let claimed = TokenChange::Claimed { epoch: claim_epoch };
+                self.token_event(at.lane, at.token, claimed, ctx);
                 let what = JournaledToken::Claimed { epoch: claim_epoch };
                 self.journal_token((at.lane, at.token), entered, what, ctx.wall_ms);
                 if self.settings.release_on_claim {

@@ -283,7 +283,7 @@ impl Run {
             if let Event::Token {
                 lane_id,
                 token,
-                what: nowserving_line::TokenChange::Claimed,
+                what: nowserving_line::TokenChange::Claimed { .. },
                 ..
             } = event
             {

@@ -36,6 +36,7 @@ use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subsc
 use nowserving_log::{EngineLog, LogStore};
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::pass::{PassKeys, PassSigner};
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
@@ -53,6 +54,7 @@ use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
+use crate::nats::public_keys::PublicKeys;
 use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
@@ -156,6 +158,7 @@ struct Node {
     config: Config,
     subjects: Subjects,
     tickets: Arc<nowserving_protocol::ticket::TicketKeys>,
+    passes: Arc<PassSigner>,
     frame_key: Arc<FrameKey>,
     origin: Origin,
     health: Arc<Health>,
@@ -178,6 +181,10 @@ impl Node {
         Ok(Node {
             subjects: Subjects::new(config.prefix.clone())?,
             tickets: Arc::new(key.ticket_keys()),
+            passes: Arc::new(PassSigner::new(
+                PassKeys::one(key.pass_key()),
+                &config.cluster,
+            )),
             frame_key: Arc::new(FrameKey::of(key)),
             join_key: Arc::new(FrameKey::for_joining(key)),
             origin: Origin {
@@ -444,6 +451,7 @@ impl Node {
             client: client.clone(),
             subjects: self.subjects.clone(),
             tickets: self.tickets.clone(),
+            passes: self.passes.clone(),
             stats: stats.clone(),
             backups: self.open_backups()?,
             tasks: Arc::default(),
@@ -483,6 +491,7 @@ impl Node {
                 known,
                 self.config.shards,
             )),
+            public_keys: PublicKeys::new(&subjects, responder.clone()),
             many_lines: ManyLines::new(client.clone(), subjects, responder.clone()),
             subscriptions: ends.subscriptions,
             probed: echoes,
@@ -677,27 +686,4 @@ fn start(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_names_a_number_only_if_it_can_be_replaced() {
-        let members = Members::begin(&[1, 2, 4], 9);
-        let removed = Members {
-            first: [1, 2, 3, 4].into(),
-            ..members.clone()
-        };
-        let candidate = Candidate {
-            disk_id: 0x9204_9069_54ad_98bb,
-            number: 3,
-            ..Candidate::default()
-        };
-        for (members, command) in [
-            (&members, "replace-node 3 9204906954ad98bb"),
-            (&removed, "add-node 9204906954ad98bb"),
-        ] {
-            let command = format!("nowserving cluster {command}");
-            assert_eq!(command_for(&candidate, members), command);
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! The cluster's key: the one secret that all nodes share. The keys for tickets
+//! The cluster's key: the one secret that all nodes share. The keys for tickets, for passes
 //! and for frames between nodes are derived from it, each under a context of its own.
 //!
 //! It is kept as text, so that it survives being pasted into a secret store:
@@ -15,6 +15,7 @@ use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
+use crate::pass::PassKey;
 use crate::ticket::TicketKeys;
 
 /// The longest text that is read as a key, in bytes. A key has a tenth of it; a reader that stops
@@ -23,6 +24,7 @@ pub const KEY_TEXT_BYTES_MAX: usize = 4_096;
 
 const MAGIC: &str = "nowserving-cluster-key-v1";
 const TICKET_CONTEXT: &str = "nowserving cluster key v1: tickets";
+const PASS_CONTEXT: &str = "nowserving cluster key v1: passes";
 
 /// The secret of a cluster. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -68,6 +70,11 @@ impl ClusterKey {
     /// The keys that sign and check tickets.
     pub fn ticket_keys(&self) -> TicketKeys {
         TicketKeys::new(self.id, self.derive(TICKET_CONTEXT))
+    }
+
+    /// The key pair that signs passes: the derived key is the seed of Ed25519.
+    pub fn pass_key(&self) -> PassKey {
+        PassKey::new(self.id, &self.derive(PASS_CONTEXT))
     }
 
     /// The key for another purpose, which `context` names: no two purposes may have the same.
@@ -149,6 +156,8 @@ mod tests {
     fn nothing_secret_is_printed() {
         let key = ClusterKey::new([0xab; 32]);
         let printed = format!("{key:?} {:?}", key.ticket_keys());
+        let pass_key = format!("{:?}", key.pass_key());
+        assert!(pass_key.starts_with("PassKey(1-") && pass_key.len() < 30);
         assert!(
             !printed.contains("ab") && !printed.contains("171"),
             "{printed}"

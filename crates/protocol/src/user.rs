@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::enter::Enter;
 use crate::error::reason_word;
 pub use crate::key::Key;
+use crate::pass::Pass;
 use crate::wire;
 
 /// A reply lists at most this many ranges of holes; more would not fit a NATS message.
@@ -59,16 +60,20 @@ pub struct StatusRequest {
     pub consistency: Option<Consistency>,
     /// Whether the reply lists [`StatusReply::holes`].
     pub holes: bool,
+    /// Whether the reply has a [`StatusReply::pass`] if the token holds a seat. Only by a ticket, as a pass lets its
+    /// holder in; and not with [`Consistency::Local`], as that state may be of before the token lost its seat.
+    pub pass: bool,
 }
 
 impl StatusRequest {
-    /// With the default consistency and without holes.
+    /// With the default consistency, without holes and pass.
     #[must_use]
     pub fn new(token: TokenBy) -> StatusRequest {
         StatusRequest {
             token,
             consistency: None,
             holes: false,
+            pass: false,
         }
     }
 }
@@ -88,16 +93,30 @@ struct StatusFields {
         deserialize_with = "wire::flag"
     )]
     holes: bool,
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pass: bool,
 }
 
 impl TryFrom<StatusFields> for StatusRequest {
     type Error = &'static str;
 
     fn try_from(fields: StatusFields) -> Result<StatusRequest, &'static str> {
+        let token = TokenBy::new(fields.ticket, fields.key)?;
+        if fields.pass && matches!(token, TokenBy::Key(_)) {
+            return Err("pass: only with a `ticket`");
+        }
+        if fields.pass && fields.consistency == Some(Consistency::Local) {
+            return Err("pass: not with the consistency `local`");
+        }
         Ok(StatusRequest {
-            token: TokenBy::new(fields.ticket, fields.key)?,
+            token,
             consistency: fields.consistency,
             holes: fields.holes,
+            pass: fields.pass,
         })
     }
 }
@@ -110,6 +129,7 @@ impl From<StatusRequest> for StatusFields {
             key,
             consistency: request.consistency,
             holes: request.holes,
+            pass: request.pass,
         }
     }
 }
@@ -119,6 +139,13 @@ impl From<StatusRequest> for StatusFields {
 pub struct Claim {
     /// From the answer to `enter`.
     pub ticket: String,
+    /// Whether the reply has a [`StatusReply::pass`].
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub pass: bool,
 }
 
 /// `renew`: keeps a claimed seat for longer.
@@ -337,6 +364,12 @@ pub struct StatusReply {
     /// number than the one asked about, because it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
+    /// If requested, while it holds a seat: a signed pass, which others can check without asking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<Pass>,
+    /// With `pass`: in how many milliseconds it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_expires_in_ms: Option<u64>,
     /// If requested, while waiting: the ranges of numbers after `admitted_through` and before
     /// `token` that no longer wait. Missing if there are more than [`HOLES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -372,6 +405,8 @@ impl StatusReply {
             version: status.version,
             at_ms: now.wall_ms,
             ticket: None,
+            pass: None,
+            pass_expires_in_ms: None,
             holes: None,
         }
     }

@@ -382,6 +382,7 @@ fn reply_to(message: &Message, now_us: u64) -> ReplyTo {
         format: Format::MsgPack,
         op: message.query.op,
         admin: message.query.admin,
+        pass: false,
         taken: now_us,
         trace: None,
     }

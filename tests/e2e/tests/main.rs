@@ -43,6 +43,7 @@ mod metrics;
 mod moved_limits;
 mod operations;
 mod operators;
+mod passes;
 mod places;
 mod polls;
 mod push;
@@ -277,6 +278,12 @@ async fn a_check_counts_once_while_leadership_moves() -> Result<()> {
 #[tokio::test]
 async fn a_limited_service_speaks_http() -> Result<()> {
     run(Options::default(), limited_service::by_http).await
+}
+
+/// Passes are checked by libraries of other makes, by the command, and by a checker that follows events.
+#[tokio::test]
+async fn passes_are_signed_and_checked() -> Result<()> {
+    run(Options::default(), passes::signed_and_checked).await
 }
 
 /// Envoy's rate limit service, asked by a client of another make.

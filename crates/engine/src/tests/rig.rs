@@ -444,6 +444,7 @@ impl Rig {
                 format: Format::Json,
                 op,
                 admin: false,
+                pass: false,
                 taken: self.now,
                 trace: None,
             },

@@ -461,8 +461,8 @@ impl NaiveLine {
         tok.claimed_at_ms = now_ms;
         tok.epoch = Some(self.epoch);
         tok.released = self.settings.release_on_claim;
-        self.event(id, TokenChange::Claimed, events);
         let epoch = self.epoch;
+        self.event(id, TokenChange::Claimed { epoch }, events);
         self.note(id, JournaledToken::Claimed { epoch });
         if self.settings.release_on_claim {
             self.end(id, Reason::Completed, events);

@@ -240,6 +240,7 @@ impl Parser {
             "status" => {
                 reply.op = "status";
                 let ask: user::StatusRequest = decode_request(payload)?;
+                reply.pass = ask.pass;
                 Ask::Status {
                     token: token_by(ask.token)?,
                     consistency: ask.consistency.unwrap_or_default(),
@@ -272,6 +273,7 @@ impl Parser {
             "claim" => {
                 reply.op = "claim";
                 let ask: user::Claim = decode_request(payload)?;
+                reply.pass = ask.pass;
                 let at = at(&ask.ticket)?;
                 Ask::Write(Op::Claim { line, at })
             }
@@ -332,6 +334,7 @@ pub(super) fn reply_to(message: &Message) -> ReplyTo {
         format: Format::of(&message.payload),
         op: "unknown",
         admin: false,
+        pass: false,
         taken: monotonic_us(),
         trace: traces::begun(message.headers.as_ref()),
     }

@@ -90,6 +90,26 @@ fn line_ask(read: Input) -> Ask {
 }
 
 #[test]
+fn a_pass_is_asked_for_in_a_claim_and_a_status() {
+    let parser = parser();
+    let ticket = ticket(&parser, "shop");
+    for op in ["claim", "status"] {
+        let subject = format!("nowserving.line.shop.{op}");
+        for (body, pass) in [
+            (json!({"ticket": ticket, "pass": true}), true),
+            (json!({"ticket": ticket, "pass": false}), false),
+            (json!({"ticket": ticket}), false),
+        ] {
+            let (request, _) = request(ask(&parser, &subject, &body).unwrap());
+            assert_eq!(request.reply.pass, pass, "{op}");
+        }
+    }
+    let body = json!({"ticket": ticket, "pass": true});
+    let (leave, _) = request(ask(&parser, "nowserving.line.shop.leave", &body).unwrap());
+    assert!(!leave.reply.pass, "an unknown field there");
+}
+
+#[test]
 fn every_operation_of_users_is_read() {
     let parser = parser();
     let ticket = ticket(&parser, "shop");

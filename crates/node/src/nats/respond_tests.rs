@@ -6,10 +6,11 @@ use nowserving_protocol::codec::decode;
 use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
+use nowserving_protocol::pass::PassVerifier;
 
 use nowserving_engine::Inbox;
 
-use super::super::testing::{MAX_PAYLOAD, TestServer};
+use super::super::testing::{MAX_PAYLOAD, TestServer, passes};
 use super::*;
 
 struct Test {
@@ -24,6 +25,7 @@ impl Test {
             client: server.client.clone(),
             subjects: Subjects::default(),
             tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
+            passes: passes(&ClusterKey::new([7; 32])),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -38,6 +40,7 @@ fn to(inbox: &str, format: Format) -> ReplyTo {
         format,
         op: "delete",
         admin: false,
+        pass: false,
         taken: 0,
         trace: None,
     }
@@ -183,6 +186,42 @@ async fn a_ticket_is_added_only_where_it_is_given_out() {
             tickets.verify_for(&ticket, &shop()).unwrap()
         });
         assert_eq!(ticket, with_ticket.then_some(at));
+    }
+}
+
+#[tokio::test]
+async fn a_pass_is_added_only_if_requested_and_to_a_token_that_holds_a_seat() {
+    let mut test = Test::start().await;
+    for (requested, holds) in [(true, true), (false, true), (true, false)] {
+        let (mut status, now) = status();
+        if !holds {
+            status.state = nowserving_line::State::Gone;
+            status.deadline_ms = None;
+        }
+        let at = status.at;
+        let outcome = Outcome::Status {
+            status,
+            now,
+            with_ticket: false,
+            holes: None,
+        };
+        let to = ReplyTo {
+            pass: requested,
+            ..to("_INBOX.1", Format::Json)
+        };
+        test.responder.answer(&to, Ok(outcome)).await;
+        let sent = test.server.next_published().await;
+        let body: StatusReply = decode(&sent.payload).unwrap();
+        assert_eq!(body.pass.is_some(), requested && holds);
+        assert_eq!(body.pass_expires_in_ms.is_some(), body.pass.is_some());
+        let Some(pass) = body.pass else {
+            assert!(!String::from_utf8_lossy(&sent.payload).contains("pass"));
+            continue;
+        };
+        let keys = test.responder.passes.keys().jwks();
+        let verifier = PassVerifier::new(&keys).unwrap().of_cluster("test");
+        let claims = verifier.verify(pass.as_str(), Some(&shop()), 2).unwrap();
+        assert_eq!((claims.token, claims.epoch, claims.iat), (at.token, 0, 2));
     }
 }
 

@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, bounded};
 use nowserving_engine::{Input, Subscription};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::pass::{PassKeys, PassSigner};
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -22,6 +23,7 @@ use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
+use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
 
@@ -230,6 +232,12 @@ fn subscribe(subject: &str, in_group: bool, sid: &str) -> Option<Sent> {
     })
 }
 
+/// Signs with this key, for the cluster `test`.
+pub fn passes(key: &ClusterKey) -> Arc<PassSigner> {
+    let keys = PassKeys::one(key.pass_key());
+    Arc::new(PassSigner::new(keys, "test"))
+}
+
 /// A service on a [`TestServer`], and the ends of its channels that the rest of the node holds.
 pub struct TestService {
     pub server: TestServer,
@@ -254,6 +262,7 @@ impl TestService {
             client: server.client.clone(),
             subjects: Subjects::default(),
             tickets: Arc::new(tickets.clone()),
+            passes: passes(&ClusterKey::new([7; 32])),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -277,12 +286,14 @@ impl TestService {
             SHARDS,
         ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());
+        let public_keys = PublicKeys::new(&Subjects::default(), responder.clone());
         let service = Service {
             client: server.client.clone(),
             parser: Arc::new(parser),
             requests,
             responder,
             many_lines,
+            public_keys,
             limits,
             subscriptions: wanted,
             probed: echoes,

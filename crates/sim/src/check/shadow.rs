@@ -364,7 +364,7 @@ impl ShadowLine {
                 ))
             }
             TokenChange::Admitted { by } => self.admitted(id, *by, *version, place),
-            TokenChange::Claimed => {
+            TokenChange::Claimed { .. } => {
                 let held = self.held.contains(&id);
                 self.restart_clock(id, place);
                 held.then_some(())
@@ -596,7 +596,7 @@ impl ShadowLine {
             return Err(("S9", format!("a claim of {id:?} without an epoch")));
         };
         let is_new = events.iter().any(|event| {
-            matches!(event, Event::Token { what: TokenChange::Claimed, token, lane_id, .. }
+            matches!(event, Event::Token { what: TokenChange::Claimed { .. }, token, lane_id, .. }
                 if (*lane_id, *token) == id)
         });
         let Some(token) = self.tokens.get_mut(&id) else {

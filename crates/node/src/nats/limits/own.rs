@@ -134,6 +134,7 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
             format: Format::MsgPack,
             op: "limit_part",
             admin: false,
+            pass: false,
             taken: now,
             trace: None,
         },
