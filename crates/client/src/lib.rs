@@ -71,7 +71,7 @@ pub use watch::{BoardStream, BoardUpdate};
 // The types of arguments and results, so that callers need no other dependency.
 pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Outcome, Target};
 pub use nowserving_line::{
-    Admission, AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota,
+    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, LineName, Phase, Quota,
     ScheduledChange, Settings, SettingsPatch, State,
 };
 pub use nowserving_protocol::admin::{

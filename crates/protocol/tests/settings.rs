@@ -82,6 +82,7 @@ fn the_contract_lists_every_setting_with_its_default_and_range() {
             (_, Some(SettingValue::Flag(flag))) => flag.to_string(),
             (_, Some(SettingValue::Phase(phase))) => format!("`{}`", phase.as_str()),
             (_, Some(SettingValue::Admission(it))) => format!("`{}`", it.as_str()),
+            (_, Some(SettingValue::Gate(it))) => format!("`{}`", it.as_str()),
             _ => continue,
         };
         assert_eq!(default.replace(',', ""), expected, "{name}");
