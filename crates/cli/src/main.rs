@@ -14,6 +14,7 @@ mod dev;
 mod duration;
 mod embedded;
 mod envoy;
+mod import;
 mod journal;
 mod kick;
 mod kv;
