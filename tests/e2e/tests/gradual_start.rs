@@ -37,7 +37,8 @@ async fn switch(cli: &Cli, gate: &str) -> Result<()> {
 pub async fn by_label(cluster: &Cluster) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
     for line in LINES {
-        let words = "--seats 1 --queue-limit 1000 --gate off --label city=gradual";
+        let words = "--seats 1 --queue-limit 1000 --gate off --label city=gradual \
+                     --claim-timeout 1h --waiting-idle-timeout 1h";
         let words = ["line", "create", line].into_iter().chain(words.split(' '));
         let made = cli.run(&words.collect::<Vec<_>>()).await?.done()?;
         ensure!(made["settings"]["gate"] == "off", "{made}");
@@ -88,14 +89,17 @@ fn text(path: &Path) -> Result<&str> {
 pub async fn import(cluster: &Cluster) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
     let line = "gradual-import";
-    let settings = json!({"seats": 1, "queue_limit": 10_000});
+    let settings = json!({
+        "seats": 1, "queue_limit": 10_000,
+        "claim_timeout_ms": 3_600_000, "waiting_idle_timeout_ms": 3_600_000,
+    });
     api.admin(line, "create", settings).await?;
     let file = cluster.folder().join("queue.csv");
     let rows = (0..ROWS).map(|nth| format!("order-{nth},{}\n", 1_700_000_000_000 + nth));
     let rows: String = rows.collect();
     std::fs::write(&file, format!("key,entered_at\n{rows}"))?;
     let words = ["line", "import", line, text(&file)?];
-    let tried = cli.run(&[&words[..], &["--dry-run"]].concat()).await?;
+    let tried = cli.run(&[&words[..], &["--dry-run"][..]].concat()).await?;
     let tried = tried.done()?;
     ensure!(tried["rows"] == ROWS && tried["done"] == 0, "{tried}");
     let mut broken = cli.start(&words).await?;
