@@ -452,6 +452,24 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
         "what was refused left nothing behind"
     );
 
+    let import = |rows| {
+        let row = ImportRow {
+            key: b"k"[..].into(),
+            lane: None,
+            entered_at_ms: None,
+        };
+        Command::Line(Op::Import {
+            line: LineName::try_from("a").unwrap(),
+            import_id: "i".into(),
+            first_row: 0,
+            rows: vec![row; rows],
+        })
+    };
+    let mut builder = EntryBuilder::new(FORMAT);
+    for (rows, fits) in [(1_000, true), (25, false), (24, true)] {
+        assert_eq!(builder.push(import(rows)).is_none(), fits, "{rows}");
+    }
+
     let call = |n| {
         Command::Line(Op::CallNext {
             line: LineName::try_from("a").unwrap(),
