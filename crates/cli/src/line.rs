@@ -12,6 +12,7 @@ use nowserving_client::{
 use crate::args::Global;
 use crate::calls::{self, CallNextArgs, TakeArgs};
 use crate::duration;
+use crate::import::{self, ImportArgs};
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
 use crate::output::{Output, WrongUsage};
@@ -97,6 +98,7 @@ Example:
         #[arg(long, value_name = "LANE")]
         to: LaneName,
     },
+    Import(ImportArgs),
     Journal(JournalArgs),
     Kick(KickArgs),
     Tokens(TokensArgs),
@@ -143,6 +145,7 @@ impl LineCommand {
     pub fn line(&self) -> Option<&str> {
         match self {
             LineCommand::Create { .. } | LineCommand::List { .. } => None,
+            LineCommand::Import(args) => Some(args.line()),
             LineCommand::Journal(args) => Some(args.line()),
             LineCommand::Kick(args) => Some(args.line()),
             LineCommand::Tokens(args) => Some(args.line()),
@@ -195,6 +198,10 @@ pub async fn run(
             let line = line(global, &name).await?;
             let status = line.move_token(lane, token, to).await?;
             output.answer(&status, |status| tables::status(status, output))?;
+        }
+        LineCommand::Import(args) => {
+            let line = line(global, args.line()).await?;
+            import::run(&args, &line, output).await?;
         }
         LineCommand::Journal(args) => {
             let line = line(global, args.line()).await?;

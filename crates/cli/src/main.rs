@@ -15,6 +15,7 @@ mod doctor;
 mod duration;
 mod embedded;
 mod envoy;
+mod import;
 mod journal;
 mod kick;
 mod kv;

@@ -3,7 +3,7 @@
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
     CallNext, CalledReply, CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest,
-    Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Journal,
+    Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Import, Journal,
     JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListTokens, MembersChangesReply,
     MembersReply, Move, Show, Take, TokensReply,
 };
@@ -257,6 +257,17 @@ impl AdminLine {
     /// `line_not_found`; `bad_request`; `line_closed` while the line is being deleted.
     pub async fn capacity_told(&self, told: &CapacityTold) -> Result<LineReply> {
         self.call("capacity_told", Effect::Write, told).await
+    }
+
+    /// Lets the next rows of a queue that runs elsewhere enter, in their order. A row that is refused ends the request: as its
+    /// error, if no row before it was done; else [`LineReply::imported`] says how many rows are. Repeat it after
+    /// [`crate::Kind::OutcomeUnknown`]: rows that are done are passed over.
+    ///
+    /// # Errors
+    /// `bad_request` for a field of a row, which it names, and for a `first_row` beyond those that are done; as `enter` for the
+    /// first row that is not.
+    pub async fn import(&self, request: &Import) -> Result<LineReply> {
+        self.call("import", Effect::Write, request).await
     }
 
     /// A page of the line's journal, oldest entry first; with a token also the reasons why others were

@@ -73,19 +73,20 @@ pub use watch::{BoardStream, BoardUpdate};
 // The types of arguments and results, so that callers need no other dependency.
 pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Outcome, Target};
 pub use nowserving_line::{
-    Admission, AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota,
+    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, LineName, Phase, Quota,
     ScheduledChange, Settings, SettingsPatch, State,
 };
 pub use nowserving_protocol::admin::{
     AdmissionRateReply, CALL_NEXT_MAX, CallNext, CalledReply, CalledTokenReply, CandidateStatus,
     CapacityTold, CapacityToldReply, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
     ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
-    Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, Kick,
-    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply,
-    LineList, LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
-    MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
-    OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,
-    SettingsReply, ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder, TokensReply,
+    Explained, ForecastReply, IMPORT_ROWS_MAX, Import, ImportRow, ImportedReply, JOURNAL_LIMIT_MAX,
+    Journal, JournalEntryReply, JournalReply, Kick, KickReply, KickSelectorReply, KickedToken,
+    LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList, LineReply, LineSummary,
+    ListLines, ListTokens, ListedToken, LiveState, Mapping, MembersChangeReply,
+    MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond,
+    QuotaReply, RenewReply, SettingChangeReply, SettingsChanges, SettingsReply, ShadowReply,
+    ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder, TokensReply,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};

@@ -10,10 +10,10 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, JournalEntry,
+    Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, Imported, JournalEntry,
     KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live,
     MOVES_MAX, NUMBER_MAX, Offers, PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings,
-    SettingsChange, Stage, Token, Told, Totals,
+    SettingsChange, Shadow, Stage, Token, Told, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -51,6 +51,10 @@ pub struct LineDump {
     pub completed_before: u64,
     /// Units that were completed before the quota was last renewed.
     pub completed_in_past: u64,
+    /// How far the newest import has come.
+    pub imported: Option<Imported>,
+    /// What was counted while the gate held nobody back.
+    pub shadow: Shadow,
     /// When it is renewed next; `None` until a leader has found out.
     pub renews_at_ms: Option<u64>,
     /// `Some` exactly if the settings have an admission rate.
@@ -166,6 +170,8 @@ impl Line {
             refused: self.refused,
             completed_before: self.completed_before,
             completed_in_past: self.completed_in_past,
+            imported: self.imported.clone(),
+            shadow: self.shadow,
             renews_at_ms: self.renews_at_ms,
             bucket: self.bucket,
             called_back: self.called_back,
@@ -336,8 +342,12 @@ impl LineBuilder {
         let largest = largest.max(dump.created_at_ms).max(dump.completed_before);
         let largest = largest.max(dump.called_back).max(dump.completed_in_past);
         let largest = largest.max(dump.renews_at_ms.unwrap_or(0));
-        let in_range = largest <= NUMBER_MAX && dump.refused.in_range();
+        let in_range = dump.refused.in_range() && dump.shadow.in_range();
+        let in_range = in_range && largest <= NUMBER_MAX;
         require(in_range, "a number out of range")?;
+        let imported = dump.imported.as_ref();
+        let imported = imported.is_none_or(Imported::is_plausible);
+        require(imported, "an impossible import")?;
         let settled = dump.settings_version <= dump.version;
         require(settled, "settings of a later version")?;
         let lanes_fit = (1..=LANE_TABLE_MAX).contains(&dump.lanes.len());
@@ -375,6 +385,8 @@ impl LineBuilder {
             refused: dump.refused,
             completed_before: dump.completed_before,
             completed_in_past: dump.completed_in_past,
+            imported: dump.imported,
+            shadow: dump.shadow,
             renews_at_ms: dump.renews_at_ms,
             admitted: 0,
             in_checkout: 0,

@@ -16,6 +16,7 @@ pub use crate::configure_lines::{
     ConfigureLines, ConfigureLinesReply, ConfiguredLine, SettingsChanges,
 };
 use crate::error::ApiError;
+pub use crate::import::{IMPORT_ROWS_MAX, Import, ImportRow, ImportedReply, ShadowReply};
 pub use crate::journal::{
     Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
     KickSelectorReply, OvertakerReply, SettingChangeReply,
@@ -177,7 +178,7 @@ pub struct ListLines {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The answer to `create`, `configure` and `show`.
+/// The answer to `create`, `configure`, `import` and `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineReply {
     /// The line's name.
@@ -214,6 +215,12 @@ pub struct LineReply {
     /// When the quota is renewed, on the leader's wall clock; null while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_renews_at_ms: Option<u64>,
+    /// What it has counted while its gate was `shadow`; null if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowReply>,
+    /// How far its newest import has come; null without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<ImportedReply>,
     /// The board at `version`.
     pub board: BoardReply,
     /// How many tokens it has had, by state.
@@ -255,6 +262,8 @@ impl LineReply {
             quota_left: line.settings().quota.map(|_| line.quota_left()),
             quota_renews_at_ms: line.renews_at_ms(),
             capacity_told: line.told().map(|told| CapacityToldReply::new(told, now)),
+            shadow: ShadowReply::new(line),
+            imported: line.imported().map(Into::into),
             board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
             counts: CountsReply::from(&line.counts()),
             forecast: line.forecast_record().into(),

@@ -26,6 +26,7 @@ mod enter;
 pub mod error;
 pub mod event;
 pub mod header;
+mod import;
 mod journal;
 mod key;
 pub mod keys;

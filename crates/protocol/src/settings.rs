@@ -21,7 +21,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use self::parts::{
-    AdmissionVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE, ScheduleVisitor,
+    AdmissionVisitor, GateVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE,
+    ScheduleVisitor,
 };
 use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
@@ -115,6 +116,7 @@ fn read_value<'de, A: MapAccess<'de>>(
         SettingKind::Flag => read(map, BoolVisitor, SettingValue::Flag),
         SettingKind::Phase => read(map, PhaseVisitor, SettingValue::Phase),
         SettingKind::Admission => read(map, AdmissionVisitor, SettingValue::Admission),
+        SettingKind::Gate => read(map, GateVisitor, SettingValue::Gate),
         SettingKind::LaneName => read(map, NameVisitor::default(), SettingValue::LaneName),
         SettingKind::AdmissionRate => {
             read(map, RATE, |parts| SettingValue::AdmissionRate(parts.into()))
@@ -215,6 +217,7 @@ impl Serialize for Shown<'_> {
             SettingValue::Flag(flag) => flag.serialize(serializer),
             SettingValue::Phase(phase) => phase.as_str().serialize(serializer),
             SettingValue::Admission(admission) => admission.as_str().serialize(serializer),
+            SettingValue::Gate(gate) => gate.as_str().serialize(serializer),
             SettingValue::LaneName(name) => name.as_str().serialize(serializer),
             SettingValue::AdmissionRate(rate) => {
                 AdmissionRateReply::from(*rate).serialize(serializer)

@@ -596,6 +596,9 @@ pub struct UserSettings {
     /// As on the board.
     #[serde(default)]
     pub phase: String,
+    /// `shadow` or `off`: nobody is held back; missing: `on`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<String>,
     /// Larger positions are not shown; missing: all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position_cap: Option<u32>,
@@ -627,6 +630,7 @@ impl From<&line::Settings> for UserSettings {
             call_ahead: settings.call_ahead,
             quota: settings.quota.map(|quota| UserQuota { total: quota.total }),
             phase: settings.phase.as_str().to_owned(),
+            gate: (!settings.gate.holds_back()).then(|| settings.gate.as_str().to_owned()),
             position_cap: settings.position_cap,
             release_on_claim: settings.release_on_claim,
             token_events: settings.token_events,

@@ -101,6 +101,7 @@ fn replies_to_operators() {
     // Nor this setting.
     line.settings.jumps_max = 0;
     line.settings.admission = String::new();
+    line.settings.gate = String::new();
     kept("line", &line);
     let node = NodeStatus {
         id: 2,

@@ -36,7 +36,7 @@ const COMMANDS_TAG: u32 = 4;
 /// The oldest format that this build reads.
 pub const FORMAT_MIN: u32 = 6;
 /// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,10 +69,13 @@ impl From<line::Op> for Command {
 }
 
 impl Command {
-    /// How many tokens it may admit as an operator's call: an entry's work is bounded.
+    /// How many tokens it may admit as an operator's call, or let enter: an entry's work is bounded.
     fn calls(&self) -> u32 {
         match self {
             Command::Line(line::Op::CallNext { n, .. }) => *n,
+            Command::Line(line::Op::Import { rows, .. }) => {
+                u32::try_from(rows.len()).unwrap_or(u32::MAX)
+            }
             Command::Once(_, command) => command.calls(),
             _ => 0,
         }
@@ -186,7 +189,7 @@ pub struct EntryBuilder {
     format: u32,
     bytes: Vec<u8>,
     commands: Vec<Command>,
-    /// How many tokens its commands may call.
+    /// How many tokens its commands may call or import.
     called: u32,
 }
 

@@ -457,6 +457,14 @@ impl LeaderState {
         if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
             self.start(line, *at, lines, now_ms, false);
         }
+        if let Op::Import { line, rows, .. } = op {
+            for row in rows {
+                let at = lines.get(line).and_then(|line| line.find(&row.key));
+                if let Some(at) = at {
+                    self.start(line, at, lines, now_ms);
+                }
+            }
+        }
         if events.iter().any(is_change_of_settings) {
             self.recycler.reschedule(op.line());
         }

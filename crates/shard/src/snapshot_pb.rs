@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowserving_line::{
-    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Offers,
-    PositionMark, Stage, Timestamp, Token, Told, Window,
+    Entered, Forecast, ForecastRecord, Gone, GoneFrom, Imported, LaneDump, LineDump, Live, Offers,
+    PositionMark, Shadow, Stage, Timestamp, Token, Told, Window,
 };
 
 use crate::calls_pb::{call_item_from_pb, call_item_to_pb};
@@ -44,6 +44,12 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
             seats: told.seats,
             until_ms: told.until_ms,
             silent: told.silent,
+        }),
+        shadow: (line.shadow != Shadow::default()).then(|| line.shadow.into()),
+        imported: line.imported.map(|imported| pb::Imported {
+            id: imported.id.into(),
+            rows: imported.rows,
+            entered: imported.entered,
         }),
         journal: line.journal.iter().map(journal_to_pb).collect(),
         forecast: Some(forecast_to_pb(&line.forecast)),
@@ -118,6 +124,12 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
             seats: told.seats,
             until_ms: told.until_ms,
             silent: told.silent,
+        }),
+        shadow: line.shadow.unwrap_or_default().into(),
+        imported: line.imported.map(|imported| Imported {
+            id: imported.id.into(),
+            rows: imported.rows,
+            entered: imported.entered,
         }),
         lanes: all(line.lanes, lane_dump_from_pb)?,
         gone: all(line.gone, gone_from_pb)?,

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Admission, AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings,
-    LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange, Settings,
-    SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
+    Admission, AdmissionRate, Change, Gate, ImportRow, KickItem, KickNote, KickSelector, LaneName,
+    LaneSettings, LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange,
+    Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
@@ -120,8 +120,9 @@ prop_compose! {
         second in second_patch(), position_events in change(vec(any::<u32>(), 0..9)),
         call_ahead_ms in change(any::<u64>()), callback_limit in change(any::<u32>()),
         seats_when_silent in change(any::<u32>()),
+        gate in change(proptest::sample::select(&Gate::ALL[..])),
     ) -> SettingsPatch {
-        SettingsPatch { position_events, call_ahead_ms, callback_limit, seats_when_silent, ..second }
+        SettingsPatch { position_events, call_ahead_ms, callback_limit, seats_when_silent, gate, ..second }
     }
 }
 
@@ -184,6 +185,16 @@ fn take_by() -> impl Strategy<Value = TakeBy> {
     ]
 }
 
+fn import_row() -> impl Strategy<Value = ImportRow> {
+    let key = vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice);
+    let row = (key, of(lane()), any::<Option<u64>>());
+    row.prop_map(|(key, lane, entered_at_ms)| ImportRow {
+        key,
+        lane,
+        entered_at_ms,
+    })
+}
+
 fn kick() -> impl Strategy<Value = Op> {
     let state = || of(prop_oneof![Just(State::Waiting), Just(State::InCheckout)]);
     let item = (any::<(u8, u64)>(), state(), any::<Option<u64>>());
@@ -244,6 +255,14 @@ fn op() -> impl Strategy<Value = Op> {
             incarnation,
             next_ms
         }),
+        (line(), "[a-z]{0,9}", any::<u64>(), vec(import_row(), 0..5)).prop_map(
+            |(line, import_id, first_row, rows)| Op::Import {
+                line,
+                import_id: import_id.into(),
+                first_row,
+                rows,
+            }
+        ),
         (line(), any::<Option<(u32, u64)>>())
             .prop_map(|(line, told)| Op::CapacityTold { line, told }),
         (line(), called, of(lane())).prop_map(|(line, key, lane)| Op::Callback { line, key, lane }),
@@ -432,6 +451,24 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
         entry,
         "what was refused left nothing behind"
     );
+
+    let import = |rows| {
+        let row = ImportRow {
+            key: b"k"[..].into(),
+            lane: None,
+            entered_at_ms: None,
+        };
+        Command::Line(Op::Import {
+            line: LineName::try_from("a").unwrap(),
+            import_id: "i".into(),
+            first_row: 0,
+            rows: vec![row; rows],
+        })
+    };
+    let mut builder = EntryBuilder::new(FORMAT);
+    for (rows, fits) in [(1_000, true), (25, false), (24, true)] {
+        assert_eq!(builder.push(import(rows)).is_none(), fits, "{rows}");
+    }
 
     let call = |n| {
         Command::Line(Op::CallNext {

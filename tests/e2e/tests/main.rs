@@ -25,6 +25,7 @@ mod events;
 mod examples;
 mod failed_syncs;
 mod full_disks;
+mod gradual_start;
 mod grown;
 mod guarded;
 mod harness;
@@ -133,6 +134,8 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("told_by_time", told::by_time(cluster))
             .with("told_renewed", told::renewed(cluster))
             .with("told_capacity", told::capacity(cluster))
+            .with("gradual_start_by_label", gradual_start::by_label(cluster))
+            .with("gradual_start_import", gradual_start::import(cluster))
             .with("schedule_opens", schedule::a_sale_opens_by_itself(cluster))
             .with("schedule_errors", schedule::errors(cluster))
             .with("schedule_fails", schedule::one_fails(cluster))

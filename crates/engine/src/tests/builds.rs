@@ -76,10 +76,10 @@ fn what_a_member_does_not_know_is_refused_until_it_runs_the_newer_release() {
     };
     for (peer, format, taken) in [
         (2, FORMAT, false),
-        (3, FORMAT - 1, false),
+        (3, 6, false),
         (3, FORMAT, true),
         // As the log has such entries now.
-        (2, FORMAT - 1, true),
+        (2, 6, true),
     ] {
         rig.entry_formats.insert(peer, format);
         rig.hears(peer, "", Vec::new());

@@ -76,6 +76,11 @@ pub(super) fn admin_ask(
             ask.check()?;
             Ask::Kick(Box::new(ask))
         }
+        "import" => {
+            reply.op = "import";
+            let ask: admin::Import = decode_request(payload)?;
+            Ask::Write(ask.into_op(line)?)
+        }
         "journal" => {
             reply.op = "journal";
             Ask::Journal(decode_request(payload)?)

@@ -223,6 +223,10 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
         ("kick", json!({"lane": "a", "dry_run": true})),
         ("journal", json!({"token": 7, "limit": 5})),
+        (
+            "import",
+            json!({"import_id": "i", "first_row": 7, "rows": [{"key": "k"}]}),
+        ),
         ("call_next", json!({"n": 7, "call_id": "c"})),
         ("take", json!({"lane": "a", "token": 7})),
         (
@@ -246,6 +250,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
             | ("show", Ask::Show)
             | ("move", Ask::Write(Op::Move { token: 7, .. }))
             | ("call_next", Ask::Write(Op::CallNext { n: 7, .. }))
+            | ("import", Ask::Write(Op::Import { first_row: 7, .. }))
             | ("take", Ask::Write(Op::Take { call_id: None, .. }))
             | ("kick", Ask::Kick(_))
             | ("list_tokens", Ask::ListTokens(_))
