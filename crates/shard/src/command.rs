@@ -36,7 +36,7 @@ const COMMANDS_TAG: u32 = 4;
 /// The oldest format that this build reads.
 pub const FORMAT_MIN: u32 = 6;
 /// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,8 @@ impl Command {
         match self {
             Command::Line(op) => op_format(op),
             Command::Once(_, command) => command.format(),
-            Command::Stamp | Command::Members(_) => FORMAT_MIN,
+            Command::Stamp => FORMAT_MIN,
+            Command::Members(command) => command.format(),
             // Its parts are those of a snapshot of any format.
             Command::Restore(_) => FORMAT,
             Command::Kv(_) => 7,

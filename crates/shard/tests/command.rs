@@ -10,6 +10,7 @@ use nowserving_line::{
     LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange, Settings,
     SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
+use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
 };
@@ -311,16 +312,27 @@ fn members() -> impl Strategy<Value = Members> {
     let nodes = prop::collection::btree_map(1_u64.., member, 0..4);
     let preferred = prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
     let first = prop::collection::btree_set(1_u64.., 0..4);
-    (any::<[u64; 3]>(), nodes, preferred, first).prop_map(
-        |([version, next_id, cluster_id], nodes, preferred, first)| Members {
+    let rotation = prop::option::of(rotation());
+    (any::<[u64; 3]>(), nodes, preferred, first, rotation).prop_map(
+        |([version, next_id, cluster_id], nodes, preferred, first, rotation)| Members {
             version,
             next_id,
             nodes,
             preferred,
             first,
             cluster_id,
+            rotation,
         },
     )
+}
+
+fn rotation() -> impl Strategy<Value = Rotation> {
+    let print = |(id, fingerprint)| KeyPrint { id, fingerprint };
+    any::<([(u8, u64); 2], u64)>().prop_map(move |([current, old], old_until_ms)| Rotation {
+        current: print(current),
+        old: print(old),
+        old_until_ms,
+    })
 }
 
 fn members_change() -> impl Strategy<Value = MembersChange> {
@@ -331,6 +343,7 @@ fn members_change() -> impl Strategy<Value = MembersChange> {
         any::<(u64, bool)>().prop_map(|(id, drained)| MembersChange::Drain { id, drained }),
         (vec(any::<u32>(), 0..4), any::<Option<u64>>())
             .prop_map(|(shards, to)| MembersChange::Prefer { shards, to }),
+        rotation().prop_map(MembersChange::RotateKey),
     ]
 }
 
