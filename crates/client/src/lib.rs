@@ -79,7 +79,7 @@ pub use nowserving_protocol::admin::{
     CapacityTold, CapacityToldReply, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
     ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
     Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, Kick,
-    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply,
+    KeyReply, KeyStatus, KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply,
     LineList, LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
     MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
     OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,

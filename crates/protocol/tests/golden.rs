@@ -118,6 +118,7 @@ fn replies_to_operators() {
         joining_in: 1,
         leaving: true,
         drained: true,
+        keys: Vec::new(),
     };
     let shard = ShardStatus {
         shard: 1,
@@ -138,6 +139,7 @@ fn replies_to_operators() {
         answered_by: 1,
         mapping: None,
         mapping_line: None,
+        key: None,
     };
     kept("cluster-status", &status);
 }

@@ -6,6 +6,7 @@ mod copies;
 mod disk_room;
 mod elections;
 mod group;
+mod keys;
 mod kicks;
 mod kv;
 mod limits;
