@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nowserving_engine::envelope::{Candidate, FrameKey};
+use nowserving_engine::envelope::Candidate;
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
@@ -12,7 +12,7 @@ use crate::config::{Config, ConfigError};
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
-use crate::{Ended, damage, identity, key_file, open_and_run};
+use crate::{Ended, damage, identity, keys, open_and_run};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
 /// configuration are only the settings that do not come from the cluster.
@@ -80,7 +80,7 @@ impl Draft {
 
     /// Asks the cluster to add this node, and writes down what it is told.
     async fn ask(&self, disk_id: u64) -> anyhow::Result<identity::Identity> {
-        let key = FrameKey::for_joining(&key_file::load(&self.key_file)?);
+        let keys = keys::at_start(&self.key_file, None)?;
         let (fatal, mut denied) = mpsc::channel(1);
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
         let name = "nowserving node that joins";
@@ -103,7 +103,7 @@ impl Draft {
         );
         let welcome = tokio::select! {
             Some(missing) = denied.recv() => return Err(missing),
-            welcome = candidates::ask(&link, &key, &candidate) => welcome?,
+            welcome = candidates::ask(&link, &keys, &candidate) => welcome?,
         };
         identity::take_number(&self.data_dir, &welcome, 0)?;
         identity::read(&self.data_dir)?.ok_or_else(|| anyhow::anyhow!("the identity is gone"))

@@ -168,7 +168,9 @@ impl LoadedKeys {
 
 /// The cluster's rotation demands a key that is not loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it lacks {0}, which is in force in this cluster: add its line, as the other nodes have it")]
+#[error(
+    "it lacks {0}, which is in force in this cluster: add its line, as the other nodes have it"
+)]
 pub struct LacksKey(pub KeyPrint);
 
 /// The keys that a node uses: the one in force, and another one that it accepts. All other keys (of tickets, of

@@ -248,8 +248,11 @@ fn change() -> impl Strategy<Value = MembersChange> {
             prop::option::of(id())
         )
             .prop_map(|(shards, to)| MembersChange::Prefer { shards, to }),
-        any::<[u8; 2]>()
-            .prop_map(|[to, from]| MembersChange::RotateKey(rotation(to, from, to.into()))),
+        any::<[u8; 2]>().prop_map(|[to, from]| MembersChange::RotateKey(rotation(
+            to,
+            from,
+            to.into()
+        ))),
     ]
 }
 

@@ -482,10 +482,7 @@ mod tests {
                 ..SettingsPatch::default()
             };
             let is_jump = settings.lanes[0].jump;
-            assert_eq!(
-                patch_format(&lanes),
-                if is_jump { 7 } else { FORMAT_MIN }
-            );
+            assert_eq!(patch_format(&lanes), if is_jump { 7 } else { FORMAT_MIN });
         }
         let patch = SettingsPatch {
             jumps_max: Some(Change::Unset),

@@ -3,9 +3,7 @@
 use nowserving_line::{Change, Op, Settings, SettingsPatch};
 use nowserving_protocol::error::Code;
 use nowserving_replica::EntryReader as _;
-use nowserving_shard::command::{
-    Command, EntryBuilder, EntryError, FORMAT, FORMAT_MIN, decode,
-};
+use nowserving_shard::command::{Command, EntryBuilder, EntryError, FORMAT, FORMAT_MIN, decode};
 use raft::eraftpb::{Entry, MessageType};
 
 use super::rig::{Rig, message, name};

@@ -12,13 +12,14 @@ use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::limits::RulesChanged;
 use nowserving_protocol::subject::Subjects;
-use nowserving_protocol::ticket::{Ticket, TicketKeys};
+use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
 use super::tasks::{Finished, Tasks};
 use crate::backups::Backups;
+use crate::keys::Keys;
 use nowserving_engine::{Inbox, Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
@@ -32,7 +33,7 @@ pub struct Responder {
     /// For the events' subjects.
     pub subjects: Subjects,
     /// Signs what `enter` and `find` give out, and what a moved token gets anew.
-    pub tickets: Arc<TicketKeys>,
+    pub keys: Keys,
     /// Counts.
     pub stats: Arc<Stats>,
     /// Snapshots that operators download.
@@ -203,7 +204,7 @@ impl Responder {
             } => {
                 let mut body = StatusReply::new(&status, now);
                 if with_ticket {
-                    body.ticket = Some(self.tickets.sign(&Ticket {
+                    body.ticket = Some(self.keys.in_use().tickets.sign(&Ticket {
                         line: status.line.clone(),
                         at: status.at,
                     }));

@@ -23,7 +23,7 @@ impl Test {
         let responder = Responder {
             client: server.client.clone(),
             subjects: Subjects::default(),
-            tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
+            keys: Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap(),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -178,8 +178,8 @@ async fn a_ticket_is_added_only_where_it_is_given_out() {
         let body: StatusReply = decode(&sent.payload).unwrap();
         assert_eq!(body.token, at.token);
         let ticket = body.ticket.map(|ticket| {
-            let tickets = &test.responder.tickets;
-            tickets.verify_for(&ticket, &shop()).unwrap()
+            let keys = test.responder.keys.in_use();
+            keys.tickets.verify_for(&ticket, &shop()).unwrap()
         });
         assert_eq!(ticket, with_ticket.then_some(at));
     }
