@@ -26,6 +26,7 @@ mod node;
 mod output;
 mod progress;
 mod rehearse;
+mod rotate;
 mod set;
 mod settings;
 mod shell;

@@ -9,10 +9,11 @@ use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
 
 use crate::config::{Config, ConfigError};
+use crate::keys::Keys;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
-use crate::{Ended, damage, identity, keys, open_and_run};
+use crate::{Ended, damage, identity, key_file, open_and_run};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
 /// configuration are only the settings that do not come from the cluster.
@@ -80,7 +81,7 @@ impl Draft {
 
     /// Asks the cluster to add this node, and writes down what it is told.
     async fn ask(&self, disk_id: u64) -> anyhow::Result<identity::Identity> {
-        let keys = keys::at_start(&self.key_file, None)?;
+        let keys = Keys::new(key_file::load(&self.key_file)?, None)?;
         let (fatal, mut denied) = mpsc::channel(1);
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
         let name = "nowserving node that joins";

@@ -13,7 +13,7 @@ use nowserving_protocol::ticket::TicketKeys;
 use tokio::sync::watch;
 
 use crate::clock::now;
-use crate::key_file;
+use crate::key_file::{self, KeyFileError};
 use crate::nats::peers::PeerList;
 
 /// The key file is looked at this often.
@@ -153,7 +153,8 @@ impl Keys {
     }
 }
 
-/// Keeps the keys as the key file has them and as the cluster decides, until the loop ends.
+/// Keeps the keys as the key file has them and as the cluster decides, until the loop ends, and tells the engine which
+/// ones are loaded.
 ///
 /// # Errors
 /// The thread that reads files is gone.
@@ -163,6 +164,8 @@ pub async fn watch(
     mut list: watch::Receiver<PeerList>,
     engine: Sender<Input>,
 ) -> anyhow::Result<()> {
+    // An error: the node ends.
+    let _ = engine.send(Input::Keys(keys.prints()));
     let mut complained = String::new();
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -199,7 +202,7 @@ fn look(keys: &Keys, loaded: LoadedKeys, engine: &Sender<Input>) -> Result<(), S
     if keys.load(loaded).map_err(|error| error.to_string())? {
         let prints = keys.prints();
         tracing::info!(keys = named(&prints), "the key file has changed");
-        // Gone: the node ends.
+        // An error: the node ends.
         let _ = engine.send(Input::Keys(prints));
     }
     Ok(())
@@ -221,13 +224,16 @@ fn named(prints: &[KeyPrint]) -> String {
     prints.collect::<Vec<_>>().join(", ")
 }
 
-/// The keys of a node that starts.
+/// The keys of a node that starts, as it has read them from this file.
 ///
 /// # Errors
-/// The key file is not usable, or lacks the key in force.
-pub fn at_start(path: &Path, rotation: Option<Rotation>) -> Result<Keys, key_file::KeyFileError> {
-    let loaded = key_file::load(path)?;
-    Keys::new(loaded, rotation).map_err(|error| key_file::KeyFileError::Lacks {
+/// The file lacks the key in force.
+pub fn at_start(
+    path: &Path,
+    loaded: LoadedKeys,
+    rotation: Option<Rotation>,
+) -> Result<Keys, KeyFileError> {
+    Keys::new(loaded, rotation).map_err(|error| KeyFileError::Lacks {
         path: path.to_owned(),
         error,
     })

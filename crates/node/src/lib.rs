@@ -110,10 +110,10 @@ pub(crate) async fn open_and_run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
     config.check()?;
-    key_file::load(&config.key_file)?;
+    let loaded = key_file::load(&config.key_file)?;
     let data = DataDir::open_locked(&config, lock)?;
     let rotation = members_file::read(&data.path)?.rotation;
-    let keys = keys::at_start(&config.key_file, rotation)?;
+    let keys = keys::at_start(&config.key_file, loaded, rotation)?;
     config.id = data.identity.node;
     let health = Arc::new(Health::default());
     metrics_server::install(config.metrics_addr, &health)?;
@@ -277,7 +277,9 @@ impl Node {
         start("peer frames", receiving);
         let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);
-        self.watch_keys(&ends)?;
+        let (path, list) = (self.config.key_file.clone(), ends.peer_list.clone());
+        let keys = keys::watch(self.keys.clone(), path, list, ends.control.clone());
+        start("keys", keys);
         let hearing = candidates::hear(link.clone(), self.keys.clone(), ends.frames.clone());
         start("candidates", hearing);
         let welcoming = candidates::welcome(link.clone(), self.keys.clone(), welcomes);
@@ -348,15 +350,6 @@ impl Node {
         identity::take_number(&self.data.path, &welcome, configured)?;
         tracing::info!(node = welcome.id, "this node was added under a new number");
         Ok(Ended::Renumbered)
-    }
-
-    /// Tells the engine which keys are loaded, and again whenever they change.
-    fn watch_keys(&self, ends: &NatsEnds) -> anyhow::Result<()> {
-        let (keys, control) = (self.keys.clone(), ends.control.clone());
-        control.send(Input::Keys(keys.prints()))?;
-        let (path, list) = (self.config.key_file.clone(), ends.peer_list.clone());
-        start("keys", keys::watch(keys, path, list, control));
-        Ok(())
     }
 
     /// Whether no shard was ever started on this disk, and none comes by a snapshot.
