@@ -46,6 +46,8 @@ pub struct Options {
     pub other_build: Option<OsString>,
     /// The size of each node's own [`SmallDisk`]; none: they have folders on the machine's disk.
     pub disk_bytes: Option<u64>,
+    /// Whether each node has a key file of its own: [`Cluster::key_file_of`].
+    pub own_key_files: bool,
 }
 
 impl Default for Options {
@@ -61,6 +63,7 @@ impl Default for Options {
             nats_servers: 1,
             other_build: None,
             disk_bytes: None,
+            own_key_files: false,
         }
     }
 }
@@ -158,6 +161,11 @@ impl Cluster {
             .prefix("nowserving-e2e-")
             .tempdir()?;
         write_key(&folder.path().join("cluster.key"), 1)?;
+        if options.own_key_files {
+            for id in 1..=options.nodes {
+                write_key(&folder.path().join(format!("node-{id}.key")), 1)?;
+            }
+        }
         let mapped_shards = options.mapping.then_some(options.shards);
         let more = options.authorization.as_deref().unwrap_or_default();
         let mut servers = match options.nats_servers {
@@ -249,6 +257,15 @@ impl Cluster {
         self.folder().join("cluster.key")
     }
 
+    /// The file with the key of node `id`.
+    #[must_use]
+    pub fn key_file_of(&self, id: u64) -> PathBuf {
+        match self.options.own_key_files {
+            true => self.folder().join(format!("node-{id}.key")),
+            false => self.key_file(),
+        }
+    }
+
     /// The flags that node `id` is started with.
     ///
     /// # Errors
@@ -275,7 +292,7 @@ impl Cluster {
                 self.options.snapshot_entries.to_string(),
             )
             .with("--data-dir", self.data_dir(id))
-            .with("--key-file", self.key_file())
+            .with("--key-file", self.key_file_of(id))
             .with("--nats", nats)
             .with("--peer-nats", peer_nats)
             .with("--metrics-addr", node.metrics.to_string()))
