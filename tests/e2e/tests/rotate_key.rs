@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{Api, Cli, Cluster, Code, HOUR_MS, eventually, line_in};
+use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, eventually, line_in};
+use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 use crate::crash::insist;
@@ -19,15 +20,15 @@ async fn status(api: &Api) -> Result<Value> {
     api.cluster("status", json!({})).await
 }
 
-/// Waits until every node says that it has loaded these keys, in the view of every node that answers.
-async fn loaded(api: &Api, ids: &[Option<&[u8]>]) -> Result<()> {
+/// Waits until each node says that it has loaded these keys.
+async fn loaded(api: &Api, ids: &[&[u64]]) -> Result<()> {
     eventually("the keys are loaded", PATIENCE, async || {
         let status = status(api).await?;
         let nodes = status["nodes"].as_array().context("nodes")?;
         let as_wanted = nodes.iter().zip(ids).all(|(node, ids)| {
             let found = node["keys"].as_array().into_iter().flatten();
             let found: Vec<u64> = found.filter_map(|key| key["id"].as_u64()).collect();
-            ids.is_none_or(|ids| ids.iter().map(|id| u64::from(*id)).eq(found))
+            found == **ids
         });
         Ok(as_wanted.then_some(()))
     })
@@ -72,9 +73,7 @@ async fn restart(cluster: &mut Cluster, id: u64) -> Result<()> {
 pub async fn rotated_under_load(cluster: &mut Cluster) -> Result<()> {
     let (api, cli) = (cluster.api().clone(), Cli::new(cluster.nats.url()));
     let line = line_in(1, cluster.options().shards, "shop");
-    let settings = json!({
-        "seats": 100, "queue_limit": 1_000, "claim_timeout_ms": HOUR_MS, "grace_ms": HOUR_MS
-    });
+    let settings = json!({"seats": 100, "queue_limit": 1_000, "claim_timeout_ms": HOUR_MS});
     api.admin(&line, "create", settings).await?;
     let old = api.enter(&line, "early").await?["ticket"].clone();
 
@@ -107,14 +106,14 @@ async fn rotate(
     let added = change(cli, &["new-key", file]).await?;
     ensure!(added["id"] == 2, "{added}");
     keep_lines(first, second, &[1, 2])?;
-    loaded(api, &[Some(&[1, 2]), Some(&[1, 2]), Some(&[1])]).await?;
+    loaded(api, &[&[1, 2], &[1, 2], &[1]]).await?;
     let words = ["cluster", "rotate-key", "--to", "2"];
     let refused = cli.run(&words).await?.failed(1, "members_refused")?;
     let message = refused["message"].as_str().unwrap_or_default();
     ensure!(message.contains("not loaded by node 3:"), "{refused}");
 
     keep_lines(first, third, &[1, 2])?;
-    loaded(api, &[Some(&[1, 2]); 3]).await?;
+    loaded(api, &[&[1, 2]; 3]).await?;
     let words = ["rotate-key", "--tickets-until", OLD_TICKETS, "--by", "ops"];
     change(cli, &words).await?;
     ensure!(api.status(line, old).await?["token"].is_u64());
@@ -130,8 +129,8 @@ async fn rotate(
     restart(cluster, 2).await?;
 
     eventually("the old key's time is over", PATIENCE, async || {
-        let over = &status(api).await?["key"]["old_is_over"];
-        Ok((*over == true).then_some(()))
+        let status = status(api).await?;
+        Ok((status["key"]["old_is_over"] == true).then_some(()))
     })
     .await?;
     let ticket = json!({"ticket": old});
@@ -143,7 +142,7 @@ async fn rotate(
     for file in &files {
         keep_lines(file, file, &[2])?;
     }
-    loaded(api, &[Some(&[2]); 3]).await?;
+    loaded(api, &[&[2]; 3]).await?;
     for id in [1, 2, 3] {
         restart(cluster, id).await?;
     }
