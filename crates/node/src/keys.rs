@@ -75,8 +75,7 @@ impl Keys {
     /// The key in force is not among them. If all of them are newer than that one, the cluster has rotated its key
     /// while the node was away.
     pub fn new(loaded: LoadedKeys, rotation: Option<Rotation>) -> Result<Keys, LacksKey> {
-        let not_older = |it: &Rotation| loaded.iter().any(|key| key.id() <= it.current.id);
-        let rotation = rotation.filter(not_older);
+        let rotation = not_outdated(&loaded, rotation);
         let ring = KeyRing::new(&loaded, rotation)?;
         let in_use = Arc::new(InUse::new(ring, now().wall_ms));
         Ok(Keys(Arc::new(RwLock::new(State {
@@ -134,6 +133,7 @@ impl Keys {
     /// The key in force is not loaded. The node goes on with the keys that it has.
     fn rotate(&self, rotation: Option<Rotation>) -> Result<bool, LacksKey> {
         self.write(|state| {
+            let rotation = not_outdated(&state.loaded, rotation);
             if rotation.is_none() || state.rotation == rotation {
                 return Ok(false);
             }
@@ -151,6 +151,11 @@ impl Keys {
     fn write<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
         with(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// `None` also if all loaded keys are newer than the one of this rotation.
+fn not_outdated(loaded: &LoadedKeys, rotation: Option<Rotation>) -> Option<Rotation> {
+    rotation.filter(|it| loaded.iter().any(|key| key.id() <= it.current.id))
 }
 
 /// Keeps the keys as the key file has them and as the cluster decides, until the loop ends, and tells the engine which
