@@ -29,12 +29,12 @@ fn rotate(to: u8, old_until_ms: u64) -> MembersChange {
     })
 }
 
-/// All nodes have loaded key 1.
-fn with_keys() -> Rig {
+/// All nodes have loaded key 1; node 3 reads log entries up to this format.
+fn with_keys(format: u32) -> Rig {
     let mut rig = of_three();
     rig.input(Input::Keys(vec![key(1)]));
-    for peer in [2, 3] {
-        rig.entry_formats.insert(peer, FORMAT);
+    for (peer, format) in [(2, FORMAT), (3, format)] {
+        rig.entry_formats.insert(peer, format);
         says(&mut rig, peer, vec![key(1)]);
     }
     rig
@@ -61,7 +61,7 @@ fn refused(rig: &mut Rig) -> String {
 
 #[test]
 fn a_key_is_put_in_force_once_all_members_have_loaded_it() {
-    let mut rig = with_keys();
+    let mut rig = with_keys(FORMAT);
     assert!(refused(&mut rig).starts_with("key 2 is not loaded by node 1:"));
     rig.input(Input::Keys(vec![key(1), key(2)]));
     assert!(refused(&mut rig).starts_with("key 2 is not loaded by node 2, node 3:"));
@@ -121,9 +121,8 @@ fn a_key_is_put_in_force_once_all_members_have_loaded_it() {
 
 #[test]
 fn a_group_with_an_older_member_keeps_its_key() {
-    let mut rig = with_keys();
+    let mut rig = with_keys(FORMAT_MIN);
     rig.input(Input::Keys(vec![key(1), key(2)]));
-    rig.entry_formats.insert(3, FORMAT_MIN);
     for peer in [2, 3] {
         says(&mut rig, peer, vec![key(1), key(2)]);
     }
