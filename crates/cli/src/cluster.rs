@@ -10,6 +10,7 @@ use crate::backup::{self, BackupArgs, RestoreArgs};
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
 use crate::output::{Output, is_broken_pipe};
 use crate::pass::{self, JwksArgs};
+use crate::rotate::{self, NewKey, RotateKey};
 use crate::{duration, tables, wait};
 
 /// Shows the state of the cluster, changes its nodes, saves and restores its lines.
@@ -67,6 +68,24 @@ Examples:
   nowserving cluster transfer 0,3 --to 1
   nowserving cluster transfer all                     spread evenly again")]
     Transfer(Transfer),
+    /// Adds a new key to a key file: the first step of a rotation.
+    #[command(after_help = "\
+The key is random and has the next id. The file is replaced as a whole, and stays readable by its owner only. Nothing
+changes in the cluster until `cluster rotate-key`. Give every node the same file: nodes look at it every few seconds.
+
+Examples:
+  nowserving cluster new-key /etc/nowserving/cluster.key")]
+    NewKey(NewKey),
+    /// Puts a new key in force: it signs tickets and seals what nodes send each other.
+    #[command(after_help = "\
+Refused until all nodes have loaded the key; `cluster status` shows which ones have. Tickets of the old key stay good
+for --tickets-until. After that its line can be removed from the key files. With the id of the key in force, only that
+time is changed: docs/operations.md says what to do about a leaked key.
+
+Examples:
+  nowserving cluster rotate-key --reason \"once a year\"
+  nowserving cluster rotate-key --to 2 --tickets-until 0s --reason \"key 1 leaked\"")]
+    RotateKey(RotateKey),
     /// Shows the newest changes of the nodes: what, when, by whom and why.
     Changes,
     /// Prints the public keys by which passes are checked, as a JSON Web Key Set.
@@ -99,6 +118,9 @@ pub async fn run(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
+    if let ClusterCommand::NewKey(args) = &command {
+        return rotate::new_key(args, output);
+    }
     let client = global.connect().await?;
     let admin = client.admin();
     match command {
@@ -127,5 +149,7 @@ pub async fn run(
         ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, output).await,
         ClusterCommand::Drain(args) => members::drain(&admin, args, output).await,
         ClusterCommand::Transfer(args) => members::transfer(&admin, args, output).await,
+        ClusterCommand::NewKey(args) => rotate::new_key(&args, output),
+        ClusterCommand::RotateKey(args) => rotate::rotate(&admin, args, output).await,
     }
 }

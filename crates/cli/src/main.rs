@@ -29,6 +29,7 @@ mod output;
 mod pass;
 mod progress;
 mod rehearse;
+mod rotate;
 mod set;
 mod settings;
 mod shell;

@@ -88,7 +88,8 @@ pub struct Transfer {
 }
 
 impl Change {
-    fn request(&self) -> ChangeMembers {
+    /// The fields of every change.
+    pub fn request(&self) -> ChangeMembers {
         let user = || std::env::var("USER").ok();
         ChangeMembers {
             by: self.by.clone().or_else(user),
@@ -205,7 +206,8 @@ fn the_candidate(status: &ClusterStatus, of: Option<u64>) -> anyhow::Result<Opti
     }
 }
 
-async fn make(
+/// Asks for a change, and waits until it is made.
+pub async fn make(
     admin: &Admin,
     op: &str,
     request: ChangeMembers,
@@ -284,7 +286,7 @@ fn open_shards(op: &str, request: &ChangeMembers, status: &ClusterStatus) -> usi
         "transfer" if request.node.is_some() => {
             led(&|shard, leader| asked(shard) && leader != request.node)
         }
-        "drain" | "transfer" => led(&|_, leader| leader.is_none()),
+        "drain" | "transfer" | "rotate_key" => led(&|_, leader| leader.is_none()),
         _ => status.members.shards_changing as usize + led(&|_, leader| leader.is_none()),
     }
 }

@@ -91,6 +91,15 @@ impl Admin {
         self.client.admin_call(subject, Effect::Write, change).await
     }
 
+    /// Puts the key [`ChangeMembers::key_id`] in force, as [`Admin::change_members`] with `rotate_key` does. Tickets of the
+    /// old key stay good until [`ChangeMembers::old_until_ms`], or for [`ChangeMembers::old_for_ms`].
+    ///
+    /// # Errors
+    /// `members_refused` naming the nodes that have not loaded that key; `version_conflict`; `bad_request`.
+    pub async fn rotate_key(&self, change: &ChangeMembers) -> Result<MembersReply> {
+        self.change_members("rotate_key", change).await
+    }
+
     /// The newest changes of the members.
     ///
     /// # Errors

@@ -81,12 +81,13 @@ pub use nowserving_protocol::admin::{
     CapacityTold, CapacityToldReply, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
     ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
     Explained, ForecastReply, IMPORT_ROWS_MAX, Import, ImportRow, ImportedReply, JOURNAL_LIMIT_MAX,
-    Journal, JournalEntryReply, JournalReply, Kick, KickReply, KickSelectorReply, KickedToken,
-    LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList, LineReply, LineSummary,
-    ListLines, ListTokens, ListedToken, LiveState, Mapping, MembersChangeReply,
-    MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus, OvertakerReply, PerSecond,
-    QuotaReply, RenewReply, SettingChangeReply, SettingsChanges, SettingsReply, ShadowReply,
-    ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder, TokensReply,
+    Journal, JournalEntryReply, JournalReply, KeyReply, KeyStatus, Kick, KickReply,
+    KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList,
+    LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
+    MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
+    OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,
+    SettingsReply, ShadowReply, ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder,
+    TokensReply,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};

@@ -15,8 +15,8 @@ use crate::request::Outcome;
 use crate::shard::Shard;
 use crate::waiter::Waiter;
 
-/// The first format of entries that has kicks.
-const KICKS_SINCE: u32 = 7;
+/// The first format of log entries that has kicks.
+const KICK_FORMAT: u32 = 7;
 
 /// The copies of one request.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Shard {
         if !ask.dry_run && !ctx.has_room {
             return ctx.out.refuse(waiter.reply, disk_full());
         }
-        if !ask.dry_run && self.entry_format(ctx) < KICKS_SINCE {
+        if !ask.dry_run && self.entry_format(ctx) < KICK_FORMAT {
             return ctx.out.refuse(waiter.reply, older_member());
         }
         let Some(leader_state) = &mut self.leader_state else {

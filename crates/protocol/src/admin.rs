@@ -23,8 +23,8 @@ pub use crate::journal::{
 };
 pub use crate::kick::{Kick, KickReply, KickedToken, LiveState, TokenName};
 pub use crate::members::{
-    CandidateStatus, ChangeMembers, DiskId, MembersChangeReply, MembersChangesReply, MembersReply,
-    MembersStatus, SnapshotsSent,
+    CandidateStatus, ChangeMembers, DiskId, KeyReply, KeyStatus, MembersChangeReply,
+    MembersChangesReply, MembersReply, MembersStatus, SnapshotsSent,
 };
 use crate::settings::{self, Body, BodyVisitor};
 pub use crate::settings::{
@@ -452,6 +452,9 @@ pub struct ClusterStatus {
     /// The line that is missing in that server's configuration, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping_line: Option<String>,
+    /// The cluster's key; missing until that node has loaded its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyStatus>,
 }
 
 /// How a NATS server maps requests on plain subjects.
@@ -513,6 +516,9 @@ pub struct NodeStatus {
     /// It shall lead no shard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// The keys that it has loaded, the older one first, if known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyReply>,
 }
 
 /// One shard, as the answering node sees it.

@@ -5,7 +5,7 @@
 //! payload ──► codec::decode_request ─────► a request of user or admin; its settings are read
 //!                                          after the table in crates/line/src/settings
 //! ticket ───► ticket::TicketKeys::verify ► the token it names
-//! status ───► pass::PassSigner::add_to ► a signed pass, which pass::PassVerifier checks
+//! status ───► pass::PassKeys::add_to ► a signed pass, which pass::PassVerifier checks
 //! answer of the line crate ─► a reply of user, admin or journal ─► codec::encode ─► payload
 //! refusal ──────────────────► error::ApiError, the same way
 //! change ───────────────────► event::{BoardEvent, TokenEvent, LineEvent}, the same way

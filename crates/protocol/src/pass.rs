@@ -213,35 +213,14 @@ impl PassKeys {
             keys: keys.into_iter().flatten().map(PassKey::jwk).collect(),
         }
     }
-}
 
-/// Makes the passes of a cluster.
-#[derive(Clone, Debug)]
-pub struct PassSigner {
-    keys: PassKeys,
-    issuer: String,
-}
-
-impl PassSigner {
-    /// For the cluster of this name.
-    pub fn new(keys: PassKeys, cluster: &str) -> PassSigner {
-        PassSigner {
-            keys,
-            issuer: format!("nowserving/{cluster}"),
-        }
-    }
-
-    /// The keys.
-    pub fn keys(&self) -> &PassKeys {
-        &self.keys
-    }
-
-    /// Adds a pass to the status of a token that holds a seat; others stay without.
-    pub fn add_to(&self, status: &mut StatusReply) {
-        if let Some(claims) = PassClaims::new(status, &self.issuer) {
+    /// Adds a pass of this cluster to the status of a token that holds a seat; others stay without.
+    pub fn add_to(&self, status: &mut StatusReply, cluster: &str) {
+        let issuer = format!("nowserving/{cluster}");
+        if let Some(claims) = PassClaims::new(status, &issuer) {
             let expires_ms = claims.exp.saturating_mul(1_000);
             status.pass_expires_in_ms = Some(expires_ms.saturating_sub(status.at_ms));
-            status.pass = Some(self.keys.current.sign(&claims));
+            status.pass = Some(self.current.sign(&claims));
         }
     }
 }

@@ -304,10 +304,10 @@ fn a_pass_lasts_as_long_as_the_seat_and_no_longer_than_an_hour() {
 #[test]
 fn a_signer_adds_a_pass_to_those_who_hold_a_seat() {
     let [mut admitted, mut waiting] = statuses(NOW_S * 1_000);
-    let signer = PassSigner::new(PassKeys::one(key(7)), "main");
-    signer.add_to(&mut waiting);
+    let keys = PassKeys::one(key(7));
+    keys.add_to(&mut waiting, "main");
     assert_eq!((waiting.pass, waiting.pass_expires_in_ms), (None, None));
-    signer.add_to(&mut admitted);
+    keys.add_to(&mut admitted, "main");
     let pass = admitted.pass.clone().unwrap();
     let claims = check(pass.as_str()).unwrap();
     assert_eq!(claims.iss, "nowserving/main");

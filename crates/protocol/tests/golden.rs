@@ -119,6 +119,7 @@ fn replies_to_operators() {
         joining_in: 1,
         leaving: true,
         drained: true,
+        keys: Vec::new(),
     };
     let shard = ShardStatus {
         shard: 1,
@@ -141,6 +142,7 @@ fn replies_to_operators() {
         at_ms: 0,
         mapping: None,
         mapping_line: None,
+        key: None,
     };
     kept("cluster-status", &status);
 }

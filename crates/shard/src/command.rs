@@ -87,7 +87,8 @@ impl Command {
         match self {
             Command::Line(op) => op_format(op),
             Command::Once(_, command) => command.format(),
-            Command::Stamp | Command::Members(_) => FORMAT_MIN,
+            Command::Stamp => FORMAT_MIN,
+            Command::Members(command) => command.format(),
             // Its parts are those of a snapshot of any format.
             Command::Restore(_) => FORMAT,
             Command::Kv(_) => 7,

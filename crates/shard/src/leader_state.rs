@@ -461,7 +461,7 @@ impl LeaderState {
             for row in rows {
                 let at = lines.get(line).and_then(|line| line.find(&row.key));
                 if let Some(at) = at {
-                    self.start(line, at, lines, now_ms);
+                    self.start(line, at, lines, now_ms, false);
                 }
             }
         }

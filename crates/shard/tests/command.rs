@@ -10,6 +10,7 @@ use nowserving_line::{
     LaneSettings, LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange,
     Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
+use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
 };
@@ -330,16 +331,27 @@ fn members() -> impl Strategy<Value = Members> {
     let nodes = prop::collection::btree_map(1_u64.., member, 0..4);
     let preferred = prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
     let first = prop::collection::btree_set(1_u64.., 0..4);
-    (any::<[u64; 3]>(), nodes, preferred, first).prop_map(
-        |([version, next_id, cluster_id], nodes, preferred, first)| Members {
+    let rotation = prop::option::of(rotation());
+    (any::<[u64; 3]>(), nodes, preferred, first, rotation).prop_map(
+        |([version, next_id, cluster_id], nodes, preferred, first, rotation)| Members {
             version,
             next_id,
             nodes,
             preferred,
             first,
             cluster_id,
+            rotation,
         },
     )
+}
+
+fn rotation() -> impl Strategy<Value = Rotation> {
+    let print = |(id, fingerprint)| KeyPrint { id, fingerprint };
+    any::<([(u8, u64); 2], u64)>().prop_map(move |([current, old], old_until_ms)| Rotation {
+        current: print(current),
+        old: print(old),
+        old_until_ms,
+    })
 }
 
 fn members_change() -> impl Strategy<Value = MembersChange> {
@@ -350,6 +362,7 @@ fn members_change() -> impl Strategy<Value = MembersChange> {
         any::<(u64, bool)>().prop_map(|(id, drained)| MembersChange::Drain { id, drained }),
         (vec(any::<u32>(), 0..4), any::<Option<u64>>())
             .prop_map(|(shards, to)| MembersChange::Prefer { shards, to }),
+        rotation().prop_map(MembersChange::RotateKey),
     ]
 }
 
@@ -514,10 +527,10 @@ fn entries_that_do_not_decode_are_errors() {
         let error = decode(&[0x08, older]).unwrap_err();
         assert_eq!(error, EntryError::TooOld(older.into()));
     }
-    let newer = decode(&[0x08, 8]).unwrap_err().to_string();
+    let newer = decode(&[0x08, 9]).unwrap_err().to_string();
     assert_eq!(
         newer,
-        "a log entry has format 8, and this build reads up to 7: start a newer build"
+        "a log entry has format 9, and this build reads up to 8: start a newer build"
     );
     assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));

@@ -9,6 +9,7 @@ use nowserving_line::{
     Restore, ScheduledChange, Settings, SettingsPatch, Stamp, State as TokenState, TakeBy, TokenBy,
     TokenRef, ZoneName,
 };
+use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN, decode, encode};
 use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -389,6 +390,7 @@ fn members_commands() -> Vec<Command> {
         preferred: [(2, 7)].into(),
         first: [1, 2, 3].into(),
         cluster_id: 9,
+        rotation: None,
     };
     let commands = [
         MembersCommand::Begin {
@@ -553,6 +555,55 @@ fn header() -> Header {
         learners_next: vec![3],
         auto_leave: true,
     }
+}
+
+/// What format 8 adds to the members: the key is rotated by an operator, or as another shard has it.
+#[test]
+fn a_rotation_of_the_key_in_an_entry_and_a_snapshot_of_format_8() {
+    let key = |id| KeyPrint {
+        id,
+        fingerprint: 0xff00 + u64::from(id),
+    };
+    let rotation = Rotation {
+        current: key(2),
+        old: key(1),
+        old_until_ms: 1_766_222_999_000,
+    };
+    let adopted = Members {
+        version: 2,
+        rotation: Some(rotation),
+        ..Members::begin(&[1, 2, 3], 9)
+    };
+    let request = MembersRequest {
+        change: MembersChange::RotateKey(Rotation {
+            current: key(3),
+            ..rotation
+        }),
+        if_version: Some(2),
+        by: "ops".to_owned(),
+        reason: "it leaked".to_owned(),
+    };
+    let commands = [
+        MembersCommand::Adopt(adopted),
+        MembersCommand::Request(request),
+    ];
+    let [entry] = &entries(8, [commands.map(Command::Members).into()])[..] else {
+        panic!("one entry");
+    };
+    let kept = golden("entry-8-key.bin", &encode(entry));
+    assert_eq!(decode(&kept, FORMAT).unwrap(), *entry);
+    let mut state = State::default();
+    state.apply_entry(1, entry, &mut ());
+    let kept = golden("snapshot-8-key.snap", &snapshot::encode(&header(), &state));
+    let (_, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 7).unwrap();
+    assert!(snapshot::encode(&header(), &restored) == kept);
+    let wanted = restored.members().wanted();
+    let expected = Rotation {
+        current: key(3),
+        old: key(2),
+        ..rotation
+    };
+    assert_eq!((wanted.version, wanted.rotation), (3, Some(expected)));
 }
 
 #[test]

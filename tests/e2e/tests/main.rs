@@ -52,6 +52,7 @@ mod rate_limits;
 mod readme;
 mod recycle;
 mod rights;
+mod rotate_key;
 mod rules;
 mod schedule;
 mod sdk;
@@ -641,6 +642,17 @@ async fn members_are_drained_and_removed() -> Result<()> {
         ..Options::default()
     };
     run(options, members::drained_and_removed).await
+}
+
+/// The key is rotated under load; old tickets are good until the stated time.
+#[tokio::test]
+async fn the_key_is_rotated_without_a_failed_request() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        own_key_files: true,
+        ..Options::default()
+    };
+    run(options, rotate_key::rotated_under_load).await
 }
 
 /// A cluster that was founded by one node survives that the founder loses its disk, and does so again.

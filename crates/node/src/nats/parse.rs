@@ -9,7 +9,6 @@ use nowserving_protocol::header::{
     self, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, parse_sent_ms,
 };
 use nowserving_protocol::subject::{Subjects, Target, shard_of, unknown_op};
-use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user;
 
 use super::forward;
@@ -18,6 +17,7 @@ use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
 use super::parse_limit::{Asked, limit_op};
 use crate::clock::monotonic_us;
+use crate::keys::Keys;
 use crate::traces;
 use nowserving_engine::{Ask, Delivery, Inbox, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
@@ -37,7 +37,7 @@ pub struct Parser {
     /// For requests that a node forwards to the leader.
     pub forward: Subjects,
     shards: u32,
-    tickets: TicketKeys,
+    keys: Keys,
     /// Of rate limits, as this node knows them.
     rules: RulesReceiver,
 }
@@ -58,14 +58,14 @@ impl Parser {
     pub fn new(
         subjects: Subjects,
         shards: u32,
-        tickets: TicketKeys,
+        keys: Keys,
         rules: RulesReceiver,
     ) -> Result<Self, ApiError> {
         Ok(Parser {
             forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
             subjects,
             shards,
-            tickets,
+            keys,
             rules,
         })
     }
@@ -228,7 +228,7 @@ impl Parser {
         payload: &[u8],
         reply: &mut ReplyTo,
     ) -> Result<Ask, ApiError> {
-        let at = |ticket: &str| self.tickets.verify_for(ticket, line);
+        let at = |ticket: &str| self.keys.in_use().tickets.verify_for(ticket, line);
         let token_by = |token| {
             Ok::<_, ApiError>(match token {
                 user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),

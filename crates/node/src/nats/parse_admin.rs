@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use nowserving_line::{LineName, Op, Restore};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::keys::{KeyPrint, Rotation};
+use nowserving_protocol::members::OLD_KEY_FOR_MS_DEFAULT;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_protocol::{admin, backup};
 
+use crate::clock::now;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 
 use nowserving_engine::{Ask, Question, ReplyTo};
@@ -159,6 +162,7 @@ pub(super) fn members_ask(
         "replace_node" => "replace_node",
         "drain" => "drain",
         "transfer" => "transfer",
+        "rotate_key" => "rotate_key",
         _ => return Ok(None),
     };
     let ask: admin::ChangeMembers = decode_request(payload)?;
@@ -175,6 +179,7 @@ pub(super) fn members_ask(
             id,
             drained: ask.drained.unwrap_or(true),
         },
+        "rotate_key" => MembersChange::RotateKey(rotation(&ask)),
         _ => MembersChange::Prefer {
             shards: some_of(shards, ask.shards.unwrap_or_default())?,
             to: ask.node,
@@ -186,6 +191,20 @@ pub(super) fn members_ask(
         by: ask.by.unwrap_or_default(),
         reason: ask.reason.unwrap_or_default(),
     }))))
+}
+
+/// The leader knows the rest: it reads the request by its own clock, also if another node passes it on.
+fn rotation(ask: &admin::ChangeMembers) -> Rotation {
+    let old_for_ms = ask.old_for_ms.unwrap_or(OLD_KEY_FOR_MS_DEFAULT);
+    let old_until_ms = ask.old_until_ms;
+    Rotation {
+        current: KeyPrint {
+            id: ask.key_id.unwrap_or_default(),
+            fingerprint: 0,
+        },
+        old: KeyPrint::default(),
+        old_until_ms: old_until_ms.unwrap_or_else(|| now().wall_ms.saturating_add(old_for_ms)),
+    }
 }
 
 /// The shards that are asked for, each once, of a cluster that has so many.

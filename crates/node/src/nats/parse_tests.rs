@@ -17,8 +17,8 @@ pub(in super::super) const SHARDS: u32 = 16;
 const ROUTED_AFTER: Micros = 7;
 
 pub(in super::super) fn parser() -> Parser {
-    let key = ClusterKey::new([7; 32]);
-    Parser::new(Subjects::default(), SHARDS, key.ticket_keys(), no_rules()).unwrap()
+    let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
+    Parser::new(Subjects::default(), SHARDS, keys, no_rules()).unwrap()
 }
 
 fn message(subject: &str, payload: Vec<u8>) -> Message {
@@ -68,7 +68,7 @@ fn kind(read: &Result<Input, ApiError>) -> Result<String, Code> {
 }
 
 fn ticket(parser: &Parser, line: &str) -> String {
-    parser.tickets.sign(&Ticket {
+    parser.keys.in_use().tickets.sign(&Ticket {
         line: LineName::try_from(line).unwrap(),
         at: TokenRef {
             incarnation: 5,

@@ -38,7 +38,7 @@ impl PublicKeys {
         reply.op = "jwks";
         let format = reply.format;
         let read = decode_request::<ClusterStatusRequest>(&message.payload);
-        let encoded = read.map(|_| encode(&self.responder.passes.keys().jwks(), format));
+        let encoded = read.map(|_| encode(&self.responder.keys.in_use().passes.jwks(), format));
         self.responder.finish(&reply, encoded).await;
     }
 }

@@ -11,15 +11,15 @@ use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::limits::RulesChanged;
-use nowserving_protocol::pass::PassSigner;
 use nowserving_protocol::subject::Subjects;
-use nowserving_protocol::ticket::{Ticket, TicketKeys};
+use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
 use super::tasks::{Finished, Tasks};
 use crate::backups::Backups;
+use crate::keys::Keys;
 use nowserving_engine::{Inbox, Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
@@ -33,9 +33,9 @@ pub struct Responder {
     /// For the events' subjects.
     pub subjects: Subjects,
     /// Signs what `enter` and `find` give out, and what a moved token gets anew.
-    pub tickets: Arc<TicketKeys>,
-    /// Signs passes. Here, as it takes some 20 µs, which the loop has not.
-    pub passes: Arc<PassSigner>,
+    pub keys: Keys,
+    /// Named in passes.
+    pub cluster: Arc<str>,
     /// Counts.
     pub stats: Arc<Stats>,
     /// Snapshots that operators download.
@@ -207,7 +207,7 @@ impl Responder {
             } => {
                 let mut body = StatusReply::new(&status, now);
                 if with_ticket {
-                    body.ticket = Some(self.tickets.sign(&Ticket {
+                    body.ticket = Some(self.keys.in_use().tickets.sign(&Ticket {
                         line: status.line.clone(),
                         at: status.at,
                     }));
@@ -216,7 +216,7 @@ impl Responder {
                     .flatten()
                     .map(|ranges| ranges.into_iter().map(|(a, b)| [a, b]).collect());
                 if to.pass {
-                    self.passes.add_to(&mut body);
+                    self.keys.in_use().passes.add_to(&mut body, &self.cluster);
                 }
                 encode(&body, format)
             }

@@ -10,7 +10,7 @@ use nowserving_protocol::pass::PassVerifier;
 
 use nowserving_engine::Inbox;
 
-use super::super::testing::{MAX_PAYLOAD, TestServer, passes};
+use super::super::testing::{MAX_PAYLOAD, TestServer};
 use super::*;
 
 struct Test {
@@ -24,8 +24,8 @@ impl Test {
         let responder = Responder {
             client: server.client.clone(),
             subjects: Subjects::default(),
-            tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
-            passes: passes(&ClusterKey::new([7; 32])),
+            keys: Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap(),
+            cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -182,8 +182,8 @@ async fn a_ticket_is_added_only_where_it_is_given_out() {
         let body: StatusReply = decode(&sent.payload).unwrap();
         assert_eq!(body.token, at.token);
         let ticket = body.ticket.map(|ticket| {
-            let tickets = &test.responder.tickets;
-            tickets.verify_for(&ticket, &shop()).unwrap()
+            let keys = test.responder.keys.in_use();
+            keys.tickets.verify_for(&ticket, &shop()).unwrap()
         });
         assert_eq!(ticket, with_ticket.then_some(at));
     }
@@ -218,7 +218,7 @@ async fn a_pass_is_added_only_if_requested_and_to_a_token_that_holds_a_seat() {
             assert!(!String::from_utf8_lossy(&sent.payload).contains("pass"));
             continue;
         };
-        let keys = test.responder.passes.keys().jwks();
+        let keys = test.responder.keys.in_use().passes.jwks();
         let verifier = PassVerifier::new(&keys).unwrap().of_cluster("test");
         let claims = verifier.verify(pass.as_str(), Some(&shop()), 2).unwrap();
         assert_eq!((claims.token, claims.epoch, claims.iat), (at.token, 0, 2));

@@ -82,7 +82,7 @@ async fn public_keys_are_answered_without_the_engine() {
         let sent = test.server.next_published().await;
         assert_eq!(Format::of(&sent.payload), format);
         let keys: Jwks = decode(&sent.payload).unwrap();
-        assert_eq!(keys, test.service.responder.passes.keys().jwks());
+        assert_eq!(keys, test.service.responder.keys.in_use().passes.jwks());
     }
     test.handle(message(subject, Some("_INBOX.1"), br#"{"kid":"1"}"#))
         .await;

@@ -10,7 +10,6 @@ use crossbeam_channel::{Receiver, bounded};
 use nowserving_engine::{Input, Subscription};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::keys::ClusterKey;
-use nowserving_protocol::pass::{PassKeys, PassSigner};
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -26,6 +25,7 @@ use super::parse::Parser;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
+use crate::keys::Keys;
 
 /// The largest payload that this server takes.
 pub const MAX_PAYLOAD: usize = 4_096;
@@ -232,12 +232,6 @@ fn subscribe(subject: &str, in_group: bool, sid: &str) -> Option<Sent> {
     })
 }
 
-/// Signs with this key, for the cluster `test`.
-pub fn passes(key: &ClusterKey) -> Arc<PassSigner> {
-    let keys = PassKeys::one(key.pass_key());
-    Arc::new(PassSigner::new(keys, "test"))
-}
-
 /// A service on a [`TestServer`], and the ends of its channels that the rest of the node holds.
 pub struct TestService {
     pub server: TestServer,
@@ -257,12 +251,12 @@ impl TestService {
     /// [`TestService::start`], with rules of limits.
     pub async fn start_with(inbox_max: usize, rules: KnownRules) -> TestService {
         let server = TestServer::start().await;
-        let tickets = ClusterKey::new([7; 32]).ticket_keys();
+        let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
         let responder = Responder {
             client: server.client.clone(),
             subjects: Subjects::default(),
-            tickets: Arc::new(tickets.clone()),
-            passes: passes(&ClusterKey::new([7; 32])),
+            keys: keys.clone(),
+            cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -270,7 +264,7 @@ impl TestService {
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
-        let parser = Parser::new(Subjects::default(), SHARDS, tickets, no_rules()).unwrap();
+        let parser = Parser::new(Subjects::default(), SHARDS, keys, no_rules()).unwrap();
         let client = server.client.clone();
         let own = Own {
             requests: requests.clone(),

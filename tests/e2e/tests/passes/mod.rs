@@ -11,7 +11,7 @@ use nowserving_e2e::{
     Api, Cli, Cluster, Format, HOUR_MS, Language, Route, eventually, jwt_program, number,
 };
 use nowserving_protocol::error::Code;
-use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::keys::{ClusterKey, LoadedKeys};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -122,10 +122,11 @@ async fn key_set(cluster: &Cluster, cli: &Cli) -> Result<PathBuf> {
 /// What the cluster signed, and what is wrong with others, in the order of [`wrong`].
 async fn by_others(cluster: &Cluster, jwks: &Path, passes: &Passes) -> Result<()> {
     let key = std::fs::read(cluster.key_file())?;
-    let key = ClusterKey::from_text(&key)?;
+    let keys = LoadedKeys::from_text(&key)?;
+    let key = keys.iter().next().context("a key")?;
     let good = verifier(jwks)?.verify(&passes.claimed, None, now_s()?)?;
     let mut asked = vec![passes.admitted.clone(), passes.claimed.clone()];
-    asked.extend(wrong(&key, &good, &passes.claimed)?);
+    asked.extend(wrong(key, &good, &passes.claimed)?);
     for (language, program) in [
         (Language::Python, include_str!("verify.py")),
         (Language::JavaScript, include_str!("verify.mjs")),
