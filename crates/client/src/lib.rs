@@ -55,6 +55,7 @@ mod watch;
 
 pub use admin::{Admin, AdminLine};
 pub use client::{Client, ClientOptions};
+pub use nowserving_security::Security;
 pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use events::EventStream;
