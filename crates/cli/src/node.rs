@@ -196,7 +196,7 @@ impl NodeArgs {
         let logins = ["credentials_file", "nkey_file"];
         if logins.iter().any(|login| security.contains_key(*login)) {
             // A flag's login wins over another kind of login in the file.
-            table.retain(|name, _| !logins.contains(&name.as_str()));
+            table.retain(|name, _| !logins.contains(&name));
         }
         table.extend(security);
         Ok((table, origin))
