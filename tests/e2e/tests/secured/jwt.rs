@@ -9,7 +9,6 @@ use crate::roles;
 
 /// The operator with its one account.
 pub struct Operator {
-    operator: KeyPair,
     account: KeyPair,
     /// The JWTs of both.
     jwts: [String; 2],
@@ -28,11 +27,7 @@ impl Operator {
             signed(&operator, &operator.public_key(), "operator", own)?,
             signed(&operator, &account.public_key(), "nowserving", of_account)?,
         ];
-        Ok(Operator {
-            operator,
-            account,
-            jwts,
-        })
+        Ok(Operator { account, jwts })
     }
 
     /// A server that trusts the operator and knows the account.
@@ -40,8 +35,7 @@ impl Operator {
         let [operator, account] = &self.jwts;
         let key = self.account.public_key();
         format!(
-            "# operator {}\noperator: {operator:?}\nresolver: MEMORY\nresolver_preload: {{ {key}: {account:?} }}\n",
-            self.operator.public_key()
+            "operator: {operator:?}\nresolver: MEMORY\nresolver_preload: {{ {key}: {account:?} }}\n"
         )
     }
 
