@@ -27,7 +27,7 @@ struct Site {
 
 impl Site {
     async fn start(folder: TempDir, configuration: &str) -> Result<Site> {
-        let nats = Nats::start(folder.path(), None, configuration).await?;
+        let nats = Nats::start_without_streams(folder.path(), configuration).await?;
         write_key(&folder.path().join("cluster.key"), 1)?;
         Ok(Site { nats, folder })
     }
