@@ -314,7 +314,8 @@ impl Config {
         if !(1 << 20..=1 << 40).contains(&self.log_bytes_max) {
             return refuse("log_bytes_max", "must be 1048576 to 1099511627776");
         }
-        Ok(self.security().check()?)
+        self.security().check()?;
+        Ok(())
     }
 
     /// How all connections log in and encrypt.

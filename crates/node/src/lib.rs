@@ -203,11 +203,11 @@ impl Node {
         tokio::pin!(stop);
         let stats = Arc::new(Stats::default());
         let (fatal, mut denied) = mpsc::channel(1);
-        let security = self.config.security();
         let connect = async |servers: Servers, kind, stats| {
             let (cluster, id) = (&self.config.cluster, self.config.id);
             let name = format!("nowserving {cluster} node {id} {kind}");
             let rights = Rights::new(kind, self.subjects.clone(), fatal.clone())?;
+            let security = self.config.security();
             connect::connect(&servers, &security, &name, kind, stats, rights).await
         };
         let servers: Servers = self.config.nats.parse()?;
