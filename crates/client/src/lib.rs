@@ -55,7 +55,6 @@ mod watch;
 
 pub use admin::{Admin, AdminLine};
 pub use client::{Client, ClientOptions};
-pub use nowserving_security::Security;
 pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use events::EventStream;
@@ -65,6 +64,7 @@ pub use guard::{
 pub use kv::Kv;
 pub use limiter::{LimitFallback, Limiter, LimiterCounts, LimiterOptions, LocalLimit, Slices};
 pub use line::Line;
+pub use nowserving_security::Security;
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};

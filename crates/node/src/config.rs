@@ -143,17 +143,18 @@ pub enum ConfigError {
     Security(#[from] SecurityError),
 }
 
-/// Where the text of a TOML error ends: what follows shows lines of the file, which may have a password.
-fn without_lines(error: &toml::de::Error, text: &str) -> String {
+/// A TOML error with its line and setting. Its own text shows the whole line, which may have a password.
+fn without_values(error: &toml::de::Error, text: &str) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
-    match before {
-        Some(before) => format!(
-            "line {}: {}",
-            before.matches('\n').count() + 1,
-            error.message()
-        ),
-        None => error.message().to_owned(),
-    }
+    let Some(before) = before else {
+        return error.message().to_owned();
+    };
+    let number = before.matches('\n').count();
+    let line = text.split('\n').nth(number).unwrap_or_default();
+    let setting = line.split_once('=').map(|(setting, _)| setting.trim());
+    let is_name = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let setting = setting.filter(is_name).unwrap_or("no setting");
+    format!("line {} ({setting}): {}", number + 1, error.message())
 }
 
 /// The settings of the login and of TLS in a table that has others, too.
@@ -225,7 +226,7 @@ impl Config {
         text.parse()
             .map_err(|error: toml::de::Error| ConfigError::Malformed {
                 path: path.to_owned(),
-                message: without_lines(&error, &text),
+                message: without_values(&error, &text),
             })
     }
 
@@ -433,7 +434,10 @@ mod tests {
         let file = dir.path().join("node.toml");
         std::fs::write(&file, secret.replace("4222\"", "4222")).unwrap();
         let error = Config::read_table(&file).unwrap_err().to_string();
-        assert!(error.contains("line "), "{error}");
+        assert!(
+            error.contains("line ") && error.contains("(nats)"),
+            "{error}"
+        );
         assert!(!error.contains("between-us"), "{error}");
     }
 
