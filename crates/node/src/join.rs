@@ -6,9 +6,10 @@ use std::sync::Arc;
 use nowserving_engine::envelope::Candidate;
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::subject::Subjects;
+use nowserving_security::Security;
 use tokio::sync::mpsc;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{self, Config, ConfigError};
 use crate::keys::Keys;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
@@ -45,6 +46,7 @@ struct Draft {
     key_file: PathBuf,
     peer_nats: String,
     subjects: Subjects,
+    security: Security,
 }
 
 impl Draft {
@@ -75,6 +77,7 @@ impl Draft {
                 Some(prefix) => Subjects::new(prefix)?,
                 None => Subjects::default(),
             },
+            security: config::security_of(&table)?,
             table,
         })
     }
@@ -86,7 +89,9 @@ impl Draft {
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
         let name = "nowserving node that joins";
         let servers = self.peer_nats.parse()?;
-        let (client, _) = connect::connect(&servers, name, "peers", Arc::default(), rights).await?;
+        let (security, stats) = (&self.security, Arc::default());
+        let (client, _) =
+            connect::connect(&servers, security, name, "peers", stats, rights).await?;
         let link = NatsLink {
             client,
             subjects: self.subjects.clone(),

@@ -211,7 +211,8 @@ impl Node {
             let (cluster, id) = (&self.config.cluster, self.config.id);
             let name = format!("nowserving {cluster} node {id} {kind}");
             let rights = Rights::new(kind, self.subjects.clone(), fatal.clone())?;
-            connect::connect(&servers, &name, kind, stats, rights).await
+            let security = self.config.security();
+            connect::connect(&servers, &security, &name, kind, stats, rights).await
         };
         let servers: Servers = self.config.nats.parse()?;
         let (service, connection) = connect(servers.clone(), "service", stats.clone()).await?;

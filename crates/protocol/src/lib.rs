@@ -35,6 +35,7 @@ pub mod kv;
 pub mod limits;
 pub mod members;
 pub mod pass;
+mod redact;
 pub mod rights;
 pub mod servers;
 mod settings;

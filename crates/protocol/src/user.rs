@@ -22,7 +22,7 @@ pub struct Find {
 }
 
 /// How a request names a token: exactly one of the fields `ticket` and `key`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum TokenBy {
     /// From the answer to `enter`.
     Ticket(String),
@@ -135,7 +135,7 @@ impl From<StatusRequest> for StatusFields {
 }
 
 /// `claim`: goes into checkout with the seat that the token was given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -149,7 +149,7 @@ pub struct Claim {
 }
 
 /// `renew`: keeps a claimed seat for longer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renew {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -159,7 +159,7 @@ pub struct Renew {
 }
 
 /// `complete`: done; the seat is free.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complete {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -173,7 +173,7 @@ pub struct Complete {
 }
 
 /// `leave`: gives up the token, waiting or with a seat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -289,7 +289,7 @@ impl<'de> Deserialize<'de> for Consistency {
 }
 
 /// The answer to every operation on a token: its status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReply {
     /// The line's name.
     #[serde(with = "wire::name")]

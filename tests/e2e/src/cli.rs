@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(200);
 #[derive(Clone, Debug)]
 pub struct Cli {
     url: String,
+    /// `RUST_LOG`, if it has one.
+    logs: Option<String>,
 }
 
 /// The result of a command that has ended.
@@ -41,7 +43,16 @@ impl Cli {
     /// For the cluster behind this NATS server.
     #[must_use]
     pub fn new(url: String) -> Cli {
-        Cli { url }
+        Cli { url, logs: None }
+    }
+
+    /// The tool with this `RUST_LOG`.
+    #[must_use]
+    pub fn with_logs(self, filter: &str) -> Cli {
+        Cli {
+            logs: Some(filter.to_owned()),
+            ..self
+        }
     }
 
     /// Runs a command with `--json` to its end. Each line on stdout must be JSON.
@@ -77,6 +88,7 @@ impl Cli {
     async fn command<W: AsRef<OsStr>>(&self, words: &[W], json: bool) -> Result<Command> {
         let mut command = leashed(program().await?.as_os_str()).await?;
         command.args(json.then_some("--json"));
+        command.envs(self.logs.iter().map(|filter| ("RUST_LOG", filter)));
         command.args(["--nats", &self.url]).args(words);
         Ok(command)
     }

@@ -41,7 +41,7 @@ pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};
 pub use place::{BoardEffect, Place};
 pub use process::{Process, leashed};
-pub use program::{build, example, program};
+pub use program::{build, example, nats_server, program};
 pub use proxy::{Link, Proxy};
 pub use raw::RawNats;
 pub use recovery::{first_acknowledged, first_written};

@@ -34,6 +34,7 @@ mod kick;
 mod kv;
 mod large_lines;
 mod late_writes;
+mod leaks;
 mod left_behind;
 mod limited_service;
 mod limits;
@@ -53,9 +54,11 @@ mod readme;
 mod recycle;
 mod rights;
 mod rotate_key;
+mod roles;
 mod rules;
 mod schedule;
 mod sdk;
+mod secured;
 mod snapshots;
 mod soaks;
 mod steering;
@@ -358,11 +361,15 @@ async fn a_watch_says_why_it_is_outdated() -> Result<()> {
     run(Options::default(), watch_command::says_why_it_is_old).await
 }
 
-/// The README's rights are sufficient for each role and deny everything else.
+/// The rights of deploy/nats are the README's, sufficient for each role, and deny everything else.
 #[tokio::test]
-async fn rights_as_the_readme_gives_them() -> Result<()> {
+async fn rights_as_they_are_shipped() -> Result<()> {
+    roles::are_those_of_the_readme()?;
+    roles::do_just_what_they_should().await?;
     let options = Options {
-        authorization: Some(rights::of_the_readme()?),
+        // It is in the configuration.
+        mapping: false,
+        authorization: Some(roles::as_shipped(None)?),
         ..Options::default()
     };
     run(options, rights::hold).await
@@ -372,7 +379,8 @@ async fn rights_as_the_readme_gives_them() -> Result<()> {
 #[tokio::test]
 async fn a_push_service_knows_every_place_from_events() -> Result<()> {
     let options = Options {
-        authorization: Some(rights::of_the_readme()?),
+        mapping: false,
+        authorization: Some(roles::as_shipped(None)?),
         ..Options::default()
     };
     run(options, push::knows_every_place).await

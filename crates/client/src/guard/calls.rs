@@ -44,7 +44,7 @@ pub(crate) trait Calls: Clone + Send + Sync + 'static {
 }
 
 /// A token in line.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) lane: LaneName,
     pub(crate) token: u64,
