@@ -343,6 +343,16 @@ impl Shard {
     }
 }
 
+/// The line's journal goes with the line: this is what stays of who deleted it.
+fn log_deletion(applied: &AppliedToLine<'_>) {
+    if let (Op::Delete { line, force, .. }, Ok(_)) = (applied.op, &applied.result) {
+        let text = |text: Option<&Box<str>>| text.map_or("-", |it| it.as_ref()).to_owned();
+        let by = text(applied.note.and_then(|note| note.by.as_ref()));
+        let reason = text(applied.note.and_then(|note| note.reason.as_ref()));
+        tracing::info!(line = %line.as_str(), force, by, reason, "a line is deleted");
+    }
+}
+
 /// Answers requests and, on the leader, collects events as entries are applied.
 struct Watch<'a> {
     leader_state: Option<&'a mut LeaderState>,
@@ -366,6 +376,7 @@ impl Observer for Watch<'_> {
 
     fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
         if let Some(leader_state) = &mut self.leader_state {
+            log_deletion(&applied);
             leader_state.after(state, &applied, &mut self.events);
         }
         let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);

@@ -32,6 +32,7 @@ pub mod kick;
 pub mod kv;
 pub mod limits;
 pub mod members;
+pub mod note;
 pub mod rights;
 pub mod servers;
 mod settings;

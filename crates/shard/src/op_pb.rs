@@ -4,7 +4,7 @@ use bytes::Bytes;
 use nowserving_line::{Op, RecycleItem, RefusedCounts, State, TokenBy, TokenRef};
 
 use crate::calls_pb::{take_by_from_pb, take_by_to_pb};
-use crate::command::{FORMAT, FORMAT_MIN};
+use crate::command::FORMAT_MIN;
 use crate::kick_pb::{kick_item_from_pb, kick_item_to_pb, note_from_pb, note_to_pb};
 use crate::pb;
 use crate::pb::jump::By;
@@ -25,7 +25,7 @@ pub(crate) fn op_format(op: &Op) -> u32 {
         | Op::CapacityTold { .. }
         | Op::RenewQuota { .. }
         | Op::CallNext { .. }
-        | Op::Take { .. } => FORMAT,
+        | Op::Take { .. } => 7,
         _ => FORMAT_MIN,
     }
 }

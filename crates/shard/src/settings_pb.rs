@@ -15,7 +15,7 @@ use nowserving_line::{
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 
-use crate::command::{FORMAT, FORMAT_MIN};
+use crate::command::FORMAT_MIN;
 use crate::pb;
 use crate::pb::{Malformed, all, lane_name_from_pb};
 
@@ -25,8 +25,9 @@ const ZERO_LEFT_OUT: u32 = 7;
 /// Labels have always been written, also if there are none.
 const ALWAYS_WRITTEN: u32 = 8;
 
-/// The first setting that entries of the format before [`crate::command::FORMAT`] do not have.
+/// The first setting that entries of the format before [`NEW_FORMAT`] do not have.
 const NEW: u32 = 17;
+const NEW_FORMAT: u32 = 7;
 
 /// In the order in which protobuf writes fields: equal states must be equal bytes.
 static BY_NUMBER: LazyLock<BTreeMap<u32, &Setting>> = LazyLock::new(|| {
@@ -85,7 +86,7 @@ pub(crate) fn patch_format(patch: &SettingsPatch) -> u32 {
 
 fn format_if(has_new: impl Fn(&Setting) -> bool) -> u32 {
     match SETTINGS.iter().any(has_new) {
-        true => FORMAT,
+        true => NEW_FORMAT,
         false => FORMAT_MIN,
     }
 }
@@ -475,7 +476,11 @@ mod tests {
         jump.lanes[0].jump = true;
         let mut often = old.clone();
         often.jumps_max = 2;
-        for (settings, format) in [(&old, FORMAT_MIN), (&jump, FORMAT), (&often, FORMAT)] {
+        for (settings, format) in [
+            (&old, FORMAT_MIN),
+            (&jump, NEW_FORMAT),
+            (&often, NEW_FORMAT),
+        ] {
             assert_eq!(settings_format(settings), format);
             let lanes = SettingsPatch {
                 lanes: Some(Change::Set(settings.lanes.clone())),
@@ -484,14 +489,14 @@ mod tests {
             let is_jump = settings.lanes[0].jump;
             assert_eq!(
                 patch_format(&lanes),
-                if is_jump { FORMAT } else { FORMAT_MIN }
+                if is_jump { NEW_FORMAT } else { FORMAT_MIN }
             );
         }
         let patch = SettingsPatch {
             jumps_max: Some(Change::Unset),
             ..SettingsPatch::default()
         };
-        assert_eq!(patch_format(&patch), FORMAT);
+        assert_eq!(patch_format(&patch), NEW_FORMAT);
     }
 
     #[test]

@@ -584,7 +584,7 @@ fn a_snapshot_of_format_6() {
     let mut other = kept;
     other[8] = 99;
     let error = snapshot::decode(other.into(), FORMAT, "prod", 7).unwrap_err();
-    let named = "a snapshot of format 99, and this build reads 6 to 7";
+    let named = "a snapshot of format 99, and this build reads 6 to 8";
     assert_eq!(error.to_string(), named);
     let line = restored.lines().get(&name("shop")).unwrap();
     assert_eq!(line.counts().waiting, 3);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_line::{LineName, Op, Restore};
+use nowserving_line::{LineName, Op, OperatorNote, Restore};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::note::operator_note;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_protocol::{admin, backup};
 
@@ -17,13 +18,18 @@ pub(super) fn admin_ask(
     op: &str,
     line: &LineName,
     payload: &[u8],
-    reply: &mut ReplyTo,
+    (reply, note): (&mut ReplyTo, &mut Option<Box<OperatorNote>>),
 ) -> Result<Ask, ApiError> {
     let line = line.clone();
+    let mut noted = |by, reason| -> Result<(), ApiError> {
+        *note = operator_note(by, reason)?.map(Box::new);
+        Ok(())
+    };
     Ok(match op {
         "create" => {
             reply.op = "create";
             let ask: admin::Create = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             let settings = ask.into_settings()?;
             Ask::Write(Op::Create { line, settings })
         }
@@ -33,6 +39,7 @@ pub(super) fn admin_ask(
             if ask.dry_run {
                 return Ok(Ask::TryConfigure(Box::new(ask)));
             }
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Configure {
                 line,
                 patch: Box::new(ask.settings),
@@ -48,6 +55,7 @@ pub(super) fn admin_ask(
         "delete" => {
             reply.op = "delete";
             let ask: admin::Delete = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Delete {
                 line,
                 force: ask.force,
@@ -57,6 +65,7 @@ pub(super) fn admin_ask(
         "move" => {
             reply.op = "move";
             let ask: admin::Move = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Move {
                 line,
                 lane: ask.lane,
@@ -68,6 +77,7 @@ pub(super) fn admin_ask(
             reply.op = "capacity_told";
             let ask: admin::CapacityTold = decode_request(payload)?;
             let told = ask.told()?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::CapacityTold { line, told })
         }
         "kick" => {
@@ -83,11 +93,13 @@ pub(super) fn admin_ask(
         "call_next" => {
             reply.op = "call_next";
             let ask: admin::CallNext = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "take" => {
             reply.op = "take";
             let ask: admin::Take = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "list_tokens" => {
@@ -127,6 +139,7 @@ pub(super) fn admin_ask(
         "restore" => {
             reply.op = "restore";
             let ask: backup::RestoreLine = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             let step = RestoreStep::Finish {
                 parts: ask.parts,
                 digest: ask.digest.0,
