@@ -346,9 +346,9 @@ impl Shard {
 /// The line's journal goes with the line: this is what stays of who deleted it.
 fn log_deletion(applied: &AppliedToLine<'_>) {
     if let (Op::Delete { line, force, .. }, Ok(_)) = (applied.op, &applied.result) {
-        let text = |text: Option<&Box<str>>| text.map_or("-", |it| it.as_ref()).to_owned();
-        let by = text(applied.note.and_then(|note| note.by.as_ref()));
-        let reason = text(applied.note.and_then(|note| note.reason.as_ref()));
+        let by = applied.note.and_then(|note| note.by.as_deref());
+        let reason = applied.note.and_then(|note| note.reason.as_deref());
+        let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
         tracing::info!(line = %line.as_str(), force, by, reason, "a line is deleted");
     }
 }
