@@ -137,19 +137,49 @@ pub struct Global {
 #[command(next_help_heading = "Global options")]
 pub struct Login {
     /// A NATS credentials file.
-    #[arg(long, global = true, value_name = "FILE", env = "NOWSERVING_CREDS", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_CREDS",
+        hide_env_values = true
+    )]
     pub creds: Option<PathBuf>,
     /// A file with the seed of a NATS user's nkey.
-    #[arg(long, global = true, value_name = "FILE", env = "NOWSERVING_NKEY", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_NKEY",
+        hide_env_values = true
+    )]
     pub nkey: Option<PathBuf>,
     /// The roots (PEM) that must have signed the server's certificate [default: those of the system].
-    #[arg(long, global = true, value_name = "FILE", env = "NOWSERVING_TLS_CA", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_TLS_CA",
+        hide_env_values = true
+    )]
     pub tls_ca: Option<PathBuf>,
     /// The client's certificate (PEM), with --tls-key.
-    #[arg(long, global = true, value_name = "FILE", env = "NOWSERVING_TLS_CERT", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_TLS_CERT",
+        hide_env_values = true
+    )]
     pub tls_cert: Option<PathBuf>,
     /// The key of that certificate (PEM).
-    #[arg(long, global = true, value_name = "FILE", env = "NOWSERVING_TLS_KEY", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_TLS_KEY",
+        hide_env_values = true
+    )]
     pub tls_key: Option<PathBuf>,
     /// Encrypts before the server's first word, for servers with `handshake_first`.
     #[arg(
@@ -213,8 +243,15 @@ impl Global {
 
     /// Who asks: as given, else the login name.
     pub fn by(&self) -> Option<String> {
-        let login = || ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-        self.by.clone().or_else(login).filter(|name| !name.is_empty())
+        let login = || {
+            ["USER", "LOGNAME"]
+                .into_iter()
+                .find_map(|name| std::env::var(name).ok())
+        };
+        self.by
+            .clone()
+            .or_else(login)
+            .filter(|name| !name.is_empty())
     }
 
     /// How the connection to NATS logs in and encrypts.

@@ -111,7 +111,9 @@ pub async fn run(
             Ok(ExitCode::SUCCESS)
         }
         ClusterCommand::Backup(args) => backup::back_up(&admin, &args, output).await,
-        ClusterCommand::Restore(args) => backup::restore(&client, &admin, &args, global, output).await,
+        ClusterCommand::Restore(args) => {
+            backup::restore(&client, &admin, &args, global, output).await
+        }
         ClusterCommand::AddNode(args) => members::add(&admin, args, global, output).await,
         ClusterCommand::RemoveNode(args) => members::remove(&admin, args, global, output).await,
         ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, global, output).await,

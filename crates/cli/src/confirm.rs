@@ -22,7 +22,11 @@ pub fn agreed(what: &str, output: &Output) -> anyhow::Result<bool> {
 /// `Kick 12 tokens?`
 fn question(what: &str) -> String {
     let mut letters = what.chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    let first: String = letters
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .collect();
     format!("{first}{}?", letters.as_str())
 }
 

@@ -5,8 +5,8 @@ use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, To
 
 use crate::args::{Global, Why};
 use crate::output::Output;
-use crate::{confirm, duration};
 use crate::tables;
+use crate::{confirm, duration};
 
 /// More than so many are not ended without a word.
 const UNASKED_MAX: u64 = 10;

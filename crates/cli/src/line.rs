@@ -59,7 +59,9 @@ Examples:
   nowserving line pause --label city=Taipei --dry-run")]
     Pause(PhaseArgs),
     /// Opens lines: they issue numbers and admit.
-    #[command(after_help = "Example:\n  nowserving line open shop-1 shop-2 --reason \"payment is back\"")]
+    #[command(
+        after_help = "Example:\n  nowserving line open shop-1 shop-2 --reason \"payment is back\""
+    )]
     Open(PhaseArgs),
     /// Drains lines: they admit those who wait, and issue no numbers.
     #[command(after_help = "Example:\n  nowserving line drain shop-1 --reason \"end of the sale\"")]

@@ -133,9 +133,8 @@ mod tests {
 
     #[test]
     fn near_names_come_first_and_others_only_if_none_is_near() {
-        let names = |list: &str| -> Vec<String> {
-            list.split_whitespace().map(str::to_owned).collect()
-        };
+        let names =
+            |list: &str| -> Vec<String> { list.split_whitespace().map(str::to_owned).collect() };
         let all = || names("concert shop-2 shop-1 booth-1 a");
         assert_eq!(
             names_for("shp-1", all()),

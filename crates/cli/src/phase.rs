@@ -155,7 +155,10 @@ async fn one(
 ) -> anyhow::Result<()> {
     let changed = line.configure(request).await?;
     output.answer(&changed, |changed| {
-        let changes = tables::changes(&SettingChangeReply::between(&before.settings, &changed.settings));
+        let changes = tables::changes(&SettingChangeReply::between(
+            &before.settings,
+            &changed.settings,
+        ));
         match request.dry_run {
             true => format!("{}: would change: {changes}", changed.line),
             false => format!("{}: changed: {changes}", changed.line),
@@ -190,7 +193,10 @@ mod tests {
         for (words, good) in [
             ("line pause shop-1", true),
             ("line open shop-1 shop-2 --reason sale --by ann", true),
-            ("line drain --label city=Taipei --label event=7 --dry-run", true),
+            (
+                "line drain --label city=Taipei --label event=7 --dry-run",
+                true,
+            ),
             ("line close shop-1 --if-version 7 --yes", true),
             ("line pause", false),
             ("line pause shop-1 --label city=Taipei", false),

@@ -27,7 +27,7 @@ changed whole or not at all; the exit code is 1 if one was refused. Repeating it
 
 Examples:
   nowserving line set shop-1 --seats 80
-  nowserving line set shop-1 --phase paused --reason "payment is down"
+  nowserving line set shop-1 --phase paused --reason \"payment is down\"
   nowserving line set shop-1 --lane normal --lane vip:boost=10m
   nowserving line set shop-1 --admission-rate 0.5/3 --dry-run
   nowserving line set shop-1 --unset claim_timeout,admission_rate,labels

@@ -90,7 +90,10 @@ pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
     ensure!(ended.code() == Some(1), "{ended}");
 
     for (words, code) in [
-        (&["cluster", "remove-node", "9", "--yes"][..], "node_not_found"),
+        (
+            &["cluster", "remove-node", "9", "--yes"][..],
+            "node_not_found",
+        ),
         (&["cluster", "drain", "3"], "node_not_found"),
         (
             &["cluster", "replace-node", "1", "00000000000000ff"],

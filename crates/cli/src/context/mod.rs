@@ -124,8 +124,10 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
             })?;
         }
         ContextCommand::List => {
-            let all: Result<Vec<Shown<'_>>, WrongUsage> =
-                contexts.names().map(|name| shown(&contexts, name)).collect();
+            let all: Result<Vec<Shown<'_>>, WrongUsage> = contexts
+                .names()
+                .map(|name| shown(&contexts, name))
+                .collect();
             output.answer(&all?, |all| list(all, output))?;
         }
         ContextCommand::Show { name } => {
@@ -200,7 +202,8 @@ fn text(shown: &Shown<'_>) -> String {
 
 fn list(all: &[Shown<'_>], output: &Output) -> String {
     if all.is_empty() {
-        return "there are no contexts: `nowserving context add NAME --nats URL` adds one".to_owned();
+        return "there are no contexts: `nowserving context add NAME --nats URL` adds one"
+            .to_owned();
     }
     let or_dash = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let rows = all.iter().map(|it| {

@@ -185,7 +185,9 @@ mod tests {
         };
         assert_eq!(store.read().unwrap(), Contexts::default());
         let mut contexts = Contexts::default();
-        contexts.add("prod", context("nats://a:b@h"), false).unwrap();
+        contexts
+            .add("prod", context("nats://a:b@h"), false)
+            .unwrap();
         contexts.add("test", Context::default(), false).unwrap();
         contexts.choose(Some("prod")).unwrap();
         store.write(&contexts).unwrap();
@@ -202,10 +204,15 @@ mod tests {
     fn names_are_checked_and_near_ones_are_told() {
         let mut contexts = Contexts::default();
         for bad in ["", "a b", "a/b"] {
-            assert!(contexts.add(bad, Context::default(), false).is_err(), "{bad}");
+            assert!(
+                contexts.add(bad, Context::default(), false).is_err(),
+                "{bad}"
+            );
         }
         contexts.add("prod", Context::default(), false).unwrap();
-        let twice = contexts.add("prod", context("nats://h"), false).unwrap_err();
+        let twice = contexts
+            .add("prod", context("nats://h"), false)
+            .unwrap_err();
         assert!(twice.0.contains("--replace"), "{twice}");
         contexts.add("prod", context("nats://h"), true).unwrap();
         let unknown = contexts.choose(Some("prd")).unwrap_err();

@@ -59,7 +59,11 @@ fn what(entry: &JournalEntryReply) -> String {
     }
     if entry.what == "capacity_told" {
         let seats = entry.seats.map(|seats| format!(": {seats} seats"));
-        text.push_str(seats.as_deref().unwrap_or(": the setting is in force again"));
+        text.push_str(
+            seats
+                .as_deref()
+                .unwrap_or(": the setting is in force again"),
+        );
     }
     if let Some(position) = entry.position {
         text.push_str(&format!(" at position {position}"));
