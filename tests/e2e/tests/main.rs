@@ -40,6 +40,7 @@ mod members;
 mod moved_limits;
 mod operations;
 mod operators;
+mod operators_commands;
 mod places;
 mod polls;
 mod push;
@@ -286,11 +287,16 @@ async fn envoy_is_answered() -> Result<()> {
 #[tokio::test]
 async fn the_command_line_speaks_json() -> Result<()> {
     run(Options::default(), async |cluster| {
-        let cli = Cli::new(cluster.nats.url());
+        let url = cluster.nats.url();
+        let cli = Cli::new(url.clone());
         let api = cluster.api().clone();
         Scenarios::default()
             .with("cli_operators", command_line::operators(&cli))
             .with("cli_users", command_line::users(&cli))
+            .with("cli_phases", operators_commands::phases(&cli))
+            .with("cli_calls", operators_commands::calls(&cli))
+            .with("cli_contexts", operators_commands::contexts(&url))
+            .with("cli_papers", operators_commands::papers(&cli))
             .with("cli_watch", command_line::watch(&cli))
             .with("cli_errors", command_line::errors(&cli))
             .run()
