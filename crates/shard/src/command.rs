@@ -87,7 +87,7 @@ impl Command {
     #[must_use]
     pub fn unnoted(&self) -> &Command {
         match self {
-            Command::Noted(_, command) => command,
+            Command::Noted(_, command) => command.as_ref(),
             command => command,
         }
     }

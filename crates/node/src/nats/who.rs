@@ -24,7 +24,7 @@ struct RequestInfo {
 }
 
 /// The user that the NATS server names; `None` if it names none.
-pub(super) fn user(message: &Message, via: Via) -> Result<Option<Box<str>>, ApiError> {
+pub(in crate::nats) fn user(message: &Message, via: Via) -> Result<Option<Box<str>>, ApiError> {
     let user = match via {
         // Only nodes send these.
         Via::Forwarded => header(message, USER_HEADER, |text| Ok(text.to_owned()))?,
