@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures::future::join_all;
-use nowserving_engine::{ReplyTo, Via};
 use nowserving_engine::refusals::{no_rules, rules_changed};
+use nowserving_engine::{ReplyTo, Via};
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
