@@ -514,10 +514,10 @@ fn entries_that_do_not_decode_are_errors() {
         let error = decode(&[0x08, older]).unwrap_err();
         assert_eq!(error, EntryError::TooOld(older.into()));
     }
-    let newer = decode(&[0x08, 8]).unwrap_err().to_string();
+    let newer = decode(&[0x08, 9]).unwrap_err().to_string();
     assert_eq!(
         newer,
-        "a log entry has format 8, and this build reads up to 7: start a newer build"
+        "a log entry has format 9, and this build reads up to 8: start a newer build"
     );
     assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));
