@@ -101,7 +101,6 @@ impl Parser {
         let deadline = deadline(message, reply.taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
-        let user = who::user(message, via)?;
         let mut note = None;
         let (home, line, mut ask) = match target {
             Target::Cluster { op } => {
@@ -171,7 +170,11 @@ impl Parser {
             // Those are answered before.
             Target::Limit { op, .. } | Target::AdminLimit { op } => return Err(unknown_op(op)),
         };
-        if let (true, Some(user)) = (reply.admin, &user) {
+        let user = match reply.admin {
+            true => who::user(message, via)?,
+            false => None,
+        };
+        if let Some(user) = &user {
             who::name_user(&mut ask, &mut note, user);
         }
         // Only nodes send these, and only there.
