@@ -143,13 +143,15 @@ pub async fn run(
         }
         ClusterCommand::Jwks(args) => pass::jwks(&admin, &args, output).await,
         ClusterCommand::Backup(args) => backup::back_up(&admin, &args, output).await,
-        ClusterCommand::Restore(args) => backup::restore(&client, &admin, &args, output).await,
-        ClusterCommand::AddNode(args) => members::add(&admin, args, output).await,
-        ClusterCommand::RemoveNode(args) => members::remove(&admin, args, output).await,
-        ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, output).await,
-        ClusterCommand::Drain(args) => members::drain(&admin, args, output).await,
-        ClusterCommand::Transfer(args) => members::transfer(&admin, args, output).await,
+        ClusterCommand::Restore(args) => {
+            backup::restore(&client, &admin, &args, global, output).await
+        }
+        ClusterCommand::AddNode(args) => members::add(&admin, args, global, output).await,
+        ClusterCommand::RemoveNode(args) => members::remove(&admin, args, global, output).await,
+        ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, global, output).await,
+        ClusterCommand::Drain(args) => members::drain(&admin, args, global, output).await,
+        ClusterCommand::Transfer(args) => members::transfer(&admin, args, global, output).await,
         ClusterCommand::NewKey(args) => rotate::new_key(&args, output),
-        ClusterCommand::RotateKey(args) => rotate::rotate(&admin, args, output).await,
+        ClusterCommand::RotateKey(args) => rotate::rotate(&admin, args, global, output).await,
     }
 }

@@ -9,6 +9,7 @@ use nowserving_client::{Admin, ChangeMembers, ClusterStatus, KeyReply};
 use nowserving_node::key_file;
 use serde::Serialize;
 
+use crate::args::Global;
 use crate::duration;
 use crate::members::{Change, make};
 use crate::output::Output;
@@ -62,7 +63,12 @@ pub fn new_key(args: &NewKey, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 /// Puts another key in force.
-pub async fn rotate(admin: &Admin, args: RotateKey, output: &Output) -> anyhow::Result<ExitCode> {
+pub async fn rotate(
+    admin: &Admin,
+    args: RotateKey,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
     let key_id = match args.to {
         Some(id) => id,
         None => next(&admin.cluster_status().await?)?,
@@ -70,7 +76,7 @@ pub async fn rotate(admin: &Admin, args: RotateKey, output: &Output) -> anyhow::
     let request = ChangeMembers {
         key_id: Some(key_id),
         old_for_ms: Some(args.tickets_until),
-        ..args.change.request()
+        ..args.change.request(global)
     };
     make(admin, "rotate_key", request, &args.change, output).await
 }

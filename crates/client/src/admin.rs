@@ -239,8 +239,22 @@ impl AdminLine {
         token: u64,
         to: LaneName,
     ) -> Result<StatusReply> {
-        let body = Move { lane, token, to };
-        self.call("move", Effect::Write, &body).await
+        let body = Move {
+            lane,
+            token,
+            to,
+            by: None,
+            reason: None,
+        };
+        self.move_with(&body).await
+    }
+
+    /// The same, with who asks and why for the journal.
+    ///
+    /// # Errors
+    /// Those of [`AdminLine::move_token`].
+    pub async fn move_with(&self, request: &Move) -> Result<StatusReply> {
+        self.call("move", Effect::Write, request).await
     }
 
     /// Ends tokens, or only counts them ([`Kick::dry_run`]). The leader works through the line in steps: for a long line

@@ -65,8 +65,8 @@ pub use guard::{
 pub use kv::Kv;
 pub use limiter::{LimitFallback, Limiter, LimiterCounts, LimiterOptions, LocalLimit, Slices};
 pub use line::Line;
-pub use pass::{Following, PassChecker};
 pub use nowserving_security::Security;
+pub use pass::{Following, PassChecker};
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};

@@ -156,6 +156,8 @@ mod tests {
             deadline: TAKEN + 2 * SECOND,
             id: None,
             sent_ms,
+            note: None,
+            user: None,
             payload: bytes::Bytes::new(),
         }
     }

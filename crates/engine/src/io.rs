@@ -313,6 +313,8 @@ pub struct ForwardTry {
     pub op: &'static str,
     /// It is an operator's.
     pub admin: bool,
+    /// The user that the NATS server named.
+    pub user: Option<Box<str>>,
     pub payload: Bytes,
     /// The leader's time to answer.
     pub timeout_ms: u64,

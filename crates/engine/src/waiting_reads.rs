@@ -146,6 +146,8 @@ mod tests {
             reply,
             deadline,
             id: None,
+            note: None,
+            user: None,
             payload: Bytes::new(),
         };
         reads.push(Read {

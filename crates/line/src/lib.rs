@@ -58,6 +58,7 @@ mod lines;
 mod list;
 mod max_tree;
 mod name;
+mod note;
 mod notices;
 mod op;
 mod operations;
@@ -97,6 +98,7 @@ pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use list::{ListOrder, ListedThrough};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
+pub use note::{Noted, OperatorNote};
 pub use notices::PositionMark;
 pub use op::{CannotAdmit, Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
@@ -127,7 +129,8 @@ pub const GONE_KEPT: usize = 65_536;
 /// How many of a line's newest journal entries are kept.
 pub const JOURNAL_KEPT: usize = 4_096;
 /// About how many bytes of memory the changed settings in a line's journal take: those of the newest changes are
-/// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own.
+/// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own, and so have
+/// the names and reasons of operators.
 pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 /// How often a token can be moved.
 pub const MOVES_MAX: usize = 16;

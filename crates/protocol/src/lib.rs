@@ -34,6 +34,7 @@ pub mod kick;
 pub mod kv;
 pub mod limits;
 pub mod members;
+pub mod note;
 pub mod pass;
 mod redact;
 pub mod rights;

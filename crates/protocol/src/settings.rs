@@ -38,11 +38,14 @@ pub(crate) struct Body {
     pub(crate) if_version: Option<Change<u64>>,
     pub(crate) incarnation: Option<Change<u64>>,
     pub(crate) dry_run: Option<Flag>,
+    pub(crate) by: Option<Option<String>>,
+    pub(crate) reason: Option<Option<String>>,
 }
 
-/// Reads a [`Body`]; only `configure` has conditions, and can be tried.
+/// Reads a [`Body`]; only `configure` has conditions, and can be tried; only requests of their own say who asks.
 pub(crate) struct BodyVisitor {
     pub(crate) conditional: bool,
+    pub(crate) noted: bool,
 }
 
 impl<'de> Visitor<'de> for BodyVisitor {
@@ -75,6 +78,13 @@ impl<'de> Visitor<'de> for BodyVisitor {
                 "dry_run" if self.conditional => {
                     let flag = PhantomData::<Flag>;
                     fill(&mut map, "dry_run", flag, &mut body.dry_run)?;
+                }
+                "by" if self.noted => {
+                    fill(&mut map, "by", PhantomData::<Option<String>>, &mut body.by)?;
+                }
+                "reason" if self.noted => {
+                    let text = PhantomData::<Option<String>>;
+                    fill(&mut map, "reason", text, &mut body.reason)?;
                 }
                 setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
@@ -181,20 +191,33 @@ pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'sta
     })
 }
 
-/// Writes the settings that a patch names, after those of `conditions` that have a value.
+/// What a request has beside its settings.
+#[derive(Default)]
+pub(crate) struct Beside<'a> {
+    pub(crate) dry_run: bool,
+    pub(crate) conditions: &'a [(&'static str, Option<u64>)],
+    pub(crate) by: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
+}
+
+/// Writes the settings that a patch names, after what is `beside` them and has a value.
 pub(crate) fn serialize<S: Serializer>(
     patch: &SettingsPatch,
-    conditions: &[(&'static str, Option<u64>)],
-    dry_run: bool,
+    beside: &Beside<'_>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
-    if dry_run {
+    if beside.dry_run {
         map.serialize_entry("dry_run", &true)?;
     }
-    for (name, value) in conditions {
+    for (name, value) in beside.conditions {
         if let Some(value) = value {
             map.serialize_entry(name, value)?;
+        }
+    }
+    for (name, text) in [("by", beside.by), ("reason", beside.reason)] {
+        if let Some(text) = text {
+            map.serialize_entry(name, text)?;
         }
     }
     for setting in SETTINGS {

@@ -422,7 +422,9 @@ impl LeaderState {
     /// A command of the leader's own was not proposed, and `why`.
     pub fn not_proposed(&mut self, command: &Command, why: ApiError) {
         match command {
-            Command::Once(_, command) => self.not_proposed(command, why),
+            Command::Once(_, command) | Command::Noted(_, command) => {
+                self.not_proposed(command, why);
+            }
             Command::Line(Op::Kick { line, .. }) => self.kicks.not_proposed(line, why),
             Command::Line(op @ Op::CountRefused { .. }) => self.refusals.not_proposed(op),
             Command::Limit(command) => self.limits.not_proposed(command),

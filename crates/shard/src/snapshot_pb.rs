@@ -9,7 +9,9 @@ use nowserving_line::{
 };
 
 use crate::calls_pb::{call_item_from_pb, call_item_to_pb};
-use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::journal_pb::{
+    change_from_pb, change_to_pb, journal_from_pb, journal_to_pb, noted_from_pb, noted_to_pb,
+};
 use crate::kick_pb::{kicked_from_pb, kicked_to_pb, state_from_pb, state_to_pb};
 use crate::op_pb::refused_from_pb;
 use crate::pb;
@@ -55,6 +57,7 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
         forecast: Some(forecast_to_pb(&line.forecast)),
         settings_changes: line.settings_changes.iter().map(change_to_pb).collect(),
         kicks: line.kicks.iter().map(kicked_to_pb).collect(),
+        notes: line.notes.iter().map(noted_to_pb).collect(),
         calls: line.calls.iter().map(call_item_to_pb).collect(),
     }
 }
@@ -136,6 +139,7 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
         journal: all(line.journal, journal_from_pb)?,
         settings_changes: all(line.settings_changes, change_from_pb)?,
         kicks: all(line.kicks, kicked_from_pb)?,
+        notes: all(line.notes, noted_from_pb)?,
         calls: all(line.calls, call_item_from_pb)?,
         forecast: forecast_from_pb(line.forecast.ok_or("a line without forecasts")?)?,
     })

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     Admission, AdmissionRate, Change, Gate, ImportRow, KickItem, KickNote, KickSelector, LaneName,
-    LaneSettings, LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange,
-    Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
+    LaneSettings, LineName, Op, OperatorNote, Phase, Quota, RecycleItem, RefusedCounts, Renew,
+    ScheduledChange, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
 use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{
@@ -511,6 +511,43 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
     let (entry, bytes) = builder.finish(u64::MAX, u64::MAX, u64::MAX);
     assert_eq!(decode(&bytes).unwrap(), entry);
     assert!((250_000..263_000).contains(&bytes.len()), "{}", bytes.len());
+}
+
+#[test]
+fn an_operators_note_survives_and_is_left_out_of_earlier_formats() {
+    let delete = Command::Line(Op::Delete {
+        line: LineName::try_from("a").unwrap(),
+        force: true,
+        incarnation: None,
+    });
+    let note = OperatorNote {
+        by: Some("ann".into()),
+        reason: None,
+    };
+    let noted = Command::Noted(Box::new(note.clone()), Box::new(delete.clone()));
+    let id = RequestId {
+        key: 7,
+        origin: Origin::Client,
+    };
+    let once = |command: &Command| Command::Once(id, Box::new(command.clone()));
+    for command in [noted.clone(), once(&noted)] {
+        assert_eq!(command.format(), 8);
+        let entry = Entry {
+            commands: vec![command],
+            ..Entry::default()
+        };
+        assert_eq!(decode(&encode(&entry)).unwrap(), entry);
+    }
+    assert_eq!(once(&noted).fitted(8), once(&noted));
+    assert_eq!(once(&noted).fitted(7), once(&delete));
+    assert_eq!(noted.clone().fitted(7), delete);
+    // A note of a note makes no sense.
+    let twice = Command::Noted(Box::new(note), Box::new(noted));
+    let entry = Entry {
+        commands: vec![twice],
+        ..Entry::default()
+    };
+    assert!(decode(&encode(&entry)).is_err());
 }
 
 #[test]

@@ -414,6 +414,8 @@ fn request(message: Message, ask: Ask, reply: ReplyTo) -> Request {
         reply,
         id,
         sent_ms: message.sent_ms,
+        note: None,
+        user: None,
         payload: message.payload,
     }
 }

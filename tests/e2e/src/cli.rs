@@ -1,6 +1,7 @@
 //! The command line tool, as a script uses it: `--json`, and the exit code.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -83,6 +84,19 @@ impl Cli {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let out = BufReader::new(child.stdout.take().context("stdout")?).lines();
         Ok(Running { child, out })
+    }
+
+    /// Runs a command with `--json` that gets its server from the contexts in this folder, to its end.
+    ///
+    /// # Errors
+    /// Those of [`Cli::run`].
+    pub async fn run_by_contexts<W: AsRef<OsStr>>(dir: &Path, words: &[W]) -> Result<Output> {
+        let read =
+            |line: &str| serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"));
+        let mut command = leashed(program().await?.as_os_str()).await?;
+        command.arg("--json").args(words);
+        command.env("NOWSERVING_CONFIG_DIR", dir);
+        ended(command, read).await
     }
 
     async fn command<W: AsRef<OsStr>>(&self, words: &[W], json: bool) -> Result<Command> {

@@ -45,6 +45,7 @@ mod metrics;
 mod moved_limits;
 mod operations;
 mod operators;
+mod operators_commands;
 mod passes;
 mod places;
 mod polls;
@@ -53,8 +54,8 @@ mod rate_limits;
 mod readme;
 mod recycle;
 mod rights;
-mod rotate_key;
 mod roles;
+mod rotate_key;
 mod rules;
 mod schedule;
 mod sdk;
@@ -304,11 +305,16 @@ async fn envoy_is_answered() -> Result<()> {
 #[tokio::test]
 async fn the_command_line_speaks_json() -> Result<()> {
     run(Options::default(), async |cluster| {
-        let cli = Cli::new(cluster.nats.url());
+        let url = cluster.nats.url();
+        let cli = Cli::new(url.clone());
         let api = cluster.api().clone();
         Scenarios::default()
             .with("cli_operators", command_line::operators(&cli))
             .with("cli_users", command_line::users(&cli))
+            .with("cli_phases", operators_commands::phases(&cli))
+            .with("cli_calls", operators_commands::calls(&cli))
+            .with("cli_contexts", operators_commands::contexts(&url))
+            .with("cli_papers", operators_commands::papers(&cli))
             .with("cli_watch", command_line::watch(&cli))
             .with("cli_errors", command_line::errors(&cli))
             .with(

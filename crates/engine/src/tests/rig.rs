@@ -456,6 +456,8 @@ impl Rig {
             deadline,
             id: None,
             sent_ms: None,
+            note: None,
+            user: None,
             payload: Bytes::from_static(br#"{"anonymous":true}"#),
         };
         let delivery = Delivery {

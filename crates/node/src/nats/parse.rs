@@ -16,6 +16,7 @@ use super::limits::rules::RulesReceiver;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
 use super::parse_limit::{Asked, limit_op};
+use super::who;
 use crate::clock::monotonic_us;
 use crate::keys::Keys;
 use crate::traces;
@@ -101,7 +102,8 @@ impl Parser {
         let deadline = deadline(message, reply.taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
-        let (home, line, ask) = match target {
+        let mut note = None;
+        let (home, line, mut ask) = match target {
             Target::Cluster { op } => {
                 reply.admin = true;
                 match members_ask(op, &message.payload, self.shards, reply)? {
@@ -158,7 +160,7 @@ impl Parser {
                         None => {
                             let home = self.home(&line, shard)?;
                             let ask = match admin {
-                                true => admin_ask(op, &line, &message.payload, reply)?,
+                                true => admin_ask(op, &line, &message.payload, (reply, &mut note))?,
                                 false => self.user_ask(op, &line, &message.payload, reply)?,
                             };
                             (home, line, ask)
@@ -169,6 +171,13 @@ impl Parser {
             // Those are answered before.
             Target::Limit { op, .. } | Target::AdminLimit { op } => return Err(unknown_op(op)),
         };
+        let user = match reply.admin {
+            true => who::user(message, via)?,
+            false => None,
+        };
+        if let Some(user) = &user {
+            who::name_user(&mut ask, &mut note, user);
+        }
         // Only nodes send these, and only there.
         let (passed_on_as, forwarded_at, shared) = match via {
             Via::Forwarded => (
@@ -194,6 +203,8 @@ impl Parser {
             deadline,
             id,
             sent_ms,
+            note,
+            user,
             payload: message.payload.clone(),
         };
         Ok(Input::Request {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_line::{LineName, Op, Restore};
+use nowserving_line::{LineName, Op, OperatorNote, Restore};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_protocol::members::OLD_KEY_FOR_MS_DEFAULT;
+use nowserving_protocol::note::operator_note;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_protocol::{admin, backup};
 
@@ -20,13 +21,18 @@ pub(super) fn admin_ask(
     op: &str,
     line: &LineName,
     payload: &[u8],
-    reply: &mut ReplyTo,
+    (reply, note): (&mut ReplyTo, &mut Option<Box<OperatorNote>>),
 ) -> Result<Ask, ApiError> {
     let line = line.clone();
+    let mut noted = |by, reason| -> Result<(), ApiError> {
+        *note = operator_note(by, reason)?.map(Box::new);
+        Ok(())
+    };
     Ok(match op {
         "create" => {
             reply.op = "create";
             let ask: admin::Create = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             let settings = ask.into_settings()?;
             Ask::Write(Op::Create { line, settings })
         }
@@ -36,6 +42,7 @@ pub(super) fn admin_ask(
             if ask.dry_run {
                 return Ok(Ask::TryConfigure(Box::new(ask)));
             }
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Configure {
                 line,
                 patch: Box::new(ask.settings),
@@ -51,6 +58,7 @@ pub(super) fn admin_ask(
         "delete" => {
             reply.op = "delete";
             let ask: admin::Delete = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Delete {
                 line,
                 force: ask.force,
@@ -60,6 +68,7 @@ pub(super) fn admin_ask(
         "move" => {
             reply.op = "move";
             let ask: admin::Move = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Move {
                 line,
                 lane: ask.lane,
@@ -71,6 +80,7 @@ pub(super) fn admin_ask(
             reply.op = "capacity_told";
             let ask: admin::CapacityTold = decode_request(payload)?;
             let told = ask.told()?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::CapacityTold { line, told })
         }
         "kick" => {
@@ -91,11 +101,13 @@ pub(super) fn admin_ask(
         "call_next" => {
             reply.op = "call_next";
             let ask: admin::CallNext = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "take" => {
             reply.op = "take";
             let ask: admin::Take = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "list_tokens" => {
@@ -135,6 +147,7 @@ pub(super) fn admin_ask(
         "restore" => {
             reply.op = "restore";
             let ask: backup::RestoreLine = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             let step = RestoreStep::Finish {
                 parts: ask.parts,
                 digest: ask.digest.0,

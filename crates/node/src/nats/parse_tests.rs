@@ -562,3 +562,49 @@ fn a_request_says_how_it_was_delivered() {
         assert_eq!(request.payload, message.payload);
     }
 }
+
+#[test]
+fn an_operators_name_and_reason_are_read_and_the_servers_user_wins() {
+    let parser = parser();
+    let bodies = [
+        ("create", json!({"seats": 2, "queue_limit": 3})),
+        ("configure", json!({"seats": 3})),
+        ("delete", json!({})),
+        ("move", json!({"lane": "a", "token": 7, "to": "b"})),
+        ("call_next", json!({"n": 7, "call_id": "c"})),
+        ("take", json!({"lane": "a", "token": 7})),
+        ("capacity_told", json!({"seats": null})),
+    ];
+    let info = r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#;
+    for (op, mut body) in bodies {
+        let subject = format!("nowserving.admin.line.shop.{op}");
+        let (plain, _) = request(ask(&parser, &subject, &body).unwrap());
+        assert_eq!(plain.note, None, "{op}");
+        body["by"] = json!("somebody");
+        body["reason"] = json!("because");
+        let (given, _) = request(ask(&parser, &subject, &body).unwrap());
+        let note = given.note.unwrap();
+        assert_eq!(note.by.as_deref(), Some("somebody"), "{op}");
+        assert_eq!(note.reason.as_deref(), Some("because"), "{op}");
+        let mut told = message(&subject, encode(&body, Format::Json));
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Request-Info", info);
+        told.headers = Some(headers);
+        let (told, _) = request(parse(&parser, &told).unwrap());
+        assert_eq!(told.user.as_deref(), Some("ann"), "{op}");
+        assert_eq!(told.note.unwrap().by.as_deref(), Some("ann"), "{op}");
+        for field in ["by", "reason"] {
+            let mut long = body.clone();
+            long[field] = json!("x".repeat(129));
+            let refused = ask(&parser, &subject, &long).unwrap_err();
+            assert!(refused.message.starts_with(field), "{op}: {refused:?}");
+        }
+    }
+    let mut passed_on = message("nowserving.forward.admin.line.shop.delete", b"{}".to_vec());
+    let mut headers = HeaderMap::new();
+    headers.insert("Nowserving-User", "ann");
+    headers.insert("Nats-Request-Info", r#"{"user": "not-a-node"}"#);
+    passed_on.headers = Some(headers);
+    let (passed_on, _) = request(parse(&parser, &passed_on).unwrap());
+    assert_eq!(passed_on.note.unwrap().by.as_deref(), Some("ann"));
+}

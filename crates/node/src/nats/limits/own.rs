@@ -141,6 +141,8 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
         deadline,
         id: None,
         sent_ms: None,
+        note: None,
+        user: None,
         payload: Bytes::new(),
     };
     Input::Request {
