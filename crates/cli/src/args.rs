@@ -21,6 +21,7 @@ use crate::limit::LimitCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
 use crate::rehearse::RehearseArgs;
+use crate::top::TopArgs;
 use crate::user::UserCommand;
 use crate::watch::WatchArgs;
 
@@ -150,6 +151,7 @@ pub enum Command {
     Archive(ArchiveCommand),
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    Top(TopArgs),
     Watch(WatchArgs),
     #[command(flatten)]
     User(UserCommand),

@@ -31,6 +31,7 @@ mod settings;
 mod shell;
 mod tables;
 mod tokens;
+mod top;
 mod user;
 mod wait;
 mod watch;
@@ -96,6 +97,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
             Ok(ExitCode::SUCCESS)
         }
         Command::Cluster(command) => cluster::run(command, global, output).await,
+        Command::Top(args) => top::run(args, global, output).await,
         Command::Watch(args) => watch::run(args, global, output).await,
         Command::User(command) => user::run(command, global, output).await,
         Command::Leash(args) => embedded::leash::run(args),
