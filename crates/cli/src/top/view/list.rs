@@ -27,7 +27,7 @@ struct Column {
     text: fn(&Known) -> String,
 }
 
-const COLUMNS: [Column; 14] = [
+static COLUMNS: [Column; 14] = [
     column("PHASE", 6, 0, |it| phase(&it.summary.phase).to_owned()),
     column("PRESS", 5, 0, |it| cell::rate(Some(it.pressure()))),
     column("WAITING", 7, 0, |it| short(it.summary.waiting)),
