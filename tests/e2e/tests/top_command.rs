@@ -97,7 +97,10 @@ async fn as_table(cluster: &Cluster, url: &str) -> Result<()> {
     let mut before = None;
     // The last one may be half written.
     for row in &rows[1..4] {
-        let numbers: Vec<u64> = row.split(',').map(str::parse::<u64>).collect::<Result<_, _>>()?;
+        let numbers: Vec<u64> = row
+            .split(',')
+            .map(str::parse::<u64>)
+            .collect::<Result<_, _>>()?;
         // One token holds the seat, four wait, and nobody has claimed, completed or left.
         ensure!(
             numbers.len() == 12 && numbers[1..4] == [6, 0, 1],
@@ -200,7 +203,7 @@ fn terminal() -> Result<(File, OwnedFd)> {
     let ours = openpt(flags)?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
-    let name = ptsname(&ours, Vec::new())?;
+    let name = ptsname(&ours, Vec::<u8>::new())?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let its = rustix::fs::open(name.as_c_str(), flags, Mode::empty())?;
     let size = Winsize {

@@ -18,6 +18,8 @@ use super::pace::Detail;
 const LINES_MAX: usize = 10_000;
 /// Of so many lines a refresh asks for details: those on the screen, then others in turn.
 pub const DETAILS_MAX: usize = 64;
+/// So many others at least.
+const OTHERS_LEAST: usize = 16;
 /// So many are asked for at once.
 const AT_ONCE: usize = 8;
 /// A refresh goes on without the details that have not come by then.
@@ -53,9 +55,13 @@ pub async fn run(
     mut wants: watch::Receiver<Want>,
     updates: mpsc::Sender<Update>,
 ) {
+    let mut looked_into: Option<(LineName, TokensPage)> = None;
     loop {
         let want = wants.borrow_and_update().clone();
-        if !want.paused {
+        // What is opened during a pause is shown once.
+        let opened = want.look_into.is_some() && want.look_into != looked_into;
+        looked_into.clone_from(&want.look_into);
+        if !want.paused || opened {
             let update = match fetcher.refresh(&want).await {
                 Ok(refresh) => Update::Refreshed(Box::new(refresh)),
                 Err(error) => Update::Trouble(error.to_string()),
@@ -233,7 +239,9 @@ async fn detail(client: Client, name: LineName) -> Option<Detail> {
 fn choose(first: &[LineName], all: &[&LineName], turn: &mut Option<LineName>) -> Vec<LineName> {
     let known: BTreeSet<&LineName> = all.iter().copied().collect();
     let first = first.iter().filter(|name| known.contains(name));
-    let mut chosen: Vec<LineName> = first.take(DETAILS_MAX).cloned().collect();
+    let mut chosen: Vec<LineName> = first.cloned().collect();
+    // On a very high screen, too, others have their turn.
+    let most = DETAILS_MAX.max(chosen.len() + OTHERS_LEAST);
     let taken: BTreeSet<LineName> = chosen.iter().cloned().collect();
     let start = turn.as_ref().map_or(0, |turn| {
         all.iter()
@@ -242,7 +250,7 @@ fn choose(first: &[LineName], all: &[&LineName], turn: &mut Option<LineName>) ->
     });
     let others = all[start..].iter().chain(&all[..start]);
     for name in others.filter(|name| !taken.contains(**name)) {
-        if chosen.len() >= DETAILS_MAX {
+        if chosen.len() >= most {
             break;
         }
         chosen.push((*name).clone());

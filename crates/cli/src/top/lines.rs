@@ -59,14 +59,14 @@ impl Sort {
 }
 
 impl Known {
-    /// Those who wait, per seat: how often all seats must change hands until the last of them is admitted. Of a line
-    /// without seats, those who wait.
+    /// People who wait, per seat: how often all seats must change hands until the last of them is admitted. Of a line
+    /// without seats, the people who wait.
     pub fn pressure(&self) -> f64 {
         self.summary.waiting as f64 / f64::from(self.summary.seats.max(1))
     }
 
-    /// People wait, and nobody is admitted until somebody acts: the phase, the quota or the operator's call holds the line
-    /// back, or it has no seats.
+    /// People wait, and nobody is admitted until somebody acts: the line is paused, its quota is used up, nobody calls, or
+    /// it has no seats.
     pub fn is_stuck(&self) -> bool {
         let held_back = self.held_back_by();
         self.summary.waiting > 0
@@ -170,8 +170,8 @@ impl Lines {
     }
 }
 
-/// Every word of the filter fits: `label=value` is a label of the line, another word is in its name, its phase or the value
-/// of a label. Upper and lower case are the same.
+/// Every word of the filter fits: `label=value` is a label and the beginning of its value; another word is in the line's
+/// name, its phase or the value of a label. Upper and lower case are the same.
 fn fits(known: &Known, filter: &str) -> bool {
     filter.split_whitespace().all(|word| {
         let word = word.to_lowercase();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nowserving_client::{ClusterStatus, HeldBackReply, LaneReply, LineName};
-use serde::{Serialize, Serializer};
+use nowserving_client::{ClusterStatus, HeldBackReply, LaneReply};
+use serde::Serialize;
 
 use super::cell::{Palette, Row};
 use super::lines::Known;
@@ -23,8 +23,7 @@ pub struct Report<'a> {
 
 #[derive(Debug, Serialize)]
 struct LineReport<'a> {
-    #[serde(serialize_with = "as_text")]
-    line: &'a LineName,
+    line: &'a str,
     phase: &'a str,
     pressure: f64,
     stuck: bool,
@@ -43,10 +42,6 @@ struct LineReport<'a> {
     per_second: Option<Pace>,
 }
 
-fn as_text<S: Serializer>(name: &LineName, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(name.as_str())
-}
-
 impl<'a> Report<'a> {
     pub fn of(model: &'a Model) -> Report<'a> {
         Report {
@@ -62,7 +57,7 @@ impl<'a> LineReport<'a> {
         let line = &known.summary;
         let shown = known.detail.as_ref().map(|detail| &detail.shown);
         LineReport {
-            line: &line.line,
+            line: line.line.as_str(),
             phase: &line.phase,
             pressure: known.pressure(),
             stuck: known.is_stuck(),
