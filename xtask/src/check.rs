@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
-use crate::{languages, nats, packages, shell, sim, tidy};
+use crate::{deny, deploy, dist, languages, nats, packages, prometheus, shell, sim, tidy};
 
 /// Runs all steps, or those named by `only`, and prints a summary.
 pub fn run(only: &[String]) -> Result<ExitCode> {
@@ -30,7 +30,10 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
         passed(sim::bite(&[])?, "a checker of the simulation")
     });
     steps.step("model-bites", model_bites);
-    steps.step("deny", deny);
+    steps.step("deploy", deploy::check);
+    steps.step("dist", dist::try_out);
+    steps.step("deny", deny::licenses_bans_sources);
+    steps.step("advisories", deny::advisories);
     Ok(if steps.summary() {
         ExitCode::SUCCESS
     } else {
@@ -69,7 +72,16 @@ fn tests() -> Result<Done> {
         true => "nextest run --locked --workspace --no-fail-fast",
         false => "test --locked --workspace --lib --bins --tests --no-fail-fast",
     };
-    shell::run(shell::cargo(words).env(nats::ENV, nats_server))?;
+    let mut tests = shell::cargo(words);
+    tests.env(nats::ENV, nats_server);
+    match prometheus::ensure() {
+        Ok(programs) => {
+            tests.env(prometheus::ENV, programs.prometheus);
+        }
+        // Without it, the test of the dashboards' queries is skipped.
+        Err(error) => eprintln!("   prometheus: {error:#}"),
+    }
+    shell::run(&mut tests)?;
     Ok(Done::Passed)
 }
 
@@ -104,15 +116,6 @@ fn passed(code: ExitCode, what: &str) -> Result<Done> {
         true => Ok(Done::Passed),
         false => bail!("{what} failed, see above"),
     }
-}
-
-fn deny() -> Result<Done> {
-    if !shell::has_cargo("deny") {
-        return Ok(Done::Skipped(
-            "cargo-deny is not installed (cargo install --locked cargo-deny)".to_owned(),
-        ));
-    }
-    cargo("deny check")
 }
 
 fn cargo(words: &str) -> Result<Done> {

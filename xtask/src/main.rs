@@ -1,13 +1,19 @@
-//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|guard|limits|upgrade|turns|sim|bite|tidy`.
+//! Set-up and checks of the workspace: `cargo xtask demo|test|bench|failover|soak|guard|limits|upgrade|turns|sim|bite|dist|tidy`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
 //! belongs to the command that is run (`demo --json` ends in one line of JSON).
 
 mod check;
+mod debian;
+mod deny;
+mod deploy;
+mod dist;
 mod languages;
 mod nats;
 mod packages;
+mod prometheus;
+mod python;
 mod redis;
 mod release;
 mod shell;
@@ -70,6 +76,8 @@ enum Command {
     /// Shows that each checker of the simulation notices when its rule is broken on purpose
     #[command(disable_help_flag = true)]
     Bite(PassedOn),
+    /// Makes a release: an archive with the stripped binary, a list of what is in it (SBOM), and their checksums
+    Dist,
     /// Checks the repository's own rules (sizes, words, dependencies, links)
     Tidy,
 }
@@ -94,6 +102,7 @@ fn main() -> ExitCode {
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test { only } => check::run(&only),
+        Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

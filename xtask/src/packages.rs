@@ -12,6 +12,18 @@ pub fn install(advice: &str, brew: &str, apt: &str) -> Result<()> {
         let mut install = shell::command("brew", &format!("install {brew}"));
         return shell::run(loud(&mut install));
     }
+    let apt_get = apt_get(advice)?;
+    apt_get("update -q")?;
+    apt_get(&format!("install -y -q --no-install-recommends {apt}"))
+}
+
+/// Renews apt's list of packages; fails with `advice` where it cannot.
+pub fn update(advice: &str) -> Result<()> {
+    apt_get(advice)?("update -q")
+}
+
+/// Runs apt-get with the rights that it needs.
+fn apt_get(advice: &str) -> Result<impl Fn(&str) -> Result<()> + use<>> {
     if !cfg!(target_os = "linux") || !has("apt-get") {
         bail!("{advice}");
     }
@@ -25,12 +37,10 @@ pub fn install(advice: &str, brew: &str, apt: &str) -> Result<()> {
         );
     };
     // `sudo` does not keep variables, so the second `env` sets it; the first starts what follows.
-    let apt_get = |what: &str| {
+    Ok(move |what: &str| {
         let words = format!("{sudo} env DEBIAN_FRONTEND=noninteractive apt-get {what}");
         shell::run(loud(&mut shell::command("env", &words)))
-    };
-    apt_get("update -q")?;
-    apt_get(&format!("install -y -q --no-install-recommends {apt}"))
+    })
 }
 
 /// An installer's chatter goes to stderr: stdout is not ours.

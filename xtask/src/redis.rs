@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{packages, shell};
+use crate::{debian, packages, shell};
 
 /// Tells the benchmark which one to use.
 pub const ENV: &str = "REDIS_SERVER";
@@ -45,28 +45,7 @@ fn unpack(folder: &Path) -> Result<()> {
     let plan = shell::output(&mut shell::command("apt-get", &plan))?;
     let names = planned(&plan);
     ensure!(!names.is_empty(), "apt-get would install nothing");
-    fs::create_dir_all(folder)?;
-    eprintln!(
-        "xtask: unpacking {} into {}",
-        names.join(", "),
-        folder.display()
-    );
-    let mut download = shell::command("apt-get", "download -q");
-    shell::run(
-        download
-            .args(&names)
-            .current_dir(folder)
-            .stdout(std::io::stderr()),
-    )?;
-    let root = folder.join("root");
-    for entry in fs::read_dir(folder)? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension == "deb") {
-            let mut extract = shell::command("dpkg-deb", "--extract");
-            shell::run(extract.arg(&file).arg(&root))?;
-            fs::remove_file(file)?;
-        }
-    }
+    let root = debian::unpack(&names, folder)?;
     write_starter(folder, &root)
 }
 

@@ -89,6 +89,27 @@ pub fn has_cargo(subcommand: &str) -> bool {
     succeeds(&mut cargo(&format!("{subcommand} --version")))
 }
 
+/// A file of this name that a step may write, in the target folder.
+pub fn scratch(name: &str) -> Result<PathBuf> {
+    let folder = root().join("target/tools/scratch");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder.join(name))
+}
+
+/// A program of crates.io in the target folder: built there the first time, which takes minutes.
+pub fn cargo_program(name: &str, version: &str) -> Result<PathBuf> {
+    let folder = root()
+        .join("target/tools")
+        .join(format!("{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if !program.is_file() {
+        eprintln!("xtask: building {name} {version} (some minutes)");
+        let mut install = cargo(&format!("install --locked --quiet {name}@{version} --root"));
+        run(install.arg(&folder))?;
+    }
+    Ok(program)
+}
+
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words

@@ -13,6 +13,7 @@ use crate::cluster::ClusterCommand;
 use crate::crowd::CrowdArgs;
 use crate::demo::DemoArgs;
 use crate::dev::DevArgs;
+use crate::doctor::DoctorArgs;
 use crate::duration;
 use crate::embedded::leash::{self, LeashArgs};
 use crate::envoy::EnvoyArgs;
@@ -137,6 +138,7 @@ pub enum Command {
     Crowd(CrowdArgs),
     Demo(DemoArgs),
     Dev(DevArgs),
+    Doctor(DoctorArgs),
     Envoy(EnvoyArgs),
     Node(NodeArgs),
     // Boxed: its many flags would make every command as large.
@@ -166,6 +168,7 @@ impl Command {
         match self {
             Command::Line(command) => command.line(),
             Command::Watch(args) => Some(&args.line),
+            Command::Doctor(args) => args.line.as_deref(),
             Command::User(command) => Some(command.line()),
             _ => None,
         }

@@ -11,6 +11,7 @@ mod cluster;
 mod crowd;
 mod demo;
 mod dev;
+mod doctor;
 mod duration;
 mod embedded;
 mod envoy;
@@ -97,6 +98,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
             Ok(ExitCode::SUCCESS)
         }
         Command::Cluster(command) => cluster::run(command, global, output).await,
+        Command::Doctor(args) => doctor::run(args, global, output).await,
         Command::Top(args) => top::run(args, global, output).await,
         Command::Watch(args) => watch::run(args, global, output).await,
         Command::User(command) => user::run(command, global, output).await,

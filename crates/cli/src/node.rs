@@ -106,6 +106,10 @@ pub struct NodeArgs {
     /// Where Prometheus may scrape; nowhere if not given.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
     metrics_addr: Option<SocketAddr>,
+    /// The collector for spans of traced requests, by OTLP over gRPC, as http://127.0.0.1:4317; none are recorded if
+    /// not given.
+    #[arg(long, value_name = "URL", env = "NOWSERVING_OTLP")]
+    otlp: Option<String>,
     /// Time between heartbeats of leaders, 10ms to 10s; the same on all nodes [default: 100ms].
     #[arg(
         long = "heartbeat",

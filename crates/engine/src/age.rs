@@ -150,6 +150,7 @@ mod tests {
                 op: "enter",
                 admin: false,
                 taken: TAKEN,
+                trace: None,
             },
             deadline: TAKEN + 2 * SECOND,
             id: None,

@@ -238,6 +238,7 @@ impl Forwards {
             request_id: waiter.id,
             sent_at: leader.time,
             shared: forward.shared,
+            trace: waiter.reply.trace.clone(),
         }));
         let deadline = waiter.deadline;
         self.keep(id, forward, Stage::Asked, deadline);
@@ -305,6 +306,7 @@ mod tests {
                 op: "enter",
                 admin: false,
                 taken: NOW,
+                trace: None,
             },
             deadline: DEADLINE,
             id: None,

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::header::TraceContext;
 use nowserving_replica::{Connection, ReadFailed, Restored, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
@@ -318,6 +319,8 @@ pub struct ForwardTry {
     pub sent_at: Option<LeaderTime>,
     /// The leader may have the message too: it executes its own copy only ([`Delivery::shared`]).
     pub shared: bool,
+    /// The trace that the request is a part of.
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// The result of a try.

@@ -8,6 +8,7 @@ use nowserving_protocol::admin::{
     ListTokens, MembersChangesReply, MembersReply, TokensReply,
 };
 use nowserving_protocol::codec::Format;
+use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
 use nowserving_protocol::limits::{PartReply, ResetReply, ShardLimitStats};
@@ -53,6 +54,8 @@ pub struct ReplyTo {
     pub admin: bool,
     /// When it was read (monotonic).
     pub taken: Micros,
+    /// The trace that it is a part of, if it is recorded. The engine passes it on.
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// A checked request about one line, or one key-value.

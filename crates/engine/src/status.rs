@@ -28,6 +28,7 @@ impl Engine {
             mapping_line: mapping_line.map(|subjects| subjects.mapping_line(shards)),
             cluster: self.config.cluster.clone(),
             answered_by: self.config.id,
+            at_ms: self.ctx.now.wall_ms,
             nodes: nodes.iter().map(|id| self.node_status(*id, now)).collect(),
             members: MembersStatus {
                 version: self.membership.wanted.version,

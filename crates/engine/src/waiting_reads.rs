@@ -130,6 +130,7 @@ mod tests {
             op: "show",
             admin: true,
             taken: 0,
+            trace: None,
         };
         let waiter = Waiter {
             shard: 0,

@@ -34,6 +34,10 @@ pub struct Config {
     /// The address for Prometheus, for example `127.0.0.1:9464`; no endpoint if absent.
     #[serde(default)]
     pub metrics_addr: Option<SocketAddr>,
+    /// The collector that spans of traced requests are sent to, by OTLP over gRPC, for example
+    /// `http://127.0.0.1:4317`; none are recorded if absent.
+    #[serde(default)]
+    pub otlp: Option<String>,
     /// First token of every subject.
     #[serde(default = "default_prefix")]
     pub prefix: String,
@@ -224,6 +228,10 @@ impl Config {
         if !is_name(&self.cluster) {
             return refuse("cluster", "must match [A-Za-z0-9_-]{1,64}");
         }
+        let is_http = |url: &String| url.strip_prefix("http://").is_some_and(|it| !it.is_empty());
+        if !self.otlp.as_ref().is_none_or(is_http) {
+            return refuse("otlp", "must be http://HOST:PORT");
+        }
         if !self.prefix.split('.').all(is_name) {
             return refuse(
                 "prefix",
@@ -278,6 +286,7 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         nats: String::new(),
         peer_nats: None,
         metrics_addr: None,
+        otlp: None,
         prefix: default_prefix(),
         heartbeat_ms: default_heartbeat_ms(),
         election_ms: default_election_ms(),
@@ -323,6 +332,7 @@ mod tests {
             ("heartbeat_ms = 300", "election_ms"),
             ("election_ms = 18446744073709551615", "election_ms"),
             ("metrics_addr = \"nowhere\"", "metrics_addr"),
+            ("otlp = \"collector:4317\"", "otlp"),
             ("prefix = \"a b\"", "prefix"),
         ] {
             let Err(error) = format!("{GOOD}\n{line}")
@@ -344,5 +354,16 @@ mod tests {
         assert!(load(&text).unwrap_err().to_string().contains("twice"));
         let text = GOOD.replace("[1, 2, 3]", "[2, 3]");
         assert!(load(&text).unwrap_err().to_string().contains("own id"));
+    }
+
+    #[test]
+    fn fuzz_a_file() {
+        let seeds = vec![GOOD.as_bytes().to_vec()];
+        nowserving_fuzz::target!(seeds, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Ok(table) = text.parse() {
+                drop(Config::from_table(table, Path::new("test.toml")));
+            }
+        });
     }
 }

@@ -396,6 +396,7 @@ mod tests {
             nats: "nats://127.0.0.1:4222".into(),
             peer_nats: None,
             metrics_addr: None,
+            otlp: None,
             prefix: "nowserving".into(),
             heartbeat_ms: 100,
             election_ms: 1_000,

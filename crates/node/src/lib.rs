@@ -23,6 +23,7 @@ pub mod metrics_server;
 pub mod nats;
 pub mod shards;
 pub mod throttle;
+pub mod traces;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,6 +115,9 @@ pub(crate) async fn open_and_run(
     config.id = data.identity.node;
     let health = Arc::new(Health::default());
     metrics_server::install(config.metrics_addr, &health)?;
+    if let Some(endpoint) = &config.otlp {
+        traces::install(endpoint, &config)?;
+    }
     tracing::info!(
         node = config.id, cluster = %config.cluster, shards = config.shards,
         boots = data.identity.boots, "starting"

@@ -434,6 +434,9 @@ pub struct ClusterStatus {
     pub lines: u64,
     /// The node that answered.
     pub answered_by: u64,
+    /// When it answered, on its wall clock; 0 by nodes of an older release.
+    #[serde(default)]
+    pub at_ms: u64,
     /// How the NATS server of that node maps plain requests; null until that is known.
     #[serde(default)]
     pub mapping: Option<Mapping>,

@@ -23,6 +23,53 @@ pub const REQUEST_ID_HEADER: &str = "Nowserving-Request-Id";
 /// Longest [`RequestId`], in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 64;
 
+/// The trace that a request is a part of: `traceparent` of <https://www.w3.org/TR/trace-context/>.
+pub const TRACEPARENT_HEADER: &str = "traceparent";
+
+/// The trace of a request, with the span that the node records for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace; not 0.
+    pub trace_id: u128,
+    /// The sender's span; not 0.
+    pub parent_span: u64,
+    /// The node's own span, which the caller drew at random; not 0.
+    pub span: u64,
+}
+
+impl TraceContext {
+    /// Reads a value of [`TRACEPARENT_HEADER`]. `None` if its sender does not record the trace, or if it is malformed:
+    /// by the standard the request is then served as one without it.
+    pub fn read(text: &str, span: u64) -> Option<TraceContext> {
+        let mut fields = text.split('-');
+        let [version, trace_id, parent_span, flags] = [(); 4].map(|()| fields.next());
+        let version = hex(version?, 2)?;
+        // Later versions may have more fields behind these four.
+        if version == 0xff || (version == 0 && fields.next().is_some()) {
+            return None;
+        }
+        let sampled = hex(flags?, 2)? & 1 == 1;
+        let it = TraceContext {
+            trace_id: hex(trace_id?, 32)?,
+            parent_span: u64::try_from(hex(parent_span?, 16)?).ok()?,
+            span,
+        };
+        (sampled && it.trace_id != 0 && it.parent_span != 0 && span != 0).then_some(it)
+    }
+
+    /// The value of [`TRACEPARENT_HEADER`] for a request that this one causes.
+    pub fn for_the_next(&self) -> String {
+        format!("00-{:032x}-{:016x}-01", self.trace_id, self.span)
+    }
+}
+
+/// Exactly so many lower-case hexadecimal digits.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let fits = text.len() == digits && text.bytes().all(is_hex);
+    fits.then(|| u128::from_str_radix(text, 16).ok())?
+}
+
 /// Names one call of one client: 1 to 64 visible ASCII characters, unique within the cluster for as
 /// long as the cluster remembers it. A second request with the same id is a copy of the first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,6 +159,37 @@ mod tests {
             for part in [SENT_MS_HEADER, &NUMBER_MAX.to_string()] {
                 assert!(error.message.contains(part), "{bad:?}: {}", error.message);
             }
+        }
+    }
+
+    #[test]
+    fn a_traceparent_is_read_and_passed_on() {
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let it = TraceContext::read(text, 9).unwrap();
+        assert_eq!(it.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
+        assert_eq!(it.parent_span, 0x00f0_67aa_0ba9_02b7);
+        let next = "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000009-01";
+        assert_eq!(it.for_the_next(), next);
+        assert_eq!(
+            TraceContext::read(&format!("{text}-x").replacen("00", "01", 1), 9),
+            Some(it)
+        );
+    }
+
+    #[test]
+    fn a_malformed_or_unrecorded_trace_is_none() {
+        for text in [
+            "",
+            "00",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(TraceContext::read(text, 9), None, "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `list_tokens`: the live tokens of a line, page by page. Section 8 of the contract.
 
 use nowserving_line::{
-    self as line, LANE_TABLE_MAX, LaneName, LineName, ListedThrough, Live, State, Timestamp, Token,
-    TokenRef,
+    self as line, LANE_TABLE_MAX, LaneName, LineName, ListedThrough, Live, Stage, State, Timestamp,
+    Token, TokenRef,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ const LOOKS_MAX: usize = 8_192;
 /// A page ends before its tokens take more than about this many bytes in JSON: NATS messages have 1 MiB.
 const BYTES_MAX: usize = 900_000;
 /// What a token takes at most beside its lane's name and its key.
-const TOKEN_BYTES: usize = 230;
+const TOKEN_BYTES: usize = 310;
 /// JSON writes a byte of a key as six characters at most.
 const KEY_BYTE_ESCAPED: usize = 6;
 
@@ -102,6 +102,12 @@ pub struct ListedToken {
     /// While waiting: how many milliseconds ago its client was last seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_ms: Option<u64>,
+    /// While it holds a seat: in how many milliseconds that expires, unless it is claimed, renewed or completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// In checkout: how many milliseconds ago it claimed its seat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_ago_ms: Option<u64>,
     /// While waiting: 1 + the number of tokens waiting before it in its lane, also past the line's `position_cap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
@@ -183,7 +189,7 @@ impl TokensReply {
             through.insert(lane, token);
             if is_wanted {
                 let seen_ms = |live: &Live| now.service_ms.saturating_sub(last_seen_ms(at, live));
-                tokens.push(listed(line, at, live, seen_ms));
+                tokens.push(listed(line, at, live, now, seen_ms));
             }
         }
         let next = through.into_iter().map(|(lane, token)| TokenName {
@@ -205,9 +211,14 @@ fn listed(
     line: &line::Line,
     at: TokenRef,
     live: &Live,
+    now: Timestamp,
     seen_ms: impl Fn(&Live) -> u64,
 ) -> ListedToken {
     let place = line.place_of(at.lane, at.token);
+    let claimed_at_ms = match live.stage {
+        Stage::InCheckout { claimed_at_ms, .. } => Some(claimed_at_ms),
+        Stage::Waiting { .. } | Stage::Admitted { .. } => None,
+    };
     ListedToken {
         lane: lane_name(line, at.lane),
         token: at.token,
@@ -216,6 +227,8 @@ fn listed(
         state: live.state(),
         entered_at_ms: live.entered.at.wall_ms,
         last_seen_ms: place.map(|_| seen_ms(live)),
+        expires_in_ms: live.deadline_ms().map(|ms| now.until_ms(ms)),
+        claimed_ago_ms: claimed_at_ms.map(|ms| now.service_ms.saturating_sub(ms)),
         position: place.map(|(position, _)| position),
         turn: place.map(|(_, turn)| turn),
     }
@@ -287,6 +300,8 @@ mod tests {
             state: State::InCheckout,
             entered_at_ms: line::NUMBER_MAX,
             last_seen_ms: Some(line::NUMBER_MAX),
+            expires_in_ms: Some(line::NUMBER_MAX),
+            claimed_ago_ms: Some(line::NUMBER_MAX),
             position: Some(line::NUMBER_MAX),
             turn: Some(line::NUMBER_MAX),
         };

@@ -206,6 +206,7 @@ fn replies_go_both_ways() {
         },
         lines: 1,
         answered_by: 1,
+        at_ms: 9,
         mapping: Some(Mapping::Missing),
         mapping_line: Some("mappings = { }".to_owned()),
     });

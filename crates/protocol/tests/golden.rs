@@ -136,6 +136,8 @@ fn replies_to_operators() {
         members: Default::default(),
         lines: 1,
         answered_by: 1,
+        // Nodes did not tell it then.
+        at_ms: 0,
         mapping: None,
         mapping_line: None,
     };

@@ -383,6 +383,7 @@ fn reply_to(message: &Message, now_us: u64) -> ReplyTo {
         op: message.query.op,
         admin: message.query.admin,
         taken: now_us,
+        trace: None,
     }
 }
 

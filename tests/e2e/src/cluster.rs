@@ -46,6 +46,8 @@ pub struct Options {
     pub other_build: Option<OsString>,
     /// The size of each node's own [`SmallDisk`]; none: they have folders on the machine's disk.
     pub disk_bytes: Option<u64>,
+    /// The collector that nodes send spans to.
+    pub otlp: Option<String>,
 }
 
 impl Default for Options {
@@ -61,6 +63,7 @@ impl Default for Options {
             nats_servers: 1,
             other_build: None,
             disk_bytes: None,
+            otlp: None,
         }
     }
 }
@@ -264,7 +267,9 @@ impl Cluster {
             Some(links) => (links.clients.url(), links.peers.url()),
             None => (direct.clone(), direct),
         };
-        Ok(NodeFlags::default()
+        let otlp = self.options.otlp.iter();
+        let flags = otlp.fold(NodeFlags::default(), |flags, url| flags.with("--otlp", url));
+        Ok(flags
             .with("--id", id.to_string())
             .with("--nodes", nodes.join(","))
             .with("--cluster", "e2e")

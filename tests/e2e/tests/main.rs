@@ -13,10 +13,12 @@ mod command_line;
 mod config;
 mod crash;
 mod damage;
+mod dashboards;
 mod demo_command;
 mod dev_command;
 mod discovery;
 mod disks;
+mod doctor_command;
 mod envoy;
 mod errors;
 mod events;
@@ -57,6 +59,7 @@ mod strangers;
 mod tokens;
 mod told;
 mod top_command;
+mod traces;
 mod unreachable_leader;
 mod watch_command;
 
@@ -294,6 +297,11 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("cli_users", command_line::users(&cli))
             .with("cli_watch", command_line::watch(&cli))
             .with("cli_errors", command_line::errors(&cli))
+            .with(
+                "cli_doctor",
+                doctor_command::lines(api.clone(), cli.clone()),
+            )
+            .with("cli_no_cluster", doctor_command::nothing_answers())
             .run()
             .await?;
         // Alone: it takes the whole machine.
@@ -303,7 +311,8 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("large_forgotten", large_lines::forgotten(&api))
             .run()
             .await?;
-        sdk::over_a_crash_of_the_leader(cluster, &cli).await
+        sdk::over_a_crash_of_the_leader(cluster, &cli).await?;
+        doctor_command::a_node_is_down(&cli).await
     })
     .await
 }
@@ -381,6 +390,24 @@ async fn bad_subjects_and_frames_are_survived() -> Result<()> {
 #[tokio::test]
 async fn a_poll_costs_no_disk_and_no_peer() -> Result<()> {
     run(Options::default(), polls::cost_nothing).await
+}
+
+/// The dashboards and alert rules, with a Prometheus that scrapes the nodes.
+#[tokio::test]
+async fn dashboards_and_rules_show_data() -> Result<()> {
+    let Some(prometheus) = dashboards::prometheus() else {
+        eprintln!("skipped: PROMETHEUS names no Prometheus (`cargo xtask test` does)");
+        return Ok(());
+    };
+    let options = Options {
+        shards: 4,
+        snapshot_entries: 100,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        dashboards::return_data(cluster, &prometheus).await
+    })
+    .await
 }
 
 /// Crashes would disturb other scenarios in the cluster.

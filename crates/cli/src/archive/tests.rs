@@ -423,3 +423,19 @@ fn what_the_subject_and_other_rows_are() {
     assert_eq!(archive.first_unreadable.unwrap().row, 3);
     assert_eq!(archive.lines.len(), 1);
 }
+
+#[test]
+fn fuzz_a_row() {
+    let rows = [
+        r#"{"line": "shop", "incarnation": 1, "version": 5, "prev_version": 4, "at_ms": 9, "lane": "normal", "token": 3,
+            "event": "entered", "position": 2, "key": "k"}"#,
+        r#"{"line": "shop", "incarnation": 1, "version": 6, "at_ms": 9, "event": "phase", "phase": "open"}"#,
+        r#"nowserving.event.shop.line {"line": "shop", "event": "created"}"#,
+    ];
+    let seeds = rows.iter().map(|row| row.as_bytes().to_vec()).collect();
+    nowserving_fuzz::target!(seeds, |bytes| {
+        let mut archive = Archive::default();
+        archive.begin("fuzz");
+        archive.add(bytes);
+    });
+}

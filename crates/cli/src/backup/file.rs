@@ -348,4 +348,23 @@ mod tests {
         }
         assert!(refused(&[&whole[..], &[0]].concat()).contains("digest"));
     }
+
+    /// Its digest holds, as if a faulty release had written it.
+    #[test]
+    fn fuzz_a_backup() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup");
+        written(&path);
+        let mut whole = fs::read(&path).unwrap();
+        whole.truncate(whole.len() - DIGEST_BYTES as usize);
+        nowserving_fuzz::target!(vec![whole], |bytes| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("backup");
+            let digest = blake3::hash(bytes);
+            fs::write(&path, [bytes, digest.as_bytes()].concat()).unwrap();
+            if let Ok(mut reader) = Reader::open(&path) {
+                while let Ok(Some(_)) = reader.shard() {}
+            }
+        });
+    }
 }

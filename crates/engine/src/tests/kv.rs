@@ -169,6 +169,7 @@ fn a_list_is_answered_from_this_node() {
         op: "kv_list",
         admin: false,
         taken: rig.now,
+        trace: None,
     };
     let question = Question::KvList {
         bucket: name(BUCKET),

@@ -445,6 +445,7 @@ impl Rig {
                 op,
                 admin: false,
                 taken: self.now,
+                trace: None,
             },
             deadline,
             id: None,

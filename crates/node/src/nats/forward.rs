@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use nowserving_engine::{ForwardResult, ForwardTry, Input, LeaderTime, RelayedAnswer};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
-use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER, TRACEPARENT_HEADER};
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
@@ -132,6 +132,9 @@ fn headers(it: &ForwardTry) -> HeaderMap {
     }
     if it.shared {
         headers.insert(SHARED_HEADER, "1");
+    }
+    if let Some(trace) = &it.trace {
+        headers.insert(TRACEPARENT_HEADER, trace.for_the_next().as_str());
     }
     headers
 }

@@ -21,6 +21,7 @@ fn a_try(id: u64) -> ForwardTry {
         }),
         sent_at: Some(LeaderTime { start: 31, us: 7 }),
         shared: false,
+        trace: None,
     }
 }
 

@@ -5,6 +5,8 @@ pub mod candidates;
 pub mod connect;
 pub mod discovery;
 pub mod forward;
+#[cfg(test)]
+mod fuzz_tests;
 pub mod limits;
 pub mod many_lines;
 pub mod mapping;

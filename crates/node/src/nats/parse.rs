@@ -18,6 +18,7 @@ use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
 use super::parse_limit::{Asked, limit_op};
 use crate::clock::monotonic_us;
+use crate::traces;
 use nowserving_engine::{Ask, Delivery, Inbox, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
@@ -332,6 +333,7 @@ pub(super) fn reply_to(message: &Message) -> ReplyTo {
         op: "unknown",
         admin: false,
         taken: monotonic_us(),
+        trace: traces::begun(message.headers.as_ref()),
     }
 }
 
@@ -377,6 +379,7 @@ pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
 fn take(reply: &mut ReplyTo) -> ReplyTo {
     ReplyTo {
         inbox: std::mem::take(&mut reply.inbox),
+        trace: reply.trace.take(),
         ..*reply
     }
 }

@@ -34,6 +34,7 @@ fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<As
         op: "unknown",
         admin: false,
         taken: 0,
+        trace: None,
     };
     asked.read(&encode(body, Format::MsgPack), &mut reply)
 }

@@ -219,3 +219,34 @@ fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
     };
     assert!(refused(frame).contains("message of node 3"));
 }
+
+/// Sealed by a member, whatever is in it: a faulty release must not end the others.
+#[test]
+fn fuzz_a_frame() {
+    use prost::Message as _;
+
+    let whole = Frame {
+        members: Members::begin(&[1, 2, 3], 9).encode().into(),
+        messages: vec![ShardMessage {
+            shard: 3,
+            raft: raft::eraftpb::Message {
+                from: 2,
+                to: 1,
+                ..Default::default()
+            }
+            .write_to_bytes()
+            .unwrap()
+            .into(),
+        }],
+        ..frame()
+    };
+    let seeds = vec![frame().encode_to_vec(), whole.encode_to_vec()];
+    nowserving_fuzz::target!(seeds, |bytes| {
+        let Ok(frame) = Frame::decode(bytes) else {
+            return;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let mut known = KnownPeers::open(dir.path()).unwrap();
+        let _ = check(frame, &origin(), &peers(), &mut known);
+    });
+}

@@ -109,7 +109,7 @@ impl Responder {
     async fn relay(&self, to: &ReplyTo, answer: RelayedAnswer) {
         let RelayedAnswer { headers, payload } = answer;
         let code = if headers.is_empty() { "ok" } else { "error" };
-        self.stats.count_forwarded(to.op, code);
+        self.stats.count_forwarded(to, code);
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name.as_str(), value.as_str());

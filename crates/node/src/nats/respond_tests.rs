@@ -39,6 +39,7 @@ fn to(inbox: &str, format: Format) -> ReplyTo {
         op: "delete",
         admin: false,
         taken: 0,
+        trace: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::monotonic_us;
+use crate::traces::{self, Answered};
 use nowserving_engine::ReplyTo;
 
 /// Requests in the shard loop or on their way back at most; more are refused as overloaded.
@@ -57,6 +58,7 @@ impl Stats {
 
     /// Counts an answer.
     pub fn count(&self, reply: &ReplyTo, code: &'static str) {
+        traces::ended(reply, code, Answered::Here);
         let took_us = monotonic_us().saturating_sub(reply.taken);
         let mut totals = self.lock();
         let [lines, operators, keys, limits] = &mut *totals;
@@ -74,8 +76,9 @@ impl Stats {
     }
 
     /// Counts an answer that another node gave.
-    pub fn count_forwarded(&self, op: &'static str, code: &'static str) {
-        metrics::counter!("nowserving_requests_forwarded_total", "op" => op, "code" => code)
+    pub fn count_forwarded(&self, reply: &ReplyTo, code: &'static str) {
+        traces::ended(reply, code, Answered::ByLeader);
+        metrics::counter!("nowserving_requests_forwarded_total", "op" => reply.op, "code" => code)
             .increment(1);
     }
 

@@ -55,6 +55,7 @@ fn requester() -> ReplyTo {
         op: "limit",
         admin: false,
         taken: monotonic_us(),
+        trace: None,
     }
 }
 

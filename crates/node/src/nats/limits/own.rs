@@ -135,6 +135,7 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
             op: "limit_part",
             admin: false,
             taken: now,
+            trace: None,
         },
         deadline,
         id: None,

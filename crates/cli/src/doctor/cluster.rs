@@ -1,0 +1,378 @@
+//! What is wrong with the cluster, as its nodes see it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nowserving_client::{ClusterStatus, Mapping, NodeStatus};
+use nowserving_rehearse::duration;
+
+use crate::doctor::finding::Finding;
+use crate::tables::many;
+use crate::wait::absence;
+
+/// A node refuses a write whose sender's clock is behind by more than this and the request's timeout: section 9 of the
+/// contract.
+const SKEW_REFUSED_MS: u64 = 6_000;
+/// Clocks that differ by more than this are not synchronised.
+const SKEW_WARNED_MS: u64 = 1_000;
+
+/// A node's answer.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub status: ClusterStatus,
+    /// By how much the node's wall clock was ahead of this machine's, less half the way there and back.
+    pub ahead_ms: i64,
+}
+
+/// Everything that is wrong with the cluster. `seen`: the answers of different nodes, the first one counts where all
+/// must agree.
+pub fn findings(seen: &[Seen]) -> Vec<Finding> {
+    let Some(first) = seen.first() else {
+        return Vec::new();
+    };
+    let status = &first.status;
+    let mut found = Vec::new();
+    found.extend(leaderless(seen));
+    found.extend(status.nodes.iter().filter_map(absent));
+    found.extend(full_disks(status));
+    found.extend(differing(status));
+    found.extend(seen.iter().find_map(mapping));
+    found.extend(seen.iter().filter_map(skew));
+    found.extend(behind(status));
+    found.extend(versions(status));
+    found.extend(changing(status));
+    found.extend(drained(status));
+    found
+}
+
+/// Shards that no answering node knows a leader of.
+fn leaderless(seen: &[Seen]) -> Option<Finding> {
+    let without = |it: &Seen| -> BTreeSet<u32> {
+        let shards = it.status.shards.iter();
+        shards
+            .filter(|shard| shard.leader.is_none())
+            .map(|shard| shard.shard)
+            .collect()
+    };
+    let all = seen.iter().map(without);
+    let shards = all.reduce(|one, other| &one & &other)?;
+    let first = shards.first()?;
+    let alive = seen.first().map_or(0, |it| alive(&it.status));
+    let nodes = seen.first().map_or(0, |it| it.status.nodes.len());
+    let found = Finding::problem(
+        "no_leader",
+        format!(
+            "{} no leader: their lines take no requests (the first: shard {first})",
+            has(shards.len(), "shard")
+        ),
+    )
+    .detail(format!(
+        "{alive} of {} are alive",
+        many(nodes as u64, "node")
+    ));
+    Some(match alive * 2 > nodes {
+        true => found.mend("nowserving cluster status --wait --within 30s"),
+        false => found
+            .mend("start the nodes that are silent: a majority must run")
+            .mend("nowserving cluster status --wait"),
+    })
+}
+
+fn has(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what} has"),
+        _ => format!("{count} {what}s have"),
+    }
+}
+
+fn alive(status: &ClusterStatus) -> usize {
+    status.nodes.iter().filter(|node| node.alive).count()
+}
+
+fn absent(node: &NodeStatus) -> Option<Finding> {
+    let text = absence(node, None)?;
+    let found = Finding::warning("node_absent", text);
+    Some(match &node.refused {
+        Some(_) => found.mend(format!("nowserving cluster replace-node {}", node.id)),
+        None => {
+            let heard = node.last_heard_ms.map(duration);
+            let heard = heard.map(|ago| format!("last heard of {ago} ago"));
+            let found = Finding {
+                details: heard.into_iter().collect(),
+                ..found
+            };
+            found
+                .mend(format!("start node {} again", node.id))
+                .mend(format!(
+                    "nowserving cluster replace-node {}    if its machine is gone",
+                    node.id
+                ))
+        }
+    })
+}
+
+fn full_disks(status: &ClusterStatus) -> Option<Finding> {
+    let full = ids(status, |node| node.disk_full)?;
+    let majority = full.len() * 2 > status.nodes.len();
+    let text = format!("the disk of {} is full", nodes_text(&full));
+    let advice =
+        "make room in its --data-dir: at least 64 MiB must be free; all goes on by itself then";
+    Some(
+        match majority {
+            true => Finding::problem("disk_full", format!("{text}: writes are refused")),
+            false => Finding::warning("disk_full", format!("{text}: it takes no writes")),
+        }
+        .mend(advice),
+    )
+}
+
+fn differing(status: &ClusterStatus) -> Option<Finding> {
+    let pairs = status.shards.iter().filter(|it| !it.differs.is_empty());
+    let shards: Vec<String> = pairs
+        .map(|it| format!("shard {}: node {:?}", it.shard, it.differs))
+        .collect();
+    let first = shards.first()?.clone();
+    let text = format!("the state of nodes differs ({first})");
+    let found = Finding::problem("state_differs", text);
+    let found = Finding {
+        details: shards,
+        ..found
+    };
+    Some(found.mend("see \"States that differ\" in the README: restart one of the two nodes"))
+}
+
+fn mapping(seen: &Seen) -> Option<Finding> {
+    let status = &seen.status;
+    let line = status.mapping_line.clone()?;
+    let text = format!("of the NATS server of node {}", status.answered_by);
+    let found = match status.mapping? {
+        Mapping::Ok => return None,
+        Mapping::Missing => Finding::warning(
+            "mapping_missing",
+            format!(
+                "the configuration {text} lacks the mapping line: plain requests reach any node"
+            ),
+        ),
+        Mapping::Wrong => Finding::problem(
+            "mapping_wrong",
+            format!("the mapping {text} is wrong: plain requests are refused or lost"),
+        ),
+    };
+    Some(found.mend(format!(
+        "put this line into the server's configuration: {line}"
+    )))
+}
+
+fn skew(seen: &Seen) -> Option<Finding> {
+    let off_ms = seen.ahead_ms.unsigned_abs();
+    let node = seen.status.answered_by;
+    if seen.status.at_ms == 0 || off_ms <= SKEW_WARNED_MS {
+        return None;
+    }
+    let way = match seen.ahead_ms > 0 {
+        true => "ahead of",
+        false => "behind",
+    };
+    let text = format!(
+        "the clock of node {node} is {} {way} this machine's",
+        duration(off_ms)
+    );
+    let found = match off_ms > SKEW_REFUSED_MS && seen.ahead_ms > 0 {
+        // The sender's clock is behind.
+        true => Finding::problem(
+            "clock_skew",
+            format!("{text}: writes from here are refused as late"),
+        ),
+        false => Finding::warning("clock_skew", text),
+    };
+    Some(found.mend(
+        "synchronise the clocks of both machines (chronyc makestep, or timedatectl set-ntp true)",
+    ))
+}
+
+fn behind(status: &ClusterStatus) -> Option<Finding> {
+    let shards = status.shards.len();
+    let lags = |node: &&NodeStatus| node.alive && (node.caught_up_in as usize) < shards;
+    let nodes: Vec<&NodeStatus> = status.nodes.iter().filter(lags).collect();
+    let first = nodes.first()?;
+    let text = format!(
+        "node {} has caught up in {} of {shards} shards",
+        first.id, first.caught_up_in
+    );
+    let found = Finding::warning("node_lags", text);
+    let refuses = nodes.iter().filter(|node| node.refuses_snapshots > 0);
+    let details =
+        refuses.map(|node| format!("node {} refuses snapshots: its log says why", node.id));
+    let found = Finding {
+        details: details.collect(),
+        ..found
+    };
+    Some(found.mend("nowserving cluster status --wait    before another node is stopped"))
+}
+
+fn versions(status: &ClusterStatus) -> Option<Finding> {
+    let mut nodes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for node in &status.nodes {
+        if let Some(version) = &node.version {
+            nodes.entry(version).or_default().push(node.id);
+        }
+    }
+    if nodes.len() < 2 {
+        return None;
+    }
+    let details = nodes.iter();
+    let details = details.map(|(version, ids)| format!("{version}: {}", nodes_text(ids)));
+    let found = Finding::warning("versions_differ", "the nodes run different releases");
+    let found = Finding {
+        details: details.collect(),
+        ..found
+    };
+    Some(found.mend(
+        "finish the upgrade, a node at a time: nowserving cluster status --wait between them",
+    ))
+}
+
+fn changing(status: &ClusterStatus) -> Option<Finding> {
+    let shards = status.members.shards_changing;
+    (shards > 0).then(|| {
+        let text = format!(
+            "a change of the nodes is under way in {}",
+            many(shards.into(), "shard")
+        );
+        Finding::note("members_change", text).mend("nowserving cluster changes")
+    })
+}
+
+fn drained(status: &ClusterStatus) -> Option<Finding> {
+    let drained = ids(status, |node| node.drained)?;
+    let first = drained.first()?;
+    let text = format!(
+        "drained, as an operator asked: {} leads no shard",
+        nodes_text(&drained)
+    );
+    Some(
+        Finding::note("node_drained", text)
+            .mend(format!("nowserving cluster drain {first} --undo")),
+    )
+}
+
+fn ids(status: &ClusterStatus, which: impl Fn(&NodeStatus) -> bool) -> Option<Vec<u64>> {
+    let nodes = status.nodes.iter().filter(|node| which(node));
+    let ids: Vec<u64> = nodes.map(|node| node.id).collect();
+    (!ids.is_empty()).then_some(ids)
+}
+
+fn nodes_text(ids: &[u64]) -> String {
+    let names: Vec<String> = ids.iter().map(u64::to_string).collect();
+    match names.len() {
+        1 => format!("node {}", names.concat()),
+        _ => format!("nodes {}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::doctor::finding::Severity;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> Seen {
+        let node = |id: u64| json!({"id": id, "alive": true, "leads": 1, "caught_up_in": 2, "version": "0.1.0"});
+        let shard = |shard: u32| json!({"shard": shard, "leader": 1, "term": 2, "applied": 5, "committed": 5});
+        let mut status = json!({
+            "cluster": "shop", "lines": 3, "answered_by": 2, "at_ms": 1_000_000, "mapping": "ok",
+            "nodes": [node(1), node(2), node(3)], "shards": [shard(0), shard(1)],
+        });
+        change(&mut status);
+        Seen {
+            status: serde_json::from_value(status).unwrap(),
+            ahead_ms: 3,
+        }
+    }
+
+    #[test]
+    fn a_well_cluster_has_no_findings() {
+        assert_eq!(findings(&[seen(|_| {})]), []);
+        assert_eq!(findings(&[]), []);
+    }
+
+    #[test]
+    fn each_fault_is_found_with_what_mends_it() {
+        type Break = fn(&mut Value);
+        let cases: [(&str, Severity, &str, Break); 10] = [
+            ("no_leader", Severity::Problem, "status --wait", |it| {
+                it["shards"][1]["leader"] = Value::Null;
+            }),
+            ("node_absent", Severity::Warning, "replace-node 3", |it| {
+                it["nodes"][2]["alive"] = false.into();
+            }),
+            ("node_absent", Severity::Warning, "replace-node 3", |it| {
+                it["nodes"][2]["refused"] = "another disk".into();
+            }),
+            ("disk_full", Severity::Warning, "make room", |it| {
+                it["nodes"][0]["disk_full"] = true.into();
+            }),
+            ("state_differs", Severity::Problem, "restart one", |it| {
+                it["shards"][0]["differs"] = json!([3]);
+            }),
+            ("mapping_missing", Severity::Warning, "mappings = x", |it| {
+                it["mapping"] = "missing".into();
+                it["mapping_line"] = "mappings = x".into();
+            }),
+            ("node_lags", Severity::Warning, "--wait", |it| {
+                it["nodes"][2]["caught_up_in"] = 1.into();
+            }),
+            ("versions_differ", Severity::Warning, "upgrade", |it| {
+                it["nodes"][2]["version"] = "0.2.0".into();
+            }),
+            ("members_change", Severity::Note, "cluster changes", |it| {
+                it["members"] = json!({"version": 3, "shards_changing": 1});
+            }),
+            ("node_drained", Severity::Note, "drain 2 --undo", |it| {
+                it["nodes"][1]["drained"] = true.into();
+            }),
+        ];
+        for (code, severity, mend, change) in cases {
+            let found = findings(&[seen(change)]);
+            assert_eq!(found.len(), 1, "{code}: {found:?}");
+            assert_eq!((found[0].code, found[0].severity), (code, severity));
+            let mends = found[0].mend.join("\n");
+            assert!(mends.contains(mend), "{code}: {mends}");
+        }
+    }
+
+    #[test]
+    fn a_shard_has_a_leader_if_any_node_knows_it() {
+        let blind = seen(|it| it["shards"][1]["leader"] = Value::Null);
+        assert_eq!(findings(&[blind, seen(|_| {})]), []);
+    }
+
+    #[test]
+    fn two_full_disks_of_three_stop_writes() {
+        let found = findings(&[seen(|it| {
+            it["nodes"][0]["disk_full"] = true.into();
+            it["nodes"][1]["disk_full"] = true.into();
+        })]);
+        assert_eq!(found[0].severity, Severity::Problem);
+        assert!(found[0].text.contains("nodes 1, 2"), "{}", found[0].text);
+    }
+
+    #[test]
+    fn a_clock_that_is_off_is_found() {
+        for (ahead_ms, severity) in [
+            (1_000, None),
+            (-1_001, Some(Severity::Warning)),
+            (6_000, Some(Severity::Warning)),
+            (6_001, Some(Severity::Problem)),
+            (-60_000, Some(Severity::Warning)),
+        ] {
+            let it = Seen {
+                ahead_ms,
+                ..seen(|_| {})
+            };
+            let found = findings(&[it]);
+            assert_eq!(found.first().map(|it| it.severity), severity, "{ahead_ms}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Why a line does not move.
+
+use nowserving_client::{JournalEntryReply, LineReply, ListedToken, State};
+use nowserving_protocol::time;
+use nowserving_rehearse::duration;
+
+use crate::doctor::finding::Finding;
+use crate::tables::{self, many};
+
+/// Holders of seats that are listed.
+const HOLDERS_LISTED: usize = 5;
+/// A line with this share of its room taken is nearly full, in percent.
+const NEARLY_FULL_PERCENT: u64 = 90;
+/// Forecasts are judged once there were so many.
+const FORECASTS_JUDGED_MIN: u64 = 20;
+/// So many of 100 forecasts should have covered the wait.
+const P90_COVERED_PERCENT: u64 = 80;
+
+/// What is known of a line.
+#[derive(Clone, Debug)]
+pub struct LineFacts {
+    pub line: LineReply,
+    /// Tokens that hold a seat: the first page.
+    pub seated: Vec<ListedToken>,
+    /// The newest entries of its journal, oldest first.
+    pub journal: Vec<JournalEntryReply>,
+    /// The wall clock of the node that answered.
+    pub at_ms: u64,
+}
+
+/// Everything that holds the line back, or soon will.
+pub fn findings(facts: &LineFacts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(leader(facts));
+    found.extend(deleting(facts));
+    found.extend(held_back(facts));
+    found.extend(silent_backend(facts));
+    found.extend(room(facts));
+    found.extend(schedule(facts));
+    found.extend(forecast(facts));
+    found
+}
+
+fn leader(facts: &LineFacts) -> Option<Finding> {
+    let line = &facts.line;
+    line.leader.is_none().then(|| {
+        let text = format!(
+            "shard {} has no leader: the line takes no requests",
+            line.shard
+        );
+        Finding::problem("no_leader", text).mend("nowserving cluster status --wait")
+    })
+}
+
+fn deleting(facts: &LineFacts) -> Option<Finding> {
+    let left = facts.line.deleting?;
+    let text = format!(
+        "the line is being deleted: {} still to be ended",
+        many(left, "token")
+    );
+    Some(Finding::note("deleting", text))
+}
+
+/// The reason that the line itself gives for admitting nobody now.
+fn held_back(facts: &LineFacts) -> Option<Finding> {
+    let name = &facts.line.line;
+    match facts.line.held_back_by.by.as_str() {
+        "phase" => Some(phase(facts)),
+        "quota" => Some(quota(facts)),
+        "seats" => Some(seats(facts)),
+        "called" => Some(
+            Finding::note(
+                "called",
+                "the line admits nobody by itself (admission: called), and nobody is called",
+            )
+            .mend(format!("nowserving line call-next {name} 1"))
+            .mend(format!("nowserving line set {name} --admission auto")),
+        ),
+        "admission_rate" => Some(admission_rate(facts)),
+        _ => None,
+    }
+}
+
+fn phase(facts: &LineFacts) -> Finding {
+    let name = &facts.line.line;
+    let phase = &facts.line.board.phase;
+    let (does, verb) = match phase.as_str() {
+        "pre_open" => ("it issues numbers and admits nobody yet", "open"),
+        "paused" => ("it admits nobody", "open"),
+        "closed" => ("it issues no numbers and admits nobody", "open"),
+        _ => ("it admits nobody", "open"),
+    };
+    let found = Finding::note("phase", format!("the line's phase is {phase}: {does}"));
+    let found = match last_change(facts, "phase") {
+        Some(who) => found.detail(who),
+        None => found,
+    };
+    let found = match next_opening(facts) {
+        Some(at) => found.detail(format!("by its schedule it opens at {at}")),
+        None => found,
+    };
+    found.mend(format!("nowserving line {verb} {name}"))
+}
+
+/// When, by whom and why a setting was last changed, as far as the journal knows.
+fn last_change(facts: &LineFacts, setting: &str) -> Option<String> {
+    let changes = |entry: &&JournalEntryReply| {
+        let changes = entry.changes.iter().flatten();
+        entry.what == "configured" && changes.into_iter().any(|change| change.setting == setting)
+    };
+    let entry = facts.journal.iter().rev().find(changes)?;
+    let ago = duration(facts.at_ms.saturating_sub(entry.at_ms));
+    let who = match (&entry.by, entry.scheduled_at_ms) {
+        (Some(by), _) => format!(" by {by}"),
+        (None, Some(_)) => " by its schedule".to_owned(),
+        (None, None) => String::new(),
+    };
+    let why = entry.reason.as_ref();
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
+    Some(format!("changed {ago} ago{who}{why}"))
+}
+
+fn next_opening(facts: &LineFacts) -> Option<String> {
+    let schedule = facts.line.settings.schedule.iter();
+    let opens = |set: &serde_json::Value| set.as_str() == Some("open");
+    let mut opening = schedule.filter(|change| change.set.get("phase").is_some_and(opens));
+    opening.next().map(|change| change.at.clone())
+}
+
+fn quota(facts: &LineFacts) -> Finding {
+    let name = &facts.line.line;
+    let total = facts.line.settings.quota.as_ref().map(|quota| quota.total);
+    let total = total.unwrap_or_default();
+    let found = Finding::note(
+        "quota",
+        format!("the quota of {total} is used up: nobody more is admitted"),
+    );
+    let found = match facts.line.quota_renews_at_ms {
+        Some(at_ms) => found.detail(format!("it is renewed at {}", time::text(at_ms))),
+        None => found.detail("units return as seats are given back without a completion"),
+    };
+    found.mend(format!(
+        "nowserving line set {name} --quota {}",
+        total.saturating_mul(2).max(1)
+    ))
+}
+
+fn admission_rate(facts: &LineFacts) -> Finding {
+    let name = &facts.line.line;
+    let rate = facts.line.settings.admission_rate.as_ref();
+    let per_second = rate.map(|rate| serde_json::to_string(&rate.per_second).unwrap_or_default());
+    let text = format!(
+        "the admission rate ({} a second) has no unit left; seats are free",
+        per_second.unwrap_or_default()
+    );
+    let next = facts.line.held_back_by.next_in_ms.map(duration);
+    let found = Finding::note("admission_rate", text);
+    let found = match next {
+        Some(next) => found.detail(format!("the next token is admitted in {next}")),
+        None => found,
+    };
+    found.mend(format!("nowserving line set {name} --unset admission-rate"))
+}
+
+/// Every seat is held: by whom and since when.
+fn seats(facts: &LineFacts) -> Finding {
+    let line = &facts.line;
+    let (name, board) = (&line.line, &line.board);
+    let text = format!(
+        "all {} are held: {} admitted and not claimed, {} in checkout",
+        many(board.seats.into(), "seat"),
+        board.admitted,
+        board.in_checkout
+    );
+    let mut found = match board.seats {
+        0 => Finding::note(
+            "no_seats",
+            "the line has 0 seats: the backend told so, or its silence set them",
+        ),
+        _ => Finding::note("seats", text),
+    };
+    found.details.extend(holders(&facts.seated));
+    let unclaimed = board.admitted * 2 > u64::from(board.seats).max(1);
+    if unclaimed {
+        let timeout = duration(line.settings.claim_timeout_ms);
+        found = found
+            .detail(format!(
+                "most holders have not claimed theirs: a seat is free again after {timeout} only"
+            ))
+            .mend(format!("nowserving line set {name} --claim-timeout 30s"));
+    }
+    found
+        .mend(format!("nowserving line tokens {name} --state in_checkout"))
+        .mend(format!(
+            "nowserving line set {name} --seats {}",
+            u64::from(board.seats).saturating_mul(2).max(1)
+        ))
+}
+
+/// Those that hold their seats for longest, or keep them for longest.
+fn holders(seated: &[ListedToken]) -> Vec<String> {
+    let mut oldest: Vec<&ListedToken> = seated.iter().collect();
+    oldest.sort_by_key(|token| std::cmp::Reverse(token.claimed_ago_ms));
+    let listed = oldest.into_iter().take(HOLDERS_LISTED);
+    listed.map(holder).collect()
+}
+
+fn holder(token: &ListedToken) -> String {
+    let since = match (token.state, token.claimed_ago_ms) {
+        (State::InCheckout, Some(ms)) => format!("in checkout for {}", duration(ms)),
+        _ => "admitted, not claimed".to_owned(),
+    };
+    let left = token.expires_in_ms.map(duration);
+    let left = left.map_or(String::new(), |left| {
+        format!("; expires in {left} unless renewed")
+    });
+    let key = token.key.as_ref().map(tables::key_text);
+    let key = key.map_or(String::new(), |key| format!(" ({key})"));
+    format!("{} {}{key}: {since}{left}", token.lane, token.token)
+}
+
+fn silent_backend(facts: &LineFacts) -> Option<Finding> {
+    let line = &facts.line;
+    let told = line.capacity_told.as_ref().filter(|told| told.silent)?;
+    let found = Finding::warning(
+        "backend_silent",
+        format!(
+            "the backend that tells the line's seats is silent; it told {} last",
+            told.seats
+        ),
+    );
+    let found = found.detail(match line.settings.seats_when_silent {
+        Some(seats) => format!(
+            "the line has {} meanwhile (seats_when_silent)",
+            many(seats.into(), "seat")
+        ),
+        None => "what it told last stays in force".to_owned(),
+    });
+    Some(
+        found
+            .mend("look after the service that tells the capacity")
+            .mend(format!("nowserving line capacity {} --forget", line.line)),
+    )
+}
+
+/// Newcomers are refused, or soon will be.
+fn room(facts: &LineFacts) -> Option<Finding> {
+    let line = &facts.line;
+    let live = line.counts.waiting + line.counts.admitted + line.counts.in_checkout;
+    let most = u64::from(line.settings.queue_limit) + u64::from(line.board.seats);
+    let (text, code) = match live {
+        _ if most == 0 || live * 100 < most * NEARLY_FULL_PERCENT => return None,
+        _ if live >= most => ("is full: newcomers are refused with line_full", "line_full"),
+        _ => ("is nearly full", "line_nearly_full"),
+    };
+    let refused = line
+        .counts
+        .refused
+        .get("line_full")
+        .copied()
+        .unwrap_or_default();
+    Some(
+        Finding::warning(code, format!("the line {text} ({live} of {most})"))
+            .detail(format!(
+                "{} refused as full so far",
+                many(refused, "request")
+            ))
+            .mend(format!(
+                "nowserving line set {} --queue-limit {}",
+                line.line,
+                u64::from(line.settings.queue_limit)
+                    .saturating_mul(2)
+                    .clamp(1, 10_000_000)
+            )),
+    )
+}
+
+fn schedule(facts: &LineFacts) -> Option<Finding> {
+    let failed = facts
+        .journal
+        .iter()
+        .rev()
+        .find(|it| it.what == "schedule_failed")?;
+    let at = failed.scheduled_at_ms.map(time::text).unwrap_or_default();
+    let text = format!("the scheduled change of {at} could not be made");
+    let found = Finding::warning("schedule_failed", text);
+    Some(found.mend(format!(
+        "nowserving line show {} --json | jq .settings.schedule",
+        facts.line.line
+    )))
+}
+
+fn forecast(facts: &LineFacts) -> Option<Finding> {
+    let record = &facts.line.forecast;
+    let covered = record.p90_covered * 100 < record.judged * P90_COVERED_PERCENT;
+    (record.judged >= FORECASTS_JUDGED_MIN && covered).then(|| {
+        let percent = record.p90_covered * 100 / record.judged;
+        let text = format!(
+            "forecasts are off: eta_p90_ms covered {percent} % of {} waits",
+            record.judged
+        );
+        Finding::warning("forecast_off", text)
+            .detail("after a change of seats or rate, forecasts need some departures to follow")
+    })
+}

@@ -1,0 +1,120 @@
+//! The diagnosis as people read it.
+
+use console::Style;
+use nowserving_rehearse::duration;
+
+use crate::doctor::Diagnosis;
+use crate::doctor::facts::Facts;
+use crate::doctor::finding::{Finding, Severity};
+use crate::output::Output;
+use crate::tables::{self, many};
+
+/// What was looked at and is as it should be.
+pub fn in_order(facts: &Facts) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some((version, took)) = &facts.server {
+        let took = duration(took.as_millis() as u64);
+        lines.push(format!("NATS {version}: the cluster answered in {took}"));
+    }
+    if let Some(first) = facts.seen.first() {
+        let status = &first.status;
+        let led = status.shards.iter().filter(|it| it.leader.is_some());
+        lines.push(format!(
+            "cluster {}: {} of {} have a leader, {} of {} are alive, {}",
+            status.cluster,
+            led.count(),
+            many(status.shards.len() as u64, "shard"),
+            status.nodes.iter().filter(|node| node.alive).count(),
+            many(status.nodes.len() as u64, "node"),
+            many(status.lines, "line"),
+        ));
+        lines.push(format!(
+            "{} answered, for clocks and releases",
+            many(facts.seen.len() as u64, "node")
+        ));
+    }
+    if let Some(line) = &facts.line {
+        let it = &line.line;
+        let leader = it
+            .leader
+            .map_or("no leader".to_owned(), |id| format!("node {id} leads"));
+        lines.push(format!(
+            "line {}: {}, shard {} ({leader}), {} of {} held, {} waiting",
+            it.line,
+            it.board.phase,
+            it.shard,
+            it.board.admitted + it.board.in_checkout,
+            many(it.board.seats.into(), "seat"),
+            it.counts.waiting,
+        ));
+        lines.push(tables::held_back(&it.held_back_by));
+    }
+    lines
+}
+
+pub fn diagnosis(diagnosis: &Diagnosis, output: &Output) -> String {
+    let mut lines = diagnosis.in_order.clone();
+    let found = &diagnosis.findings;
+    if !lines.is_empty() {
+        lines.push(String::new());
+    }
+    match found.is_empty() {
+        true => lines.push("nothing is wrong".to_owned()),
+        false => lines.extend(found.iter().zip(1..).flat_map(|(it, n)| one(it, n, output))),
+    }
+    lines.join("\n")
+}
+
+fn one(finding: &Finding, number: usize, output: &Output) -> Vec<String> {
+    let style = Style::new().force_styling(output.colour);
+    let (word, style) = match finding.severity {
+        Severity::Problem => ("PROBLEM", style.red().bold()),
+        Severity::Warning => ("warning", style.yellow()),
+        Severity::Note => ("note", style.cyan()),
+    };
+    let mut lines = vec![format!(
+        "{number}. {}: {}",
+        style.apply_to(word),
+        finding.text
+    )];
+    lines.extend(finding.details.iter().map(|line| format!("     {line}")));
+    lines.extend(finding.mend.iter().map(|line| format!("   → {line}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Output = Output {
+        json: false,
+        colour: false,
+        live: false,
+    };
+
+    #[test]
+    fn findings_are_numbered_and_say_what_to_do() {
+        let it = Diagnosis {
+            line: None,
+            findings: vec![
+                Finding::problem("no_leader", "no leader").mend("start a node"),
+                Finding::note("phase", "paused").detail("by ann"),
+            ],
+            in_order: vec!["NATS".to_owned()],
+        };
+        let text = diagnosis(&it, &PLAIN);
+        let expected =
+            "NATS\n\n1. PROBLEM: no leader\n   → start a node\n2. note: paused\n     by ann";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn without_findings_it_says_so() {
+        let it = Diagnosis {
+            line: None,
+            findings: Vec::new(),
+            in_order: Vec::new(),
+        };
+        assert_eq!(diagnosis(&it, &PLAIN), "nothing is wrong");
+    }
+}

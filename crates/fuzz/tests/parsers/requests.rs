@@ -1,0 +1,144 @@
+//! Requests as nodes read them, replies and events as clients do.
+
+use std::fmt::Debug;
+
+use nowserving_fuzz::{both_formats, target};
+use nowserving_protocol::codec::{Format, decode, decode_request, encode};
+use nowserving_protocol::error::ErrorReply;
+use nowserving_protocol::{admin, backup, event, kick, kv, limits, user};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Bodies of all requests: a changed body of one operation is a bad one of another.
+const BODIES: [&str; 34] = [
+    r#"{"key": "order-1", "lane": "vip"}"#,
+    r#"{"anonymous": true, "callback": true, "events": true}"#,
+    r#"{"ticket": "AQAEc2hvcAEAAQAAAAAAAAAAAAAAAAAAAAA", "consistency": "local", "holes": true}"#,
+    r#"{"key": [1, 2, 255], "epoch": 9007199254740992}"#,
+    r#"{"ticket": "x", "epoch": 3, "to": "vip"}"#,
+    r#"{"seats": 50, "queue_limit": 1000, "phase": "open", "labels": {"city": "Taipei"}}"#,
+    r#"{"seats": 1, "queue_limit": 9, "lanes": [{"name": "vip", "boost_ms": 5, "absolute": true}]}"#,
+    r#"{"admission_rate": {"per_second": 0.5, "burst": 3}, "quota": {"total": 9, "standby_percent": 10}}"#,
+    r#"{"schedule": [{"at": "2026-12-01T10:00:00Z", "set": {"phase": "open"}}], "if_version": 3}"#,
+    r#"{"quota": {"total": 9, "renew": {"at": "06:00", "zone": "Asia/Taipei"}}, "dry_run": true}"#,
+    r#"{"position_events": [1, 5, 10], "position_cap": null, "incarnation": 7}"#,
+    r#"{"force": true, "incarnation": 2}"#,
+    r#"{"lane": "vip", "token": 17, "to": "normal"}"#,
+    r#"{"tokens": [{"lane": "vip", "token": 3}], "state": "waiting", "reason": "r", "by": "ann"}"#,
+    r#"{"keys": ["a", [1, 2]], "dry_run": true}"#,
+    r#"{"idle_over_ms": 60000}"#,
+    r#"{"all": true}"#,
+    r#"{"n": 3, "call_id": "c-1", "lane": "vip"}"#,
+    r#"{"seats": 4, "for_ms": 1000}"#,
+    r#"{"seats": null}"#,
+    r#"{"after": 5, "limit": 10, "lane": "vip", "token": 4}"#,
+    r#"{"state": "admitted", "order": "number", "after": [{"lane": "vip", "token": 3}]}"#,
+    r#"{"labels": {"city": "Taipei"}, "set": {"phase": "paused"}, "after": "shop", "limit": 5}"#,
+    r#"{"node": 3, "disk": "00f3a1d2c4b59687", "if_version": 4, "by": "ann", "reason": "dead"}"#,
+    r#"{"shards": [0, 3], "node": 1}"#,
+    r#"{"id": "0123456789abcdef", "offset": 1048576}"#,
+    r#"{"upload": "0123456789abcdef0123456789abcdef", "part": 0, "parts": 2, "data": [1, 2, 3]}"#,
+    r#"{"bucket": "visits", "key": "k", "value": "v", "ttl_ms": 1000, "if_revision": 0}"#,
+    r#"{"key": "k", "value_base64": "AAEC", "expires_in_ms": 5, "above_revision": 7}"#,
+    r#"{"prefix": "a", "after": "b", "limit": 1000, "values": true}"#,
+    r#"{"descriptors": [[{"key": "user", "value": "ann"}], [{"key": "path", "value": "/"}]], "hits": 2}"#,
+    r#"{"rules": "domain: shop\ndescriptors: []\n", "if_version": {"shop": 1}, "by": "ann"}"#,
+    r#"{"domain": "shop", "descriptors": [[{"key": "a", "value": "b"}]], "dry_run": true}"#,
+    r#"{}"#,
+];
+
+fn seeds() -> Vec<Vec<u8>> {
+    BODIES.iter().flat_map(|body| both_formats(body)).collect()
+}
+
+/// What is accepted can be sent again in the same format, and means the same. (JSON has no keys that are not text.)
+fn request<T: Serialize + DeserializeOwned + PartialEq + Debug>(payload: &[u8]) {
+    if let Ok(read) = decode_request::<T>(payload) {
+        let again = decode::<T>(&encode(&read, Format::of(payload)));
+        assert_eq!(again.as_ref(), Ok(&read));
+    }
+}
+
+fn reply<T: DeserializeOwned>(payload: &[u8]) {
+    drop(decode::<T>(payload));
+}
+
+macro_rules! requests {
+    ($($name:ident: $type:ty;)*) => {$(
+        #[test]
+        fn $name() {
+            target!(seeds(), request::<$type>);
+        }
+    )*};
+}
+
+requests! {
+    enter: user::Enter;
+    find: user::Find;
+    status: user::StatusRequest;
+    claim: user::Claim;
+    renew: user::Renew;
+    complete: user::Complete;
+    leave: user::Leave;
+    jump: user::Jump;
+    callback: user::Callback;
+    create: admin::Create;
+    configure: admin::Configure;
+    delete: admin::Delete;
+    move_token: admin::Move;
+    capacity_told: admin::CapacityTold;
+    kick_tokens: kick::Kick;
+    call_next: admin::CallNext;
+    take: admin::Take;
+    journal: admin::Journal;
+    list_tokens: admin::ListTokens;
+    list_lines: admin::ListLines;
+    configure_lines: admin::ConfigureLines;
+    change_members: admin::ChangeMembers;
+    back_up: backup::Backup;
+    backup_chunk: backup::BackupChunk;
+    restore_part: backup::RestorePart;
+    restore: backup::RestoreLine;
+    kv_get: kv::KvGet;
+    kv_put: kv::KvPut;
+    kv_delete: kv::KvDelete;
+    kv_restore: kv::KvRestore;
+    kv_list: kv::KvList;
+    check: limits::Check;
+    apply_rules: limits::ApplyRules;
+    delete_rules: limits::DeleteRules;
+    show_rules: limits::ShowRules;
+    reset_limit: limits::ResetLimit;
+    test_limits: limits::TestLimits;
+}
+
+/// Good replies and events, as the contract's golden files have them.
+fn replies_of_nodes() -> Vec<Vec<u8>> {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/tests/golden");
+    let files = std::fs::read_dir(golden).unwrap();
+    let read = |file: std::fs::DirEntry| std::fs::read(file.path()).unwrap();
+    let mut files: Vec<Vec<u8>> = files.map(|file| read(file.unwrap())).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+macro_rules! replies {
+    ($($name:ident: $type:ty;)*) => {$(
+        #[test]
+        fn $name() {
+            target!(replies_of_nodes(), reply::<$type>);
+        }
+    )*};
+}
+
+replies! {
+    error_reply: ErrorReply;
+    status_reply: user::StatusReply;
+    info_reply: user::InfoReply;
+    line_reply: admin::LineReply;
+    cluster_reply: admin::ClusterStatus;
+    board_event: event::BoardEvent;
+    token_event: event::TokenEvent;
+    line_event: event::LineEvent;
+}

@@ -1,0 +1,97 @@
+//! `nowserving doctor`: each line here stands for another reason, and the printed command mends it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nowserving_e2e::{Api, Cli, eventually};
+use serde_json::{Value, json};
+
+/// The cluster is well, and each reason is found and mended.
+pub async fn lines(api: Api, cli: Cli) -> Result<()> {
+    let well = cli.run(&["doctor"]).await?.done()?;
+    let codes = codes(&well);
+    ensure!(!codes.iter().any(|code| code == "no_leader"), "{well}");
+    for (line, settings, code) in [
+        ("doctor-paused", json!({"phase": "paused"}), "phase"),
+        ("doctor-seats", json!({}), "seats"),
+        ("doctor-called", json!({"admission": "called"}), "called"),
+        ("doctor-quota", json!({"quota": {"total": 1}}), "quota"),
+        (
+            "doctor-rate",
+            json!({"seats": 50, "admission_rate": {"per_second": 0.001, "burst": 1}}),
+            "admission_rate",
+        ),
+    ] {
+        let mut all = json!({"seats": 1, "queue_limit": 10});
+        for (name, value) in settings.as_object().into_iter().flatten() {
+            all[name] = value.clone();
+        }
+        api.admin(line, "create", all).await?;
+        for key in ["ann", "bob"] {
+            api.ask(line, "enter", &json!({"key": key})).await?;
+        }
+        let found = cli.run(&["doctor", line]).await?.done()?;
+        let finding = finding(&found, code).with_context(|| format!("{line}: {found}"))?;
+        mended(&cli, line, code, finding).await?;
+    }
+    let none = cli.run(&["doctor", "doctor-pausd"]).await?;
+    let refusal = none.failed(1, "line_not_found")?;
+    ensure!(
+        refusal["message"]
+            .as_str()
+            .is_some_and(|it| it.contains("doctor-paused"))
+    );
+    Ok(())
+}
+
+/// Runs the first command of the finding as it is printed; the reason is gone then.
+async fn mended(cli: &Cli, line: &str, code: &str, finding: &Value) -> Result<()> {
+    let commands = finding["mend"].as_array().context("no mend")?;
+    // Of held seats, the first command only shows the holders.
+    let changes = |text: &&str| text.starts_with("nowserving line") && !text.contains(" tokens ");
+    let mut commands = commands.iter().filter_map(Value::as_str).filter(changes);
+    let command = commands.next().with_context(|| format!("{finding}"))?;
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let done = cli.run(&words).await?;
+    ensure!(done.code == 0, "{command}: {done:?}");
+    let after = cli.run(&["doctor", line]).await?.done()?;
+    ensure!(self::finding(&after, code).is_none(), "{command}: {after}");
+    Ok(())
+}
+
+/// One of the nodes has ended: it is found, with the command that replaces it.
+pub async fn a_node_is_down(cli: &Cli) -> Result<()> {
+    eventually(
+        "the doctor finds the node",
+        Duration::from_secs(10),
+        async || {
+            let found = cli.run(&["doctor"]).await?;
+            let it = found.lines.first().context("no diagnosis")?;
+            let absent = finding(it, "node_absent").map(|it| it["mend"].to_string());
+            Ok(absent.filter(|mend| mend.contains("nowserving cluster replace-node")))
+        },
+    )
+    .await
+    .map(drop)
+}
+
+/// Nobody listens there: exit code 3, and the finding says so.
+pub async fn nothing_answers() -> Result<()> {
+    let cli = Cli::new("nats://127.0.0.1:1".to_owned());
+    let found = cli.run(&["doctor"]).await?;
+    ensure!(found.code == 3, "{found:?}");
+    let it = found.lines.first().context("no diagnosis")?;
+    ensure!(finding(it, "nats_unreachable").is_some(), "{it}");
+    Ok(())
+}
+
+fn finding<'a>(diagnosis: &'a Value, code: &str) -> Option<&'a Value> {
+    let mut all = diagnosis["findings"].as_array()?.iter();
+    all.find(|it| it["code"] == code)
+}
+
+fn codes(diagnosis: &Value) -> Vec<String> {
+    let all = diagnosis["findings"].as_array().into_iter().flatten();
+    all.map(|it| it["code"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}

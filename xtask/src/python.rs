@@ -1,0 +1,26 @@
+//! Python packages in a virtual environment of xtask's own, in the target folder.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::{languages, shell};
+
+/// Installs packages, given as arguments of `pip install`, unless their program `works` runs. Returns the folder of
+/// programs.
+pub fn environment(name: &str, packages: &[&str], works: &str) -> Result<PathBuf> {
+    let folder = shell::root().join("target/tools").join(name);
+    let bin = folder.join("bin");
+    let program = bin.join(works);
+    if shell::succeeds(&mut shell::command(&program.to_string_lossy(), "--version")) {
+        return Ok(bin);
+    }
+    languages::ensure()?;
+    let mut venv = shell::command("python3", "-m venv --clear");
+    shell::run(venv.arg(&folder))?;
+    let python = bin.join("python").to_string_lossy().into_owned();
+    let mut install = shell::command(&python, "-m pip install --quiet");
+    shell::run(install.args(packages).stdout(std::io::stderr()))
+        .with_context(|| format!("{} cannot be installed", packages.join(" ")))?;
+    Ok(bin)
+}
