@@ -66,6 +66,7 @@ mod steering;
 mod strangers;
 mod tokens;
 mod told;
+mod top_command;
 mod traces;
 mod unreachable_leader;
 mod watch_command;
@@ -365,6 +366,12 @@ async fn examples_tell_their_stories() -> Result<()> {
 #[tokio::test]
 async fn a_watch_says_why_it_is_outdated() -> Result<()> {
     run(Options::default(), watch_command::says_why_it_is_old).await
+}
+
+/// `nowserving top`, on a terminal and without, and `watch --csv`.
+#[tokio::test]
+async fn top_shows_the_cluster() -> Result<()> {
+    run(Options::default(), top_command::shows_the_cluster).await
 }
 
 /// The rights of deploy/nats are the README's, sufficient for each role, and deny everything else.
