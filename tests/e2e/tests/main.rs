@@ -41,6 +41,7 @@ mod mapping;
 mod members;
 mod metrics;
 mod moved_limits;
+mod operate;
 mod operations;
 mod operators;
 mod places;
