@@ -1,15 +1,18 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::StyledStr;
+use clap::builder::{FalseyValueParser, StyledStr};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
+use nowserving_security::Security;
 
 use crate::archive::ArchiveCommand;
 use crate::bench::BenchArgs;
 use crate::cluster::ClusterCommand;
+use crate::context::{Context, ContextCommand, Store};
 use crate::crowd::CrowdArgs;
 use crate::demo::DemoArgs;
 use crate::dev::DevArgs;
@@ -21,7 +24,10 @@ use crate::kv::KvCommand;
 use crate::limit::LimitCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
+use crate::output::WrongUsage;
+use crate::pass::PassCommand;
 use crate::rehearse::RehearseArgs;
+use crate::shells::{CompletionsArgs, ManArgs};
 use crate::user::UserCommand;
 use crate::watch::WatchArgs;
 
@@ -96,6 +102,27 @@ pub struct Global {
         hide_env_values = true
     )]
     pub prefix: Option<String>,
+    /// The context whose options count where neither a flag nor the environment says otherwise [default: the one chosen
+    /// by `context use`].
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "NOWSERVING_CONTEXT",
+        hide_env_values = true
+    )]
+    pub context: Option<String>,
+    /// Who asks, for journals: at most 128 bytes. If the NATS server tells its user, that counts [default: the login name].
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "NOWSERVING_BY",
+        hide_env_values = true
+    )]
+    pub by: Option<String>,
+    #[command(flatten)]
+    pub login: Login,
     /// How long to try to connect, and then each request, 1ms to 1h.
     #[arg(
         long = "timeout", global = true, value_name = "TIME", default_value = "10s",
@@ -107,7 +134,154 @@ pub struct Global {
     pub json: bool,
 }
 
+/// How to log in to NATS, and how to encrypt.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Login {
+    /// A NATS credentials file.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_CREDS",
+        hide_env_values = true
+    )]
+    pub creds: Option<PathBuf>,
+    /// A file with the seed of a NATS user's nkey.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_NKEY",
+        hide_env_values = true
+    )]
+    pub nkey: Option<PathBuf>,
+    /// The roots (PEM) that must have signed the server's certificate [default: those of the system].
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_TLS_CA",
+        hide_env_values = true
+    )]
+    pub tls_ca: Option<PathBuf>,
+    /// The client's certificate (PEM), with --tls-key.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_TLS_CERT",
+        hide_env_values = true
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of that certificate (PEM).
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "NOWSERVING_TLS_KEY",
+        hide_env_values = true
+    )]
+    pub tls_key: Option<PathBuf>,
+    /// Encrypts before the server's first word, for servers with `handshake_first`.
+    #[arg(
+        long, global = true, env = "NOWSERVING_TLS_FIRST", hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub tls_first: bool,
+}
+
+impl Login {
+    /// Takes what no flag says. A login and a certificate are each taken as a whole.
+    fn fill(&mut self, security: Security) {
+        if self.creds.is_none() && self.nkey.is_none() {
+            self.creds = security.credentials_file;
+            self.nkey = security.nkey_file;
+        }
+        if self.tls_cert.is_none() && self.tls_key.is_none() {
+            self.tls_cert = security.tls_cert_file;
+            self.tls_key = security.tls_key_file;
+        }
+        self.tls_ca = self.tls_ca.take().or(security.tls_ca_file);
+        self.tls_first |= security.tls_first;
+    }
+}
+
+/// The reason of an operator.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Why {
+    /// Why, for the journal: at most 128 bytes.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
 impl Global {
+    /// Takes what neither flags nor the environment say from the context that counts, if there is one.
+    ///
+    /// # Errors
+    /// There is no such context, or their file cannot be read.
+    pub fn take_context(&mut self) -> anyhow::Result<()> {
+        let store = match Store::of_user() {
+            Ok(store) => store,
+            // A program that runs without a home has no contexts.
+            Err(_) if self.context.is_none() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let contexts = store.read()?;
+        let Some(name) = self.context.as_deref().or(contexts.current()) else {
+            return Ok(());
+        };
+        let context = contexts.get(name)?.clone();
+        self.fill(context);
+        Ok(())
+    }
+
+    fn fill(&mut self, context: Context) {
+        self.nats = self.nats.take().or(context.nats);
+        self.prefix = self.prefix.take().or(context.prefix);
+        self.by = self.by.take().or(context.by);
+        self.login.fill(context.security);
+    }
+
+    /// Who asks: as given, else the login name.
+    pub fn by(&self) -> Option<String> {
+        let login = || {
+            ["USER", "LOGNAME"]
+                .into_iter()
+                .find_map(|name| std::env::var(name).ok())
+        };
+        self.by
+            .clone()
+            .or_else(login)
+            .filter(|name| !name.is_empty())
+    }
+
+    /// How the connection to NATS logs in and encrypts.
+    ///
+    /// # Errors
+    /// The flags do not go together.
+    pub fn security(&self) -> Result<Security, WrongUsage> {
+        let Login {
+            creds,
+            nkey,
+            tls_ca,
+            tls_cert,
+            tls_key,
+            tls_first,
+        } = &self.login;
+        let security = Security {
+            credentials_file: creds.clone(),
+            nkey_file: nkey.clone(),
+            tls_ca_file: tls_ca.clone(),
+            tls_cert_file: tls_cert.clone(),
+            tls_key_file: tls_key.clone(),
+            tls_first: *tls_first,
+        };
+        let checked = security.check();
+        checked.map_err(|error| WrongUsage(error.to_string()))?;
+        Ok(security)
+    }
+
     /// A client as the flags say.
     pub async fn connect(&self) -> anyhow::Result<Client> {
         self.connect_for(Duration::ZERO).await
@@ -126,6 +300,7 @@ impl Global {
         if let Some(prefix) = &self.prefix {
             options.prefix.clone_from(prefix);
         }
+        options.security = self.security()?;
         let url = self.nats.as_deref().unwrap_or(NATS_DEFAULT);
         Ok(Client::connect_with(url, options).await?)
     }
@@ -152,6 +327,12 @@ pub enum Command {
     Archive(ArchiveCommand),
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    #[command(subcommand)]
+    Pass(PassCommand),
+    #[command(subcommand)]
+    Context(ContextCommand),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
     Watch(WatchArgs),
     #[command(flatten)]
     User(UserCommand),
@@ -161,10 +342,27 @@ pub enum Command {
 }
 
 impl Command {
-    /// The line that the command is about, if it must exist.
+    /// Whether the options of a context count.
+    pub fn reads_context(&self) -> bool {
+        !matches!(
+            self,
+            Command::Node(_)
+                | Command::Dev(_)
+                | Command::Demo(_)
+                | Command::Rehearse(_)
+                | Command::Context(_)
+                | Command::Pass(_)
+                | Command::Completions(_)
+                | Command::Man(_)
+                | Command::Leash(_)
+        )
+    }
+
+    /// The line or the domain of rate limits that the command is about, if it must exist.
     pub fn line(&self) -> Option<&str> {
         match self {
             Command::Line(command) => command.line(),
+            Command::Limit(command) => command.domain(),
             Command::Watch(args) => Some(&args.line),
             Command::Doctor(args) => args.line.as_deref(),
             Command::User(command) => Some(command.line()),
@@ -200,6 +398,36 @@ mod tests {
                 .for_each(|inner| check(inner, &path));
         }
         check(&Cli::command(), "");
+    }
+
+    #[test]
+    fn flags_count_before_the_context() {
+        let words = "nowserving --prefix mine --nkey seed info shop";
+        let mut global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+        global.fill(Context {
+            nats: Some("nats://of-context".to_owned()),
+            prefix: Some("of-context".to_owned()),
+            by: Some("ann".to_owned()),
+            security: Security {
+                credentials_file: Some("of-context.creds".into()),
+                tls_ca_file: Some("ca.pem".into()),
+                ..Security::default()
+            },
+        });
+        assert_eq!(global.nats.as_deref(), Some("nats://of-context"));
+        assert_eq!(global.prefix.as_deref(), Some("mine"));
+        assert_eq!(global.by().as_deref(), Some("ann"));
+        let security = global.security().unwrap();
+        assert_eq!(security.credentials_file, None, "one login alone");
+        assert_eq!(security.nkey_file, Some("seed".into()));
+        assert_eq!(security.tls_ca_file, Some("ca.pem".into()));
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key() {
+        let words = "nowserving --tls-cert c.pem info shop";
+        let global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+        assert!(global.security().is_err());
     }
 
     #[test]
@@ -247,6 +475,9 @@ mod tests {
             "nowserving line set shop --unset nonsense",
             "nowserving line set shop --seats 5 --unset seats",
             "nowserving status shop T --consistency sometimes",
+            "nowserving status shop --key k --pass",
+            "nowserving pass verify",
+            "nowserving pass verify a.b.c --jwks f --line a/b",
             "nowserving kv put visits k",
             "nowserving kv put visits k v --ttl 0s",
             "nowserving kv list visits --limit 1001",

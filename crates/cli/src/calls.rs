@@ -8,6 +8,7 @@ use nowserving_client::{
     TokenName,
 };
 
+use crate::args::{Global, Why};
 use crate::kick::{key, token};
 use crate::output::Output;
 use crate::tables;
@@ -36,6 +37,8 @@ pub struct CallNextArgs {
     /// Names the call, so that it can be repeated; by default another one each time.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 /// Admits one waiting token out of order, if a seat is free.
@@ -57,6 +60,8 @@ pub struct TakeArgs {
     /// Names the call, so that it can be repeated even once the token is gone.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl CallNextArgs {
@@ -76,24 +81,34 @@ impl TakeArgs {
 pub async fn call_next(
     args: CallNextArgs,
     line: &AdminLine,
+    global: &Global,
     output: &Output,
 ) -> anyhow::Result<()> {
     let request = CallNext {
         n: args.n,
         lane: args.lane,
         call_id: args.call_id.unwrap_or_else(new_call_id),
+        by: global.by(),
+        reason: args.why.reason,
     };
     let called = line.call_next(&request).await?;
     output.answer(&called, |called| text(called, output))
 }
 
-pub async fn take(args: TakeArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+pub async fn take(
+    args: TakeArgs,
+    line: &AdminLine,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<()> {
     let (lane, token) = args.token.map(|it| (it.lane, it.token)).unzip();
     let request = Take {
         key: args.key,
         lane,
         token,
         call_id: args.call_id,
+        by: global.by(),
+        reason: args.why.reason,
     };
     let taken = line.take(&request).await?;
     output.answer(&taken, |taken| {
@@ -173,9 +188,8 @@ mod tests {
         };
         let by_key = |name: &str| Take {
             key: key(name),
-            lane: None,
-            token: None,
             call_id: Some("1".to_owned()),
+            ..Take::default()
         };
         let by_number = |token| Take {
             key: None,

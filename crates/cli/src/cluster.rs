@@ -9,6 +9,8 @@ use crate::args::Global;
 use crate::backup::{self, BackupArgs, RestoreArgs};
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
 use crate::output::{Output, is_broken_pipe};
+use crate::pass::{self, JwksArgs};
+use crate::rotate::{self, NewKey, RotateKey};
 use crate::{duration, tables, wait};
 
 /// Shows the state of the cluster, changes its nodes, saves and restores its lines.
@@ -66,8 +68,34 @@ Examples:
   nowserving cluster transfer 0,3 --to 1
   nowserving cluster transfer all                     spread evenly again")]
     Transfer(Transfer),
+    /// Adds a new key to a key file: the first step of a rotation.
+    #[command(after_help = "\
+The key is random and has the next id. The file is replaced as a whole, and stays readable by its owner only. Nothing
+changes in the cluster until `cluster rotate-key`. Give every node the same file: nodes look at it every few seconds.
+
+Examples:
+  nowserving cluster new-key /etc/nowserving/cluster.key")]
+    NewKey(NewKey),
+    /// Puts a new key in force: it signs tickets and seals what nodes send each other.
+    #[command(after_help = "\
+Refused until all nodes have loaded the key; `cluster status` shows which ones have. Tickets of the old key stay good
+for --tickets-until. After that its line can be removed from the key files. With the id of the key in force, only that
+time is changed: docs/operations.md says what to do about a leaked key.
+
+Examples:
+  nowserving cluster rotate-key --reason \"once a year\"
+  nowserving cluster rotate-key --to 2 --tickets-until 0s --reason \"key 1 leaked\"")]
+    RotateKey(RotateKey),
     /// Shows the newest changes of the nodes: what, when, by whom and why.
     Changes,
+    /// Prints the public keys by which passes are checked, as a JSON Web Key Set.
+    #[command(after_help = "\
+Run it again before and after the cluster's key is rotated. docs/pass.md says how an edge checks passes.
+
+Examples:
+  nowserving cluster jwks --out /var/www/jwks.json
+  nowserving cluster jwks --json | jq -r '.keys[].kid'")]
+    Jwks(JwksArgs),
     Backup(BackupArgs),
     Restore(RestoreArgs),
 }
@@ -90,6 +118,9 @@ pub async fn run(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
+    if let ClusterCommand::NewKey(args) = &command {
+        return rotate::new_key(args, output);
+    }
     let client = global.connect().await?;
     let admin = client.admin();
     match command {
@@ -110,12 +141,17 @@ pub async fn run(
             output.answer(&changes, |changes| tables::members_changes(changes, output))?;
             Ok(ExitCode::SUCCESS)
         }
+        ClusterCommand::Jwks(args) => pass::jwks(&admin, &args, output).await,
         ClusterCommand::Backup(args) => backup::back_up(&admin, &args, output).await,
-        ClusterCommand::Restore(args) => backup::restore(&client, &admin, &args, output).await,
-        ClusterCommand::AddNode(args) => members::add(&admin, args, output).await,
-        ClusterCommand::RemoveNode(args) => members::remove(&admin, args, output).await,
-        ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, output).await,
-        ClusterCommand::Drain(args) => members::drain(&admin, args, output).await,
-        ClusterCommand::Transfer(args) => members::transfer(&admin, args, output).await,
+        ClusterCommand::Restore(args) => {
+            backup::restore(&client, &admin, &args, global, output).await
+        }
+        ClusterCommand::AddNode(args) => members::add(&admin, args, global, output).await,
+        ClusterCommand::RemoveNode(args) => members::remove(&admin, args, global, output).await,
+        ClusterCommand::ReplaceNode(args) => members::replace(&admin, args, global, output).await,
+        ClusterCommand::Drain(args) => members::drain(&admin, args, global, output).await,
+        ClusterCommand::Transfer(args) => members::transfer(&admin, args, global, output).await,
+        ClusterCommand::NewKey(args) => rotate::new_key(&args, output),
+        ClusterCommand::RotateKey(args) => rotate::rotate(&admin, args, global, output).await,
     }
 }

@@ -1,13 +1,12 @@
 //! `nowserving line kick`: ends tokens, and asks first if they are many.
 
-use std::io::{self, IsTerminal as _, Write as _};
-
 use clap::{ArgGroup, Args};
 use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName};
 
-use crate::duration;
-use crate::output::{Output, WrongUsage};
+use crate::args::{Global, Why};
+use crate::output::Output;
 use crate::tables;
+use crate::{confirm, duration};
 
 /// More than so many are not ended without a word.
 const UNASKED_MAX: u64 = 10;
@@ -51,12 +50,8 @@ pub struct KickArgs {
     /// Of these, only tokens in this state: waiting, admitted or in_checkout.
     #[arg(long, value_name = "STATE", value_parser = live_state)]
     state: Option<LiveState>,
-    /// Why, for the journal: at most 128 bytes.
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    why: Why,
     /// Only counts them.
     #[arg(long)]
     dry_run: bool,
@@ -93,7 +88,7 @@ impl KickArgs {
         &self.name
     }
 
-    fn request(&self) -> Kick {
+    fn request(&self, global: &Global) -> Kick {
         Kick {
             tokens: (!self.tokens.is_empty()).then(|| self.tokens.clone()),
             keys: (!self.keys.is_empty()).then(|| self.keys.clone()),
@@ -101,16 +96,21 @@ impl KickArgs {
             lane: self.lane.clone(),
             all: self.all,
             state: self.state,
-            reason: self.reason.clone(),
-            by: self.by.clone(),
+            reason: self.why.reason.clone(),
+            by: global.by(),
             dry_run: true,
         }
     }
 }
 
 /// Counts, asks if need be, and ends them.
-pub async fn run(args: &KickArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
-    let mut request = args.request();
+pub async fn run(
+    args: &KickArgs,
+    line: &AdminLine,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let mut request = args.request(global);
     if !args.yes || args.dry_run {
         let counted = line.kick(&request).await?;
         if args.dry_run {
@@ -126,16 +126,10 @@ pub async fn run(args: &KickArgs, line: &AdminLine, output: &Output) -> anyhow::
 }
 
 fn agreed(args: &KickArgs, counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
-    if output.json || !io::stdin().is_terminal() {
-        let what = format!("this would kick {} tokens: give --yes", counted.kicked);
-        return Err(WrongUsage(what).into());
+    if !output.json {
+        eprintln!("{}", text(args, counted, output));
     }
-    eprintln!("{}", text(args, counted, output));
-    eprint!("Kick {} tokens? [y/N] ", counted.kicked);
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    confirm::agreed(&format!("kick {} tokens", counted.kicked), output)
 }
 
 fn text(args: &KickArgs, reply: &KickReply, output: &Output) -> String {

@@ -47,6 +47,19 @@ Examples:
     Pictures(PicturesArgs),
 }
 
+impl LimitCommand {
+    /// The domain that the command is about, if it must exist.
+    pub fn domain(&self) -> Option<&str> {
+        match self {
+            LimitCommand::Show(args) => args.domain.as_ref().map(LineName::as_str),
+            LimitCommand::Delete(args) => Some(args.domain.as_str()),
+            LimitCommand::Reset(args) => Some(args.domain.as_str()),
+            LimitCommand::Test(args) | LimitCommand::Check(args) => Some(args.domain.as_str()),
+            LimitCommand::Apply(_) | LimitCommand::Stats | LimitCommand::Pictures(_) => None,
+        }
+    }
+}
+
 /// Replaces the rules of a domain with those of a file, and shows what changes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -101,9 +114,6 @@ pub struct DeleteArgs {
 
 #[derive(Debug, Args)]
 struct Note {
-    /// Who asks, to be shown: at most 128 bytes.
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
     /// Why, to be shown: at most 512 bytes.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -227,7 +237,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         rules: text,
         dry_run: true,
         if_version: args.if_version,
-        by: args.note.by,
+        by: global.by(),
         reason: args.note.reason,
     };
     request.check().map_err(wrong)?;
@@ -285,7 +295,7 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
         domain: args.domain,
         dry_run: args.dry_run,
         if_version: args.if_version,
-        by: args.note.by,
+        by: global.by(),
         reason: args.note.reason,
     };
     request.check().map_err(wrong)?;

@@ -6,15 +6,18 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use nowserving_client::{
     Admin, AdminLine, CapacityTold, Code, Create, Delete, LIST_LINES_MAX, LaneName, LineList,
-    LineName, ListLines,
+    LineName, ListLines, Move, Phase,
 };
 
-use crate::args::Global;
+use crate::args::{Global, Why};
 use crate::calls::{self, CallNextArgs, TakeArgs};
+use crate::confirm;
 use crate::duration;
+use crate::import::{self, ImportArgs};
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
 use crate::output::{Output, WrongUsage};
+use crate::phase::{self, CloseArgs, PhaseArgs};
 use crate::progress::Progress;
 use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};
@@ -46,8 +49,32 @@ Examples:
         name: String,
         #[command(flatten)]
         settings: SettingsFlags,
+        #[command(flatten)]
+        why: Why,
     },
     Set(SetArgs),
+    /// Pauses lines: they issue numbers and admit nobody.
+    #[command(after_help = "\
+Examples:
+  nowserving line pause shop-1 --reason \"payment is down\"
+  nowserving line pause --label city=Taipei --dry-run")]
+    Pause(PhaseArgs),
+    /// Opens lines: they issue numbers and admit.
+    #[command(
+        after_help = "Example:\n  nowserving line open shop-1 shop-2 --reason \"payment is back\""
+    )]
+    Open(PhaseArgs),
+    /// Drains lines: they admit those who wait, and issue no numbers.
+    #[command(after_help = "Example:\n  nowserving line drain shop-1 --reason \"end of the sale\"")]
+    Drain(PhaseArgs),
+    /// Closes lines: everybody in them goes with the reason `closed`.
+    ///
+    /// Asks if that is more than ten; without a terminal it needs --yes for that, and always with --label.
+    #[command(after_help = "\
+Examples:
+  nowserving line close shop-1 --reason \"sold out\" --dry-run
+  nowserving line close shop-1 --reason \"sold out\" --yes")]
+    Close(CloseArgs),
     /// Shows a line's settings, board and counts.
     Show {
         /// The line's name.
@@ -76,6 +103,8 @@ Examples:
         /// The setting --seats is in force again.
         #[arg(long, conflicts_with = "for_ms")]
         forget: bool,
+        #[command(flatten)]
+        why: Why,
     },
     /// Moves a waiting token into another lane.
     #[command(after_help = "\
@@ -96,7 +125,10 @@ Example:
         /// The lane that it shall be in.
         #[arg(long, value_name = "LANE")]
         to: LaneName,
+        #[command(flatten)]
+        why: Why,
     },
+    Import(ImportArgs),
     Journal(JournalArgs),
     Kick(KickArgs),
     Tokens(TokensArgs),
@@ -124,17 +156,23 @@ Examples:
     /// Deletes a line.
     #[command(after_help = "\
 Without --force only a line that nobody is in. With --force everybody goes with reason `closed`,
-which can take a while in a long line; the command ends when the line is gone.
+which can take a while in a long line; the command ends when the line is gone. The line's journal
+goes with it: who deleted it, and why, is in the log of the node that led its shard.
 
 Examples:
   nowserving line delete shop-1
-  nowserving line delete shop-1 --force")]
+  nowserving line delete shop-1 --force --reason \"the sale is over\"")]
     Delete {
         /// The line's name.
         name: String,
-        /// Also if somebody is in it.
+        /// Also if somebody is in it. Asks if these are more than ten.
         #[arg(long)]
         force: bool,
+        /// Does not ask.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        why: Why,
     },
 }
 
@@ -143,6 +181,12 @@ impl LineCommand {
     pub fn line(&self) -> Option<&str> {
         match self {
             LineCommand::Create { .. } | LineCommand::List { .. } => None,
+            LineCommand::Import(args) => Some(args.line()),
+            // Of several lines: they say themselves which does not exist.
+            LineCommand::Pause(_)
+            | LineCommand::Open(_)
+            | LineCommand::Drain(_)
+            | LineCommand::Close(_) => None,
             LineCommand::Journal(args) => Some(args.line()),
             LineCommand::Kick(args) => Some(args.line()),
             LineCommand::Tokens(args) => Some(args.line()),
@@ -164,13 +208,30 @@ pub async fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        LineCommand::Create { name, settings } => {
-            let settings = settings.patch(&[])?;
-            let made = line(global, &name).await?;
-            let made = made.create(&Create { settings }).await?;
+        LineCommand::Create {
+            name,
+            settings,
+            why,
+        } => {
+            let create = Create {
+                settings: settings.patch(&[])?,
+                by: global.by(),
+                reason: why.reason,
+            };
+            let made = line(global, &name).await?.create(&create).await?;
             output.answer(&made, |made| tables::line(made, output))?;
         }
         LineCommand::Set(args) => return set::run(args, global, output).await,
+        LineCommand::Pause(args) => {
+            return phase::change(args, Phase::Paused, global, output).await;
+        }
+        LineCommand::Open(args) => {
+            return phase::change(args, Phase::Open, global, output).await;
+        }
+        LineCommand::Drain(args) => {
+            return phase::change(args, Phase::Draining, global, output).await;
+        }
+        LineCommand::Close(args) => return phase::close(args, global, output).await,
         LineCommand::Show { name } => {
             let line = line(global, &name).await?.show().await?;
             output.answer(&line, |line| tables::line(line, output))?;
@@ -180,8 +241,16 @@ pub async fn run(
             seats,
             for_ms,
             forget: _,
+            why,
         } => {
-            let told = CapacityTold { seats, for_ms };
+            // A backend's script says it every few seconds: the journal is for what somebody puts a name to.
+            let by = global.by.clone();
+            let told = CapacityTold {
+                seats,
+                for_ms,
+                by: by.or_else(|| why.reason.as_ref().and_then(|_| global.by())),
+                reason: why.reason,
+            };
             let line = line(global, &name).await?;
             let line = line.capacity_told(&told).await?;
             output.answer(&line, |line| tables::line(line, output))?;
@@ -191,10 +260,22 @@ pub async fn run(
             lane,
             token,
             to,
+            why,
         } => {
+            let request = Move {
+                lane,
+                token,
+                to,
+                by: global.by(),
+                reason: why.reason,
+            };
             let line = line(global, &name).await?;
-            let status = line.move_token(lane, token, to).await?;
+            let status = line.move_with(&request).await?;
             output.answer(&status, |status| tables::status(status, output))?;
+        }
+        LineCommand::Import(args) => {
+            let line = line(global, args.line()).await?;
+            import::run(&args, &line, output).await?;
         }
         LineCommand::Journal(args) => {
             let line = line(global, args.line()).await?;
@@ -203,15 +284,15 @@ pub async fn run(
         LineCommand::Kick(args) => {
             let client = global.connect_for(KICK_TIME).await?;
             let line = client.admin().line(args.line())?;
-            kick::run(&args, &line, output).await?;
+            kick::run(&args, &line, global, output).await?;
         }
         LineCommand::CallNext(args) => {
             let line = line(global, args.line()).await?;
-            calls::call_next(args, &line, output).await?;
+            calls::call_next(args, &line, global, output).await?;
         }
         LineCommand::Take(args) => {
             let line = line(global, args.line()).await?;
-            calls::take(args, &line, output).await?;
+            calls::take(args, &line, global, output).await?;
         }
         LineCommand::Tokens(args) => {
             let line = line(global, args.line()).await?;
@@ -231,8 +312,19 @@ pub async fn run(
             let all = all_lines(&admin, from, limit).await?;
             output.answer(&all, |all| tables::lines(all, output))?;
         }
-        LineCommand::Delete { name, force } => {
-            delete(&line(global, &name).await?, force, output).await?;
+        LineCommand::Delete {
+            name,
+            force,
+            yes,
+            why,
+        } => {
+            let request = Delete {
+                force,
+                incarnation: None,
+                by: global.by(),
+                reason: why.reason,
+            };
+            delete(&line(global, &name).await?, request, yes, output).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -268,11 +360,24 @@ fn line_name(name: &str) -> anyhow::Result<LineName> {
     LineName::try_from(name).map_err(|error| WrongUsage(format!("{name:?}: {error}")).into())
 }
 
-async fn delete(line: &AdminLine, force: bool, output: &Output) -> anyhow::Result<()> {
-    let incarnation = line.show().await?.incarnation;
+async fn delete(
+    line: &AdminLine,
+    request: Delete,
+    yes: bool,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let shown = line.show().await?;
+    let people = phase::people_in(&shown);
+    if request.force && !yes && people > phase::UNASKED_MAX {
+        let what = format!("delete {} with {people} tokens in it", shown.line);
+        if !confirm::agreed(&what, output)? {
+            return output.line("nothing was changed");
+        }
+    }
+    let incarnation = shown.incarnation;
     let request = Delete {
-        force,
         incarnation: Some(incarnation),
+        ..request
     };
     let mut reply = line.delete(&request).await?;
     if !reply.deleted {

@@ -8,6 +8,8 @@ mod bench;
 mod calls;
 mod check;
 mod cluster;
+mod confirm;
+mod context;
 mod crowd;
 mod demo;
 mod dev;
@@ -15,6 +17,7 @@ mod doctor;
 mod duration;
 mod embedded;
 mod envoy;
+mod import;
 mod journal;
 mod kick;
 mod kv;
@@ -25,11 +28,15 @@ mod members;
 mod no_such_line;
 mod node;
 mod output;
+mod pass;
+mod phase;
 mod progress;
 mod rehearse;
+mod rotate;
 mod set;
 mod settings;
 mod shell;
+mod shells;
 mod tables;
 mod tokens;
 mod user;
@@ -72,7 +79,13 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
-    let Cli { global, command } = cli;
+    let Cli {
+        mut global,
+        command,
+    } = cli;
+    if command.reads_context() {
+        global.take_context()?;
+    }
     let line = command.line().map(str::to_owned);
     match (dispatch(command, &global, output).await, line) {
         (Err(error), Some(line)) => Err(no_such_line::explained(error, &line, &global).await),
@@ -98,6 +111,16 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
         }
         Command::Cluster(command) => cluster::run(command, global, output).await,
         Command::Doctor(args) => doctor::run(args, global, output).await,
+        Command::Pass(command) => pass::run(command, output),
+        Command::Context(command) => context::run(command, global, output),
+        Command::Completions(args) => {
+            shells::completions(&args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man(args) => {
+            shells::man(&args, output)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Watch(args) => watch::run(args, global, output).await,
         Command::User(command) => user::run(command, global, output).await,
         Command::Leash(args) => embedded::leash::run(args),

@@ -8,9 +8,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersReply, NodeStatus};
 
+use crate::args::Global;
 use crate::output::{Output, WrongUsage};
 use crate::wait::{self, Left};
-use crate::{duration, tables};
+use crate::{confirm, duration, tables};
 
 /// The flags of every change.
 #[derive(Debug, Args)]
@@ -18,9 +19,6 @@ pub struct Change {
     /// Why the change is made; shown by `cluster changes`.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who makes it; shown by `cluster changes` [default: $USER].
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
     /// Does not wait until the change is made. The cluster makes it all the same.
     #[arg(long)]
     no_wait: bool,
@@ -45,6 +43,9 @@ pub struct AddNode {
 pub struct RemoveNode {
     /// The number of the node.
     node: u64,
+    /// Does not ask.
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     change: Change,
 }
@@ -88,10 +89,10 @@ pub struct Transfer {
 }
 
 impl Change {
-    fn request(&self) -> ChangeMembers {
-        let user = || std::env::var("USER").ok();
+    /// The fields of every change.
+    pub fn request(&self, global: &Global) -> ChangeMembers {
         ChangeMembers {
-            by: self.by.clone().or_else(user),
+            by: global.by(),
             reason: self.reason.clone(),
             ..ChangeMembers::default()
         }
@@ -105,23 +106,37 @@ fn disk_id(text: &str) -> Result<DiskId, &'static str> {
 }
 
 /// Adds a node.
-pub async fn add(admin: &Admin, args: AddNode, output: &Output) -> anyhow::Result<ExitCode> {
+pub async fn add(
+    admin: &Admin,
+    args: AddNode,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
     let disk = match args.disk {
         Some(disk) => disk,
         None => disk_of(admin, "add_node", None).await?,
     };
     let request = ChangeMembers {
         disk: Some(disk),
-        ..args.change.request()
+        ..args.change.request(global)
     };
     make(admin, "add_node", request, &args.change, output).await
 }
 
 /// Removes a node.
-pub async fn remove(admin: &Admin, args: RemoveNode, output: &Output) -> anyhow::Result<ExitCode> {
+pub async fn remove(
+    admin: &Admin,
+    args: RemoveNode,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    if !args.yes && !confirm::agreed(&format!("remove node {} for good", args.node), output)? {
+        output.line("nothing was changed")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let request = ChangeMembers {
         node: Some(args.node),
-        ..args.change.request()
+        ..args.change.request(global)
     };
     make(admin, "remove_node", request, &args.change, output).await
 }
@@ -130,6 +145,7 @@ pub async fn remove(admin: &Admin, args: RemoveNode, output: &Output) -> anyhow:
 pub async fn replace(
     admin: &Admin,
     args: ReplaceNode,
+    global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let disk = match args.disk {
@@ -139,23 +155,33 @@ pub async fn replace(
     let request = ChangeMembers {
         node: Some(args.node),
         disk: Some(disk),
-        ..args.change.request()
+        ..args.change.request(global)
     };
     make(admin, "replace_node", request, &args.change, output).await
 }
 
 /// Drains a node, or ends that.
-pub async fn drain(admin: &Admin, args: Drain, output: &Output) -> anyhow::Result<ExitCode> {
+pub async fn drain(
+    admin: &Admin,
+    args: Drain,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
     let request = ChangeMembers {
         node: Some(args.node),
         drained: Some(!args.undo),
-        ..args.change.request()
+        ..args.change.request(global)
     };
     make(admin, "drain", request, &args.change, output).await
 }
 
 /// Moves leadership.
-pub async fn transfer(admin: &Admin, args: Transfer, output: &Output) -> anyhow::Result<ExitCode> {
+pub async fn transfer(
+    admin: &Admin,
+    args: Transfer,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
     let shards = match args.shards.as_str() {
         "all" => (0..admin.cluster_status().await?.shards.len() as u32).collect(),
         list => list
@@ -167,7 +193,7 @@ pub async fn transfer(admin: &Admin, args: Transfer, output: &Output) -> anyhow:
     let request = ChangeMembers {
         shards: Some(shards),
         node: args.to,
-        ..args.change.request()
+        ..args.change.request(global)
     };
     make(admin, "transfer", request, &args.change, output).await
 }
@@ -205,7 +231,8 @@ fn the_candidate(status: &ClusterStatus, of: Option<u64>) -> anyhow::Result<Opti
     }
 }
 
-async fn make(
+/// Asks for a change, and waits until it is made.
+pub async fn make(
     admin: &Admin,
     op: &str,
     request: ChangeMembers,
@@ -284,7 +311,7 @@ fn open_shards(op: &str, request: &ChangeMembers, status: &ClusterStatus) -> usi
         "transfer" if request.node.is_some() => {
             led(&|shard, leader| asked(shard) && leader != request.node)
         }
-        "drain" | "transfer" => led(&|_, leader| leader.is_none()),
+        "drain" | "transfer" | "rotate_key" => led(&|_, leader| leader.is_none()),
         _ => status.members.shards_changing as usize + led(&|_, leader| leader.is_none()),
     }
 }

@@ -1,8 +1,9 @@
-//! A line that does not exist: its name, and names that do exist.
+//! A line or domain that does not exist: its name, and names that do exist.
 
 use std::time::Duration;
 
-use nowserving_client::{Code, Error, LineName, ListLines};
+use nowserving_client::limits::ShowRules;
+use nowserving_client::{Code, Error, ListLines};
 
 use crate::args::Global;
 use crate::line::all_lines;
@@ -15,42 +16,46 @@ const NAMES_MAX: usize = 3;
 /// Names that are less similar (1 is the same name) are not called near.
 const SIMILARITY_MIN: f64 = 0.8;
 
-/// `line_not_found`, in words.
+/// `line_not_found` or `domain_not_found`, in words.
 #[derive(Debug)]
 pub struct NoSuchLine {
     /// The cluster's own error.
     pub error: Error,
-    line: String,
-    /// `None` if the names of the lines are not known.
+    /// `line` or `domain`.
+    kind: &'static str,
+    name: String,
+    /// `None` if the names of the others are not known.
     names: Option<Names>,
 }
 
-/// Names of lines that exist, [`NAMES_MAX`] at most.
+/// Names that exist, [`NAMES_MAX`] at most.
 #[derive(Debug, PartialEq)]
-enum Names {
+pub enum Names {
     /// Those that are similar, best first.
-    Near(Vec<LineName>),
+    Near(Vec<String>),
     /// None is similar: some of the names, and how many more there are.
-    Others(Vec<LineName>, usize),
+    Others(Vec<String>, usize),
+}
+
+impl std::fmt::Display for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Names::Near(names) => write!(f, "the nearest: {}", names.join(", ")),
+            Names::Others(names, _) if names.is_empty() => write!(f, "there are none"),
+            Names::Others(names, 0) => write!(f, "there are: {}", names.join(", ")),
+            Names::Others(names, more) => {
+                write!(f, "there are: {} and {more} more", names.join(", "))
+            }
+        }
+    }
 }
 
 impl NoSuchLine {
     /// The error without its code.
     pub fn message(&self) -> String {
-        let list = |names: &[LineName]| {
-            let names: Vec<&str> = names.iter().map(LineName::as_str).collect();
-            names.join(", ")
-        };
-        let names = match &self.names {
-            None => String::new(),
-            Some(Names::Near(names)) => format!("; the nearest: {}", list(names)),
-            Some(Names::Others(names, _)) if names.is_empty() => "; there are none".to_owned(),
-            Some(Names::Others(names, 0)) => format!("; there are: {}", list(names)),
-            Some(Names::Others(names, more)) => {
-                format!("; there are: {} and {more} more", list(names))
-            }
-        };
-        format!("there is no line {}{names}", self.line)
+        let names = self.names.as_ref();
+        let names = names.map_or_else(String::new, |names| format!("; {names}"));
+        format!("there is no {} {}{names}", self.kind, self.name)
     }
 }
 
@@ -62,33 +67,52 @@ impl std::fmt::Display for NoSuchLine {
 
 impl std::error::Error for NoSuchLine {}
 
-/// The error of a command about `line`; if that does not exist, with its name and others.
-pub async fn explained(error: anyhow::Error, line: &str, global: &Global) -> anyhow::Error {
-    match error.downcast::<Error>() {
-        Ok(error) if error.code() == Some(Code::LineNotFound) => {
+/// The error of a command about the line or domain `name`; if that does not exist, with its name and others.
+pub async fn explained(error: anyhow::Error, name: &str, global: &Global) -> anyhow::Error {
+    let error = match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => return error,
+    };
+    let (kind, names) = match error.code() {
+        Some(Code::LineNotFound) => {
             let names = tokio::time::timeout(PATIENCE, lines(global)).await;
-            let names = names.ok().and_then(Result::ok);
-            NoSuchLine {
-                error,
-                line: line.to_owned(),
-                names: names.map(|names| names_for(line, names)),
-            }
-            .into()
+            ("line", names)
         }
-        Ok(error) => error.into(),
-        Err(error) => error,
+        Some(Code::DomainNotFound) => {
+            let names = tokio::time::timeout(PATIENCE, domains(global)).await;
+            ("domain", names)
+        }
+        _ => return error.into(),
+    };
+    let names = names.ok().and_then(Result::ok);
+    NoSuchLine {
+        error,
+        kind,
+        name: name.to_owned(),
+        names: names.map(|names| names_for(name, names)),
     }
+    .into()
 }
 
 /// The names of all lines.
-async fn lines(global: &Global) -> anyhow::Result<Vec<LineName>> {
+async fn lines(global: &Global) -> anyhow::Result<Vec<String>> {
     let admin = global.connect().await?.admin();
     let all = all_lines(&admin, ListLines::default(), u64::MAX).await?;
-    Ok(all.lines.into_iter().map(|line| line.line).collect())
+    let names = all.lines.into_iter().map(|line| line.line.to_string());
+    Ok(names.collect())
 }
 
-fn names_for(line: &str, mut names: Vec<LineName>) -> Names {
-    let similarity = |name: &LineName| strsim::jaro_winkler(line, name.as_str());
+/// The names of all domains of rate limits.
+async fn domains(global: &Global) -> anyhow::Result<Vec<String>> {
+    let admin = global.connect().await?.admin();
+    let all = admin.show_limits(&ShowRules { domain: None }).await?;
+    let names = all.domains.into_iter().map(|it| it.domain.to_string());
+    Ok(names.collect())
+}
+
+/// Of these names the nearest, or some if none is near.
+pub fn names_for(wanted: &str, mut names: Vec<String>) -> Names {
+    let similarity = |name: &String| strsim::jaro_winkler(wanted, name);
     names.sort_by(|a, b| similarity(b).total_cmp(&similarity(a)).then(a.cmp(b)));
     let near = names
         .iter()
@@ -105,16 +129,12 @@ fn names_for(line: &str, mut names: Vec<LineName>) -> Names {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn near_names_come_first_and_others_only_if_none_is_near() {
-        let names = |list: &str| -> Vec<LineName> {
-            list.split_whitespace()
-                .map(|name| name.parse().unwrap())
-                .collect()
-        };
+        let names =
+            |list: &str| -> Vec<String> { list.split_whitespace().map(str::to_owned).collect() };
         let all = || names("concert shop-2 shop-1 booth-1 a");
         assert_eq!(
             names_for("shp-1", all()),

@@ -1,5 +1,6 @@
 //! `nowserving node`: one node of a cluster, in the foreground.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use crate::output::{Output, WrongUsage};
 /// node's own but --log-format in the file given with --config, dashes as underscores (--heartbeat
 /// and --election as heartbeat_ms and election_ms, in milliseconds); a flag wins over the
 /// environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first.
-#[derive(Debug, Args, Serialize)]
+#[derive(Args, Serialize)]
 #[command(after_help = "\
 Examples:
   nowserving node --config /etc/nowserving/node.toml
@@ -146,6 +147,17 @@ pub struct NodeArgs {
     accept_unseen_peers: bool,
 }
 
+/// Without the URLs, which may have a password.
+impl fmt::Debug for NodeArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeArgs")
+            .field("config", &self.config)
+            .field("id", &self.id)
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
+}
+
 impl NodeArgs {
     /// How log lines look: needed before anything else is.
     pub fn log_format(&self) -> logs::Format {
@@ -184,6 +196,13 @@ impl NodeArgs {
                 table.insert(name.to_owned(), value.clone().into());
             }
         }
+        let security = toml::Table::try_from(global.security()?)?;
+        let logins = ["credentials_file", "nkey_file"];
+        if logins.iter().any(|login| security.contains_key(*login)) {
+            // A flag's login wins over another kind of login in the file.
+            table.retain(|name, _| !logins.contains(&name));
+        }
+        table.extend(security);
         Ok((table, origin))
     }
 }
@@ -300,6 +319,30 @@ mod tests {
             (3, "g", 8)
         );
         assert_eq!(config.nats, "nats://f:1");
+    }
+
+    #[test]
+    fn logins_and_tls_come_from_the_flags_of_all_commands() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("node.toml");
+        std::fs::write(&file, "nkey_file = 'of-file'\ntls_ca_file = 'ca'\n").unwrap();
+        let words = format!("{FLAGS} --config {}", file.display());
+        let security = settle(&words).unwrap().security();
+        assert_eq!(security.nkey_file, Some("of-file".into()));
+        let more = "--creds node.creds --tls-cert c --tls-key k";
+        let security = settle(&format!("{words} {more}")).unwrap().security();
+        assert_eq!(security.credentials_file, Some("node.creds".into()));
+        assert_eq!(security.nkey_file, None);
+        assert_eq!(security.tls_ca_file, Some("ca".into()));
+        assert_eq!(security.tls_cert_file, Some("c".into()));
+        assert_eq!(security.tls_key_file, Some("k".into()));
+    }
+
+    #[test]
+    fn no_password_is_printed_for_debugging() {
+        let words = ["probe", "--peer-nats", "nats://nodes:between-us@h"];
+        let probe = Probe::try_parse_from(words).unwrap();
+        assert!(!format!("{:?}", probe.node).contains("between-us"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nowserving_client::{
 use nowserving_line::Setting;
 use nowserving_protocol::error::{ApiError, Code};
 
-use crate::args::Global;
+use crate::args::{Global, Why};
 use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
@@ -27,7 +27,7 @@ changed whole or not at all; the exit code is 1 if one was refused. Repeating it
 
 Examples:
   nowserving line set shop-1 --seats 80
-  nowserving line set shop-1 --phase paused
+  nowserving line set shop-1 --phase paused --reason \"payment is down\"
   nowserving line set shop-1 --lane normal --lane vip:boost=10m
   nowserving line set shop-1 --admission-rate 0.5/3 --dry-run
   nowserving line set shop-1 --unset claim_timeout,admission_rate,labels
@@ -47,6 +47,8 @@ pub struct SetArgs {
     /// Only shows what would change.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl SetArgs {
@@ -70,6 +72,8 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
             incarnation: None,
             dry_run: args.dry_run,
             settings: set,
+            by: global.by(),
+            reason: args.why.reason,
         };
         return one(&line, request, output).await;
     }
@@ -84,6 +88,8 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
         labels: labels.into_iter().collect::<BTreeMap<_, _>>(),
         set: SettingsChanges(set),
         dry_run: args.dry_run,
+        by: global.by(),
+        reason: args.why.reason,
         ..ConfigureLines::default()
     };
     many(&global.connect().await?.admin(), request, output).await
@@ -129,7 +135,8 @@ fn default_lane_note(before: &LineReply, changed: &LineReply) -> Option<String> 
     })
 }
 
-async fn many(
+/// Changes all lines with the labels of the request, page by page.
+pub async fn many(
     admin: &Admin,
     mut page: ConfigureLines,
     output: &Output,

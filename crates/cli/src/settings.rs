@@ -169,6 +169,10 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
             let admission = values::admission().map(SettingValue::Admission);
             option.value_name("HOW").value_parser(admission)
         }
+        SettingKind::Gate => {
+            let gate = values::gate().map(SettingValue::Gate);
+            option.value_name("GATE").value_parser(gate)
+        }
         SettingKind::LaneName => {
             let lane = |text: &str| text.parse().map(SettingValue::LaneName);
             option.value_name("LANE").value_parser(lane)
@@ -318,6 +322,11 @@ fn help(setting: &Setting) -> String {
             ": `auto` as soon as seats are free, `called` by `line call-next` and `line take` only"
                 .to_owned()
         }
+        SettingKind::Gate => {
+            ": `on`; `shadow` admits everybody at once and counts whom it would have held back; `off` \
+             only admits"
+                .to_owned()
+        }
         SettingKind::AdmissionRate => format!(
             ": admissions a second, 0.001 to 1,000,000, and how many can be saved up, 1 to {}",
             count(RATE_BURST_MAX.into())
@@ -355,6 +364,7 @@ fn help(setting: &Setting) -> String {
         (_, Some(SettingValue::Number(number))) => format!(" (default {number})"),
         (_, Some(SettingValue::Flag(flag))) => format!(" (default {flag})"),
         (_, Some(SettingValue::Admission(it))) => format!(" (default {})", it.as_str()),
+        (_, Some(SettingValue::Gate(it))) => format!(" (default {})", it.as_str()),
         (_, Some(SettingValue::Phase(phase))) => format!(" (default {})", phase.as_str()),
         _ => String::new(),
     };
@@ -365,7 +375,7 @@ fn help(setting: &Setting) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{CommandFactory, Parser};
-    use nowserving_client::{Admission, AdmissionRate, Configure, Phase, Settings};
+    use nowserving_client::{Admission, AdmissionRate, Configure, Gate, Phase, Settings};
     use nowserving_protocol::codec::{Format, decode, encode};
 
     use super::*;
@@ -431,6 +441,7 @@ mod tests {
             SettingKind::TimeMs { .. } => ("90s", SettingValue::Number(90_000)),
             SettingKind::Flag => ("true", SettingValue::Flag(true)),
             SettingKind::Admission => ("called", SettingValue::Admission(Admission::Called)),
+            SettingKind::Gate => ("off", SettingValue::Gate(Gate::Off)),
             SettingKind::Phase => ("paused", SettingValue::Phase(Phase::Paused)),
             SettingKind::LaneName => ("vip", SettingValue::LaneName("vip".parse().unwrap())),
             SettingKind::AdmissionRate => (

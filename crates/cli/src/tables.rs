@@ -114,6 +114,9 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.pair("admitted through", status.admitted_through);
     sheet.pair("version", status.version);
     sheet.optional("ticket", status.ticket.as_ref());
+    let pass_lasts = status.pass_expires_in_ms.map(duration);
+    sheet.optional("pass expires in", pass_lasts);
+    sheet.optional("pass", status.pass.as_ref().map(|pass| pass.as_str()));
     sheet.text()
 }
 
@@ -266,6 +269,7 @@ pub fn line(line: &LineReply, output: &Output) -> String {
         ));
     }
     text.push_str(&capacity_told(line));
+    text.push_str(&gate(line));
     text.push_str(&quota(line));
     text.push_str(&counts(&line.counts));
     text.push_str(&forecast(&line.forecast));
@@ -290,6 +294,33 @@ fn capacity_told(line: &LineReply) -> String {
         "\nthe backend told {}; {until}",
         many(told.seats.into(), "seat")
     )
+}
+
+/// That nobody is held back, and whom the line would have held back.
+fn gate(line: &LineReply) -> String {
+    let mut text = match line.settings.gate.as_str() {
+        "off" => "\nthe gate is off: everybody is admitted at once".to_owned(),
+        "shadow" => "\nthe gate is a shadow: everybody is admitted at once, and counted".to_owned(),
+        _ => String::new(),
+    };
+    if let Some(shadow) = &line.shadow {
+        text.push_str(&format!(
+            "\nas a shadow: {} admitted, {} would have waited, {} would have been refused; {} over the seats now, {} at most",
+            shadow.admitted,
+            shadow.held_back,
+            shadow.refused,
+            shadow.over_seats,
+            shadow.over_seats_max,
+        ));
+    }
+    if let Some(imported) = &line.imported {
+        let (rows, entered) = (many(imported.rows, "row"), imported.entered);
+        text.push_str(&format!(
+            "\nimport {}: {rows} done, {entered} entered",
+            imported.import_id
+        ));
+    }
+    text
 }
 
 /// What is left of the quota, and when it is renewed.

@@ -79,10 +79,22 @@ Examples:
         /// How fresh the answer must be. `local` does not mark the token as seen.
         #[arg(long, value_enum, default_value_t)]
         consistency: Freshness,
+        /// Prints a signed pass, too, while the token holds a seat.
+        #[arg(long, conflicts_with = "key")]
+        pass: bool,
     },
     /// Claims the seat of an admitted token: goes into checkout. Prints the epoch.
-    #[command(after_help = "Example:\n  nowserving claim shop-1 $TICKET")]
-    Claim(TokenArgs),
+    #[command(after_help = "\
+Examples:
+  nowserving claim shop-1 $TICKET
+  nowserving claim shop-1 $TICKET --pass --json | jq -r .pass")]
+    Claim {
+        #[command(flatten)]
+        token: TokenArgs,
+        /// Prints a signed pass, too, by which others know that the token holds a seat.
+        #[arg(long)]
+        pass: bool,
+    },
     /// Keeps a claimed seat for longer.
     #[command(after_help = "Example:\n  nowserving renew shop-1 $TICKET --epoch 17")]
     Renew {
@@ -149,7 +161,7 @@ impl UserCommand {
             | UserCommand::Info { line, .. } => line,
             UserCommand::Renew { token, .. }
             | UserCommand::Complete { token, .. }
-            | UserCommand::Claim(token)
+            | UserCommand::Claim { token, .. }
             | UserCommand::Leave(token) => &token.line,
         }
     }
@@ -232,17 +244,22 @@ pub async fn run(
             ticket,
             key,
             consistency,
+            pass,
         } => {
             let token = token_by(ticket, key)?;
             let request = StatusRequest {
                 consistency: Some(consistency.into()),
+                pass,
                 ..StatusRequest::new(token)
             };
             open(&line).await?.status_with(request).await?
         }
-        UserCommand::Claim(token) => {
+        UserCommand::Claim { token, pass } => {
             let (line, ticket) = of_token(token).await?;
-            line.claim(&ticket).await?
+            match pass {
+                true => line.claim_with_pass(&ticket).await?,
+                false => line.claim(&ticket).await?,
+            }
         }
         UserCommand::Renew { token, epoch } => {
             let (line, ticket) = of_token(token).await?;

@@ -3,7 +3,7 @@
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::admin::{
     CallNext, CalledReply, CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest,
-    Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Journal,
+    Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Import, Journal,
     JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListTokens, MembersChangesReply,
     MembersReply, Move, Show, Take, TokensReply,
 };
@@ -14,6 +14,7 @@ use nowserving_protocol::limits::{
     ApplyRules, CheckReply, DeleteRules, LimitStats, LimitStatsReply, ResetLimit, ResetReply,
     RulesChanged, RulesReply, ShowRules, TestLimits,
 };
+use nowserving_protocol::pass::Jwks;
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,12 +91,29 @@ impl Admin {
         self.client.admin_call(subject, Effect::Write, change).await
     }
 
+    /// Puts the key [`ChangeMembers::key_id`] in force, as [`Admin::change_members`] with `rotate_key` does. Tickets of the
+    /// old key stay good until [`ChangeMembers::old_until_ms`], or for [`ChangeMembers::old_for_ms`].
+    ///
+    /// # Errors
+    /// `members_refused` naming the nodes that have not loaded that key; `version_conflict`; `bad_request`.
+    pub async fn rotate_key(&self, change: &ChangeMembers) -> Result<MembersReply> {
+        self.change_members("rotate_key", change).await
+    }
+
     /// The newest changes of the members.
     ///
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn members_changes(&self) -> Result<MembersChangesReply> {
         self.read("members_changes", &ClusterStatusRequest {}).await
+    }
+
+    /// The public keys by which passes are checked, the one that signs first.
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node answers.
+    pub async fn jwks(&self) -> Result<Jwks> {
+        self.read("jwks", &ClusterStatusRequest {}).await
     }
 
     /// Replaces the rules of rate limits of one domain, or only compares them ([`ApplyRules::dry_run`]).
@@ -221,8 +239,22 @@ impl AdminLine {
         token: u64,
         to: LaneName,
     ) -> Result<StatusReply> {
-        let body = Move { lane, token, to };
-        self.call("move", Effect::Write, &body).await
+        let body = Move {
+            lane,
+            token,
+            to,
+            by: None,
+            reason: None,
+        };
+        self.move_with(&body).await
+    }
+
+    /// The same, with who asks and why for the journal.
+    ///
+    /// # Errors
+    /// Those of [`AdminLine::move_token`].
+    pub async fn move_with(&self, request: &Move) -> Result<StatusReply> {
+        self.call("move", Effect::Write, request).await
     }
 
     /// Ends tokens, or only counts them ([`Kick::dry_run`]). The leader works through the line in steps: for a long line
@@ -248,6 +280,17 @@ impl AdminLine {
     /// `line_not_found`; `bad_request`; `line_closed` while the line is being deleted.
     pub async fn capacity_told(&self, told: &CapacityTold) -> Result<LineReply> {
         self.call("capacity_told", Effect::Write, told).await
+    }
+
+    /// Lets the next rows of a queue that runs elsewhere enter, in their order. A row that is refused ends the request: as its
+    /// error, if no row before it was done; else [`LineReply::imported`] says how many rows are. Repeat it after
+    /// [`crate::Kind::OutcomeUnknown`]: rows that are done are passed over.
+    ///
+    /// # Errors
+    /// `bad_request` for a field of a row, which it names, and for a `first_row` beyond those that are done; as `enter` for the
+    /// first row that is not.
+    pub async fn import(&self, request: &Import) -> Result<LineReply> {
+        self.call("import", Effect::Write, request).await
     }
 
     /// A page of the line's journal, oldest entry first; with a token also the reasons why others were

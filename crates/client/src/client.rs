@@ -11,6 +11,7 @@ use nowserving_protocol::kv::kv_shard_of;
 use nowserving_protocol::limits::{Check, limit_shard_of};
 use nowserving_protocol::servers::{BadServers, Servers};
 use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects, shard_of};
+use nowserving_security::{Security, SecurityError};
 use rand::RngExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,6 +45,9 @@ pub struct ClientOptions {
     /// The rights that the connection is found to lack. Share it with a connection of your own for
     /// [`Client::from_nats`].
     pub denials: Denials,
+    /// Credentials, nkeys and TLS, beyond what the URL says. The files are read while connecting; without effect on
+    /// [`Client::from_nats`]. Default: none.
+    pub security: Security,
 }
 
 impl Default for ClientOptions {
@@ -54,6 +58,7 @@ impl Default for ClientOptions {
             connect_in_background: false,
             name: "nowserving-client".to_owned(),
             denials: Denials::default(),
+            security: Security::default(),
         }
     }
 }
@@ -83,17 +88,19 @@ impl Client {
     }
 
     /// Connects to the NATS server(s) at `url` (comma-separated). The URL may contain user and
-    /// password, or a token. For other logins make the connection yourself and use
-    /// [`Client::from_nats`].
+    /// password, or a token; [`ClientOptions::security`] has the other logins, and TLS. For anything else make the
+    /// connection yourself and use [`Client::from_nats`].
     ///
     /// # Errors
     /// [`Kind::Connection`] if no server can be reached within [`ClientOptions::deadline`],
     /// [`Kind::Forbidden`] if it refuses the login, [`Kind::BadArgument`] for a malformed URL or
-    /// prefix.
+    /// prefix, or a file of [`ClientOptions::security`] that cannot be used.
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
         let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
         let servers: Servers = url.parse().map_err(bad)?;
-        let connecting = connect_options(&servers, &options).connect(servers.urls());
+        let unusable = |error: SecurityError| Error::new(Kind::BadArgument, error.to_string());
+        let connect = connect_options(&servers, &options).map_err(unusable)?;
+        let connecting = connect.connect(servers.urls());
         let failed =
             |why: String| Error::new(Kind::Connection, format!("NATS at {servers}: {why}"));
         let within = options.deadline;
@@ -109,7 +116,7 @@ impl Client {
                 ConnectErrorKind::AuthorizationViolation => {
                     login_refused(&format!("NATS at {servers}"))
                 }
-                _ => failed(error.to_string()),
+                _ => failed(nowserving_security::explained(&error.to_string())),
             })?;
         Client::from_nats(nats, options)
     }
@@ -327,7 +334,10 @@ pub(crate) fn line_name(what: &str, name: &str) -> Result<LineName> {
     })
 }
 
-fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions {
+fn connect_options(
+    servers: &Servers,
+    options: &ClientOptions,
+) -> std::result::Result<ConnectOptions, SecurityError> {
     let ClientOptions { name, denials, .. } = options.clone();
     let connect = servers
         .log_in(
@@ -352,10 +362,11 @@ fn connect_options(servers: &Servers, options: &ClientOptions) -> ConnectOptions
                 }
             }
         });
-    match options.connect_in_background {
+    let connect = options.security.apply(connect)?;
+    Ok(match options.connect_in_background {
         true => connect.retry_on_initial_connect(),
         false => connect,
-    }
+    })
 }
 
 /// Doubles from 50 ms to 3.2 s, half of it at random, so that clients that lost their server at the

@@ -168,7 +168,9 @@ fn forbidden(missing: &MissingRight) -> Error {
 pub(crate) fn login_refused(server: &str) -> Error {
     Error::new(
         Kind::Forbidden,
-        format!("{server} refused the login: unknown user, or wrong password or token"),
+        format!(
+            "{server} refused the login: unknown user, or wrong password, token, nkey or credentials"
+        ),
     )
 }
 

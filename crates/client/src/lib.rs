@@ -46,6 +46,7 @@ mod guard;
 mod kv;
 mod limiter;
 mod line;
+mod pass;
 pub mod place;
 pub mod places;
 mod retry;
@@ -64,6 +65,8 @@ pub use guard::{
 pub use kv::Kv;
 pub use limiter::{LimitFallback, Limiter, LimiterCounts, LimiterOptions, LocalLimit, Slices};
 pub use line::Line;
+pub use nowserving_security::Security;
+pub use pass::{Following, PassChecker};
 pub use places::{PlacesFromEvents, Standing};
 pub use track::Tracker;
 pub use watch::{BoardStream, BoardUpdate};
@@ -71,19 +74,21 @@ pub use watch::{BoardStream, BoardUpdate};
 // The types of arguments and results, so that callers need no other dependency.
 pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Outcome, Target};
 pub use nowserving_line::{
-    Admission, AdmissionRate, Change, LaneName, LaneSettings, LineName, Phase, Quota,
+    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, LineName, Phase, Quota,
     ScheduledChange, Settings, SettingsPatch, State,
 };
 pub use nowserving_protocol::admin::{
     AdmissionRateReply, CALL_NEXT_MAX, CallNext, CalledReply, CalledTokenReply, CandidateStatus,
     CapacityTold, CapacityToldReply, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
     ConfigureLinesReply, ConfiguredLine, CountsReply, Create, Delete, DeleteReply, DiskId,
-    Explained, ForecastReply, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply, Kick,
-    KickReply, KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply,
-    LineList, LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
+    Explained, ForecastReply, IMPORT_ROWS_MAX, Import, ImportRow, ImportedReply, JOURNAL_LIMIT_MAX,
+    Journal, JournalEntryReply, JournalReply, KeyReply, KeyStatus, Kick, KickReply,
+    KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList,
+    LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
     MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
     OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,
-    SettingsReply, ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder, TokensReply,
+    SettingsReply, ShadowReply, ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder,
+    TokensReply,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
@@ -92,6 +97,9 @@ pub use nowserving_protocol::kv::{
     KvPrefix, KvPut, KvReply, KvRestore, KvValue,
 };
 pub use nowserving_protocol::limits;
+pub use nowserving_protocol::pass::{
+    BadPass, Jwk, Jwks, NoPassKey, Pass, PassClaims, PassVerifier,
+};
 pub use nowserving_protocol::user::{
     BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
     StatusRequest, TokenBy, UserQuota, UserSettings,

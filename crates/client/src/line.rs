@@ -99,7 +99,8 @@ impl Line {
         self.status_with(StatusRequest::new(token)).await
     }
 
-    /// [`Line::status`] or [`Line::status_by_key`] with another consistency, or with the holes before the token.
+    /// [`Line::status`] or [`Line::status_by_key`] with another consistency, with the holes before the token, or with a
+    /// pass.
     ///
     /// # Errors
     /// As theirs.
@@ -113,8 +114,23 @@ impl Line {
     /// # Errors
     /// `not_admitted` while it waits, `token_gone`, `ticket_invalid`.
     pub async fn claim(&self, ticket: &str) -> Result<StatusReply> {
+        self.claims(ticket, false).await
+    }
+
+    /// [`Line::claim`], and the reply has a [`StatusReply::pass`]: a signed text by which others know, without asking,
+    /// that this token holds a seat ([`PassChecker`](crate::PassChecker)). For a later pass while the seat is held use
+    /// [`Line::status_with`] with [`StatusRequest::pass`]. In a line with `release_on_claim` there is none, as the claim
+    /// ends the token: request it before.
+    ///
+    /// # Errors
+    /// As [`Line::claim`].
+    pub async fn claim_with_pass(&self, ticket: &str) -> Result<StatusReply> {
+        self.claims(ticket, true).await
+    }
+
+    async fn claims(&self, ticket: &str, pass: bool) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
-        self.write("claim", &Claim { ticket }).await
+        self.write("claim", &Claim { ticket, pass }).await
     }
 
     /// Keeps a claimed seat for another `checkout_timeout_ms`, until `checkout_max_ms` after the

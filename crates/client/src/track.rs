@@ -90,6 +90,7 @@ impl Track {
             token: TokenBy::Ticket(self.ticket.clone()),
             consistency: None,
             holes: self.view.wants_holes(),
+            pass: false,
         };
         match self.line.status_with(request).await {
             Ok(status) => {

@@ -149,12 +149,15 @@ mod tests {
                 format: nowserving_protocol::codec::Format::Json,
                 op: "enter",
                 admin: false,
+                pass: false,
                 taken: TAKEN,
                 trace: None,
             },
             deadline: TAKEN + 2 * SECOND,
             id: None,
             sent_ms,
+            note: None,
+            user: None,
             payload: bytes::Bytes::new(),
         }
     }

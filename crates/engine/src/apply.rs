@@ -349,6 +349,16 @@ impl Shard {
     }
 }
 
+/// The line's journal goes with the line: this is what stays of who deleted it.
+fn log_deletion(applied: &AppliedToLine<'_>) {
+    if let (Op::Delete { line, force, .. }, Ok(_)) = (applied.op, &applied.result) {
+        let by = applied.note.and_then(|note| note.by.as_deref());
+        let reason = applied.note.and_then(|note| note.reason.as_deref());
+        let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
+        tracing::info!(line = %line.as_str(), force, by, reason, "a line is deleted");
+    }
+}
+
 /// Answers requests and, on the leader, collects events as entries are applied.
 struct Watch<'a> {
     leader_state: Option<&'a mut LeaderState>,
@@ -372,6 +382,7 @@ impl Observer for Watch<'_> {
 
     fn line(&mut self, state: &State, applied: AppliedToLine<'_>) {
         if let Some(leader_state) = &mut self.leader_state {
+            log_deletion(&applied);
             leader_state.after(state, &applied, &mut self.events);
         }
         let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);

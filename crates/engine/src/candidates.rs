@@ -114,6 +114,12 @@ impl Engine {
                 _ => Ok(()),
             };
         }
+        if let MembersChange::RotateKey(rotation) = &mut request.change {
+            let checked = self.check_rotation(rotation);
+            // A node that is added meanwhile may lack the key.
+            request.if_version.get_or_insert(wanted.version);
+            return if is_copy { Ok(()) } else { checked };
+        }
         let (added, removed) = (request.change.added_disk(), request.change.removed());
         if added.is_none() && removed.is_none() {
             return Ok(());
@@ -214,6 +220,8 @@ pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
         | MembersRefused::Drained(_)
         | MembersRefused::Unfit(_)
         | MembersRefused::Lags { .. }
+        | MembersRefused::KeyNotLoaded { .. }
+        | MembersRefused::KeyNotNewer(..)
         | MembersRefused::NoMajority { .. } => Code::MembersRefused,
     };
     let error = ApiError::new(code, refused.to_string());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::envelope::{LaggingMember, StateHash};
 use crate::facts::Gathering;
 use nowserving_protocol::admin::Mapping;
+use nowserving_protocol::keys::KeyPrint;
 use nowserving_replica::{self as replica, Connection, EntryReader, NewError, Replica};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::members::MembersRefused;
@@ -61,6 +62,8 @@ pub struct Engine {
     pub(crate) candidates: Candidates,
     /// This node was refused since it was last in touch, and may ask to be added under a new number.
     pub(crate) is_candidate: bool,
+    /// The cluster keys that this node has loaded, the older one first.
+    pub(crate) keys: Vec<KeyPrint>,
     pub(crate) balance: Balance,
     pub(crate) last_sent: BTreeMap<u64, Micros>,
     /// The shard that asked last for a part of a snapshot.
@@ -147,6 +150,7 @@ impl Engine {
             membership: Membership::new(config.members.clone()),
             candidates: Candidates::default(),
             is_candidate: boot.is_candidate,
+            keys: Vec::new(),
             shards,
             ctx: NodeCtx {
                 now,
@@ -277,6 +281,7 @@ impl Engine {
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Candidate(candidate) => self.note_candidate(candidate, now.us),
             Input::OtherCluster(members) => self.note_other_cluster(&members, true, now.us),
+            Input::Keys(keys) => self.keys = keys,
             Input::ConnectionNumber(number) => self.connection_number(number),
             Input::ConnectionClosed { peer, connection } => {
                 self.connection_closed(peer, connection, now.us);
@@ -406,6 +411,7 @@ impl Engine {
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
         peer.entry_format = body.entry_format;
+        peer.keys = body.keys;
         if peer.start != header.start {
             peer.start = header.start;
             self.closed.forget(from);

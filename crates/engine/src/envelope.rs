@@ -5,7 +5,7 @@
 //! offset  bytes
 //!      0      4  magic "NSFR"
 //!      4      1  format, 1
-//!      5      1  id of the key, 1
+//!      5      1  always 1
 //!      6      2  zero
 //!      8     32  keyed BLAKE3 over bytes 0..8 and the payload
 //!     40      …  the payload: a protobuf `Frame`
@@ -14,6 +14,8 @@
 //! The seal shows that a member of the cluster made the frame. It does not show
 //! that the frame is new: `boots`, `starts` and `seq` distinguish doubled and old ones,
 //! and Raft tolerates messages that arrive twice or late.
+//!
+//! It does not name the key: while the key is rotated, the receiver tries both ([`FrameKeys`]).
 
 use std::fmt;
 
@@ -22,8 +24,8 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, NodeFacts, PeerDisk,
-    ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, LoadedKey, NodeFacts,
+    PeerDisk, ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.
@@ -65,6 +67,44 @@ impl FrameKey {
 impl fmt::Debug for FrameKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FrameKey(…)")
+    }
+}
+
+/// The keys of frames that a node uses at one time.
+#[derive(Clone, Debug)]
+pub struct FrameKeys {
+    current: FrameKey,
+    other: Option<FrameKey>,
+}
+
+impl FrameKeys {
+    /// Keys that seal with `current`, and open what is sealed with either.
+    #[must_use]
+    pub fn new(current: FrameKey, other: Option<FrameKey>) -> FrameKeys {
+        FrameKeys { current, other }
+    }
+
+    /// The key that seals.
+    #[must_use]
+    pub fn current(&self) -> &FrameKey {
+        &self.current
+    }
+
+    /// The keys that open.
+    pub fn each(&self) -> impl Iterator<Item = &FrameKey> {
+        std::iter::once(&self.current).chain(&self.other)
+    }
+
+    /// As [`open`], and returns the key, too.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open<M: Message + Default>(&self, sealed: Bytes) -> Result<(M, &FrameKey), FrameError> {
+        let opened = open(&self.current, sealed.clone()).map(|it| (it, &self.current));
+        match (&self.other, opened) {
+            (Some(other), Err(FrameError::Seal)) => open(other, sealed).map(|it| (it, other)),
+            (_, opened) => opened,
+        }
     }
 }
 
@@ -147,6 +187,10 @@ mod tests {
         facts.refuses_snapshots = 2;
         facts.entry_format = 6;
         facts.key_id = Some(0);
+        facts.keys = vec![LoadedKey {
+            id: 2,
+            fingerprint: u64::MAX,
+        }];
         frame.lagging = vec![LaggingMember {
             node: 3,
             shards: vec![0, 15],
@@ -172,6 +216,22 @@ mod tests {
         assert_eq!(sealed.len(), OVERHEAD_BYTES);
         assert_eq!(open(&key, sealed.into()), Ok(empty));
         assert!(open::<Welcome>(&FrameKey([8; 32]), seal(&key, &frame()).into()).is_err());
+    }
+
+    #[test]
+    fn while_the_key_is_rotated_frames_of_both_keys_are_opened() {
+        let [old, new, strange] = [7, 8, 9].map(|it| FrameKey([it; 32]));
+        let both = FrameKeys::new(new.clone(), Some(old.clone()));
+        let alone = FrameKeys::new(new.clone(), None);
+        let open = |keys: &FrameKeys, key: &FrameKey| {
+            let opened = keys.open::<Frame>(seal(key, &frame()).into());
+            opened.map(|(opened, with)| (opened == frame(), with.0))
+        };
+        assert_eq!(open(&both, &new), Ok((true, [8; 32])));
+        assert_eq!(open(&both, &old), Ok((true, [7; 32])));
+        assert_eq!(open(&both, &strange), Err(FrameError::Seal));
+        assert_eq!(open(&alone, &new), Ok((true, [8; 32])));
+        assert_eq!(open(&alone, &old), Err(FrameError::Seal));
     }
 
     #[test]

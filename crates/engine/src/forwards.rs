@@ -233,6 +233,7 @@ impl Forwards {
             line: waiter.line.clone(),
             op: waiter.reply.op,
             admin: waiter.reply.admin,
+            user: waiter.user.clone(),
             payload: waiter.payload.clone(),
             timeout_ms: (timeout_us / 1_000).max(1),
             request_id: waiter.id,
@@ -305,11 +306,14 @@ mod tests {
                 format: Format::Json,
                 op: "enter",
                 admin: false,
+                pass: false,
                 taken: NOW,
                 trace: None,
             },
             deadline: DEADLINE,
             id: None,
+            note: None,
+            user: None,
             payload: br#"{"anonymous":true}"#.as_slice().into(),
         }
     }

@@ -1,5 +1,6 @@
 //! The frames that nodes send each other, as the engine and the transport exchange them.
 
+use nowserving_protocol::keys::KeyPrint;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 use protobuf::Message as _;
@@ -40,6 +41,8 @@ pub struct FrameBody {
     pub version: String,
     /// The newest format of log entries that the sender reads; 0: it does not say.
     pub entry_format: u32,
+    /// The cluster keys that the sender has loaded.
+    pub keys: Vec<KeyPrint>,
     pub messages: Vec<(u32, Message)>,
     pub state_hashes: Vec<StateHash>,
     pub snapshot_request: Option<SnapshotRequest>,
@@ -63,6 +66,8 @@ pub struct PeerBatch {
     pub lagging: Vec<LaggingMember>,
     /// The newest format of log entries that this node reads.
     pub entry_format: u32,
+    /// The cluster keys that this node has loaded.
+    pub keys: Vec<KeyPrint>,
     /// A quorum has accepted this start of this node.
     pub in_touch: bool,
     /// This node has nothing of any group yet.
@@ -119,6 +124,7 @@ impl Engine {
             closed: self.closed.to_frame(),
             lagging: self.lagging.clone(),
             entry_format: self.ctx.entry_format,
+            keys: self.keys.clone(),
             in_touch: self.contact.is_in_touch(),
             in_no_group: self.is_in_no_group(),
             verdicts: self.contact.verdicts(to, now),

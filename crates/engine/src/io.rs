@@ -9,6 +9,7 @@ use nowserving_line::LineName;
 use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::TraceContext;
+use nowserving_protocol::keys::KeyPrint;
 use nowserving_replica::{Connection, ReadFailed, Restored, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
@@ -183,6 +184,8 @@ pub enum Input {
     Candidate(Candidate),
     /// A member of another cluster of the same name that takes part answers a founder with its members.
     OtherCluster(Box<Members>),
+    /// The cluster keys that this node has loaded, the older one first: at its start, and when they have changed.
+    Keys(Vec<KeyPrint>),
     /// The number of this node's service connection has grown. Must come before any request of that
     /// connection.
     ConnectionNumber(u64),
@@ -310,6 +313,8 @@ pub struct ForwardTry {
     pub op: &'static str,
     /// It is an operator's.
     pub admin: bool,
+    /// The user that the NATS server named.
+    pub user: Option<Box<str>>,
     pub payload: Bytes,
     /// The leader's time to answer.
     pub timeout_ms: u64,

@@ -6,7 +6,6 @@ use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_shard::clock::Micros;
-use nowserving_shard::command::FORMAT;
 use nowserving_shard::kick::Begun;
 
 use crate::age::LATE_MAX_US;
@@ -15,6 +14,9 @@ use crate::refusals::{disk_full, older_member, outcome_unknown};
 use crate::request::Outcome;
 use crate::shard::Shard;
 use crate::waiter::Waiter;
+
+/// The first format of log entries that has kicks.
+const KICK_FORMAT: u32 = 7;
 
 /// The copies of one request.
 #[derive(Debug, Default)]
@@ -32,7 +34,7 @@ impl Shard {
         if !ask.dry_run && !ctx.has_room {
             return ctx.out.refuse(waiter.reply, disk_full());
         }
-        if !ask.dry_run && self.entry_format(ctx) < FORMAT {
+        if !ask.dry_run && self.entry_format(ctx) < KICK_FORMAT {
             return ctx.out.refuse(waiter.reply, older_member());
         }
         let Some(leader_state) = &mut self.leader_state else {

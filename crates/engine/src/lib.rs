@@ -31,6 +31,7 @@ mod forwards;
 mod frames;
 mod gauges;
 mod io;
+mod keys;
 mod kicks;
 mod known_disk;
 mod kv;

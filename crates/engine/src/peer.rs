@@ -1,5 +1,6 @@
 //! A peer's state, as its frames describe it.
 
+use nowserving_protocol::keys::KeyPrint;
 use nowserving_shard::clock::Micros;
 
 use crate::delivery::LeaderTime;
@@ -34,6 +35,8 @@ pub struct Peer {
     pub version: String,
     /// The newest format of log entries that it reads; 0: it has not said.
     pub entry_format: u32,
+    /// The cluster keys that it has loaded.
+    pub keys: Vec<KeyPrint>,
     /// Of the members that it knows.
     pub members_version: u64,
 }

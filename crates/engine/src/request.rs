@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use nowserving_kv as kv;
-use nowserving_line::{LineName, Op, Status, Timestamp, Token, TokenBy};
+use nowserving_line::{LineName, Op, OperatorNote, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
     CalledReply, ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines,
     ListTokens, MembersChangesReply, MembersReply, TokensReply,
@@ -52,6 +52,8 @@ pub struct ReplyTo {
     pub op: &'static str,
     /// It came on an operators' subject.
     pub admin: bool,
+    /// The answer is a status to which a signed pass is added, if the token holds a seat.
+    pub pass: bool,
     /// When it was read (monotonic).
     pub taken: Micros,
     /// The trace that it is a part of, if it is recorded. The engine passes it on.
@@ -72,6 +74,10 @@ pub struct Request {
     pub id: Option<RequestId>,
     /// The time of sending by the sender's clock, in milliseconds since 1970, if it gave one.
     pub sent_ms: Option<u64>,
+    /// Who asked, if an operator said so or the NATS server did, and why: for the journal.
+    pub note: Option<Box<OperatorNote>>,
+    /// The user that the NATS server named, for a forward.
+    pub user: Option<Box<str>>,
     /// The original bytes, for a forward.
     pub payload: Bytes,
 }

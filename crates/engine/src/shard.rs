@@ -242,7 +242,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn take_write(&mut self, waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
+    pub(crate) fn take_write(&mut self, mut waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
         if let Some(id) = waiter.id {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
@@ -278,6 +278,7 @@ impl Shard {
         if let (Command::Limit(command), Some(leader_state)) = (&command, &mut self.leader_state) {
             leader_state.limits.queued(command);
         }
+        let command = waiter.noted(command);
         let command = match waiter.id {
             Some(id) => {
                 *self.in_log.entry(id.key).or_default() += 1;
@@ -311,12 +312,13 @@ impl Shard {
     }
 
     /// The steps of a restore have no second effect, so copies of them need not be known.
-    fn take_restore(&mut self, waiter: Waiter, command: RestoreCommand, ctx: &mut NodeCtx) {
+    fn take_restore(&mut self, mut waiter: Waiter, command: RestoreCommand, ctx: &mut NodeCtx) {
         if let Some(error) = self.no_room_for(&waiter, false, ctx) {
             return ctx.out.refuse(waiter.reply, error);
         }
+        let command = waiter.noted(Command::Restore(command));
         self.queue.push_back(Queued {
-            command: Command::Restore(command),
+            command,
             waiter: Some(waiter),
         });
     }
@@ -494,7 +496,12 @@ impl Shard {
     fn fold(&mut self, builder: &mut EntryBuilder, ctx: &mut NodeCtx) -> Vec<Option<Waiter>> {
         let mut waiters = Vec::new();
         while let Some(Queued { command, waiter }) = self.queue.pop_front() {
-            if command.format() > builder.format() {
+            let format = builder.format();
+            let command = match command.format() > format {
+                true => command.fitted(format),
+                false => command,
+            };
+            if command.format() > format {
                 self.left_log([&command]);
                 self.not_proposed(&command);
                 if let Some(waiter) = waiter {

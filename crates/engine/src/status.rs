@@ -37,6 +37,7 @@ impl Engine {
             },
             shards: self.shards.values().map(shard_status).collect(),
             lines: lines.sum(),
+            key: self.key_status(),
         }
     }
 
@@ -80,6 +81,7 @@ impl Engine {
             joining_in: count(&learns) as u32,
             leaving: wanted.version > 0 && !wanted.nodes.contains_key(&id),
             drained: wanted.nodes.get(&id).is_some_and(|it| it.drained),
+            keys: self.key_replies(id),
         }
     }
 
@@ -137,6 +139,11 @@ fn change_reply(it: &RecordedChange) -> MembersChangeReply {
         MembersChange::Prefer { shards, to } => {
             (request.shards, request.node) = (Some(shards.clone()), *to);
             "transfer"
+        }
+        MembersChange::RotateKey(rotation) => {
+            request.key_id = Some(rotation.current.id);
+            request.old_until_ms = Some(rotation.old_until_ms);
+            "rotate_key"
         }
     };
     MembersChangeReply {

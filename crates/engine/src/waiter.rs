@@ -1,8 +1,9 @@
 //! A request that waits for its answer.
 
 use bytes::Bytes;
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_shard::clock::Micros;
+use nowserving_shard::command::Command;
 use nowserving_shard::requests::RequestId;
 
 use crate::delivery::Delivery;
@@ -19,6 +20,8 @@ pub(crate) struct Waiter {
     pub reply: ReplyTo,
     pub deadline: Micros,
     pub id: Option<RequestId>,
+    pub note: Option<Box<OperatorNote>>,
+    pub user: Option<Box<str>>,
     pub payload: Bytes,
 }
 
@@ -37,8 +40,18 @@ impl Waiter {
             reply: request.reply,
             deadline: sent_with.map_or(request.deadline, |it| it.min(request.deadline)),
             id: request.id,
+            note: request.note,
+            user: request.user,
             payload: request.payload,
         };
         (waiter, request.ask)
+    }
+
+    /// The command of its request, with the operator's note if there is one.
+    pub fn noted(&mut self, command: Command) -> Command {
+        match self.note.take() {
+            Some(note) => Command::Noted(note, Box::new(command)),
+            None => command,
+        }
     }
 }

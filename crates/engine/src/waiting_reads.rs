@@ -129,6 +129,7 @@ mod tests {
             format: Format::Json,
             op: "show",
             admin: true,
+            pass: false,
             taken: 0,
             trace: None,
         };
@@ -145,6 +146,8 @@ mod tests {
             reply,
             deadline,
             id: None,
+            note: None,
+            user: None,
             payload: Bytes::new(),
         };
         reads.push(Read {

@@ -144,7 +144,7 @@ impl Line {
         if nowserving_bite::is(nowserving_bite::Break::S8Called) {
             return true;
         }
-        self.settings.admission == Admission::Auto
+        self.settings.admission == Admission::Auto || !self.holds_back()
     }
 
     /// Admits the next `n` tokens, of all lanes or of one, as far as the line may admit now.
@@ -246,6 +246,8 @@ impl Line {
     fn check_admits(&self, now_ms: u64) -> Result<(), CannotAdmit> {
         if !self.phase().admits() {
             Err(CannotAdmit::Phase)
+        } else if !self.holds_back() {
+            Ok(())
         } else if self.quota_left() == 0 {
             Err(CannotAdmit::Quota)
         } else if self.held() >= self.seats_at(now_ms).into() {

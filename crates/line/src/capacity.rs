@@ -2,7 +2,13 @@
 //! stands the reason why the next token is not admitted.
 
 use crate::line::{Lane, Line};
-use crate::{LaneBoard, LaneName, LaneSettings, NUMBER_MAX, Phase, Reason, Refused, Token};
+use crate::{
+    LaneBoard, LaneName, LaneSettings, NUMBER_MAX, Phase, QUEUE_LIMIT_MAX, Reason, Refused,
+    SEATS_MAX, Token,
+};
+
+/// The most live tokens of a line that holds nobody back: as many as settings can allow. Memory is bounded.
+const LIVE_MAX: u64 = SEATS_MAX as u64 + QUEUE_LIMIT_MAX as u64;
 
 /// The reason why the next waiting token is not admitted. Of several reasons, the first in this order:
 /// removing a later one alone would admit nobody.
@@ -51,10 +57,18 @@ impl Line {
         u64::from(self.seats()).saturating_sub(self.held())
     }
 
-    /// How many more tokens may be live by `seats` and `queue_limit`.
+    /// How many more tokens may be live by `seats` and `queue_limit`. While the gate holds nobody back, seats do not
+    /// count, so only those are counted who wait for the phase.
     fn capacity(&self) -> u64 {
         let limit = u64::from(self.seats()) + u64::from(self.settings.queue_limit);
-        limit.saturating_sub(self.live_count())
+        if self.holds_back() {
+            return limit.saturating_sub(self.live_count());
+        }
+        let room = LIVE_MAX.saturating_sub(self.live_count());
+        match self.phase().admits() {
+            true => room,
+            false => room.min(limit.saturating_sub(self.waiting())),
+        }
     }
 
     /// How many more tokens may enter, over all lanes.
@@ -82,13 +96,15 @@ impl Line {
     /// Whether all of the quota has been completed: waiting tokens cannot be admitted any more.
     pub(crate) fn sold_out(&self) -> bool {
         let quota = self.settings.quota.as_ref();
+        let quota = quota.filter(|_| self.holds_back());
         quota.is_some_and(|quota| self.completed_lately() >= quota.total)
     }
 
     /// How many more tokens the quota lets enter. None once it is completed, even if the standby share has
     /// space: a newcomer would be ended at once.
     pub(crate) fn quota_capacity(&self) -> u64 {
-        let Some(quota) = &self.settings.quota else {
+        let quota = self.settings.quota.as_ref();
+        let Some(quota) = quota.filter(|_| self.holds_back()) else {
             return u64::MAX;
         };
         if self.sold_out() {
@@ -107,17 +123,25 @@ impl Line {
     }
 
     pub(crate) fn may_admit_ignoring_rate(&self) -> bool {
-        self.phase().admits() && self.free_seats() > 0 && self.quota_left() > 0
+        let has_room = || self.free_seats() > 0 && self.quota_left() > 0;
+        self.phase().admits() && (!self.holds_back() || has_room())
     }
 
     /// Whether the next waiting token may be admitted now.
     pub(crate) fn may_admit(&self, now_ms: u64) -> bool {
-        self.may_admit_ignoring_rate() && self.rate_units(now_ms) > 0
+        let in_time = || !self.holds_back() || self.rate_units(now_ms) > 0;
+        self.may_admit_ignoring_rate() && in_time()
     }
 
     /// How many newcomers would be admitted on entering now.
     fn admitted_at_once(&self, now_ms: u64) -> u64 {
-        if self.phase() != Phase::Open || self.waiting() > 0 || !self.admits_by_itself() {
+        if self.phase() != Phase::Open {
+            return 0;
+        }
+        if !self.holds_back() {
+            return u64::MAX;
+        }
+        if self.waiting() > 0 || !self.admits_by_itself() {
             return 0;
         }
         let seats = self.free_seats().min(self.quota_left());
@@ -250,9 +274,9 @@ impl Line {
 
     /// How many of the next numbers of the lane are certain not to wait. None if the line has several lanes,
     /// as the free seats may go to another lane, or an admission rate, as too many may enter at once, or if tokens are
-    /// called.
+    /// called. Nor while the gate holds nobody back: then seats say nothing.
     fn promised(&self, id: u8) -> u64 {
-        let alone = self.order == [id] && self.admits_by_itself();
+        let alone = self.order == [id] && self.admits_by_itself() && self.holds_back();
         if alone && self.settings.admission_rate.is_none() && self.phase() == Phase::Open {
             self.free_seats().min(self.quota_left())
         } else {
@@ -266,6 +290,8 @@ impl Line {
             HeldBackBy::Nothing
         } else if !self.phase().admits() {
             HeldBackBy::Phase(self.phase())
+        } else if !self.holds_back() {
+            HeldBackBy::Admitting
         } else if self.quota_left() == 0 {
             HeldBackBy::Quota
         } else if self.held() >= self.seats_at(now_ms).into() {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use crate::calls::Calls;
 use crate::gone::{Gone, GoneRing};
-use crate::journal::Journal;
+use crate::journal::{AllDetails, Journal};
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, JournalEntry,
+    Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, Imported, JournalEntry,
     KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live,
-    MOVES_MAX, NUMBER_MAX, Offers, PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings,
-    SettingsChange, Stage, Token, Told, Totals,
+    MOVES_MAX, NUMBER_MAX, Noted, Offers, PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings,
+    SettingsChange, Shadow, Stage, Token, Told, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -51,6 +51,10 @@ pub struct LineDump {
     pub completed_before: u64,
     /// Units that were completed before the quota was last renewed.
     pub completed_in_past: u64,
+    /// How far the newest import has come.
+    pub imported: Option<Imported>,
+    /// What was counted while the gate held nobody back.
+    pub shadow: Shadow,
     /// When it is renewed next; `None` until a leader has found out.
     pub renews_at_ms: Option<u64>,
     /// `Some` exactly if the settings have an admission rate.
@@ -70,6 +74,8 @@ pub struct LineDump {
     pub settings_changes: Vec<SettingsChange>,
     /// Notes of the newest kicks in the journal, oldest first.
     pub kicks: Vec<Kicked>,
+    /// Who asked for the newest entries in the journal, and why; oldest first.
+    pub notes: Vec<Noted>,
     /// The newest calls and the tokens that each admitted, oldest first.
     pub calls: Vec<CallItem>,
     pub forecast: Forecast,
@@ -150,8 +156,10 @@ impl Line {
         let versions = journal.iter().map(|entry| entry.version);
         let changes = versions.clone().filter_map(|it| self.journal.change(it));
         let settings_changes = changes.cloned().collect();
-        let kicks = versions.filter_map(|it| self.journal.kicked(it));
+        let kicks = versions.clone().filter_map(|it| self.journal.kicked(it));
         let kicks = kicks.cloned().collect();
+        let notes = versions.filter_map(|it| self.journal.noted(it));
+        let notes = notes.cloned().collect();
         LineDump {
             name: self.name.clone(),
             incarnation: self.incarnation,
@@ -166,6 +174,8 @@ impl Line {
             refused: self.refused,
             completed_before: self.completed_before,
             completed_in_past: self.completed_in_past,
+            imported: self.imported.clone(),
+            shadow: self.shadow,
             renews_at_ms: self.renews_at_ms,
             bucket: self.bucket,
             called_back: self.called_back,
@@ -175,6 +185,7 @@ impl Line {
             journal,
             settings_changes,
             kicks,
+            notes,
             calls: self
                 .calls
                 .items_from(calls.start)
@@ -275,6 +286,7 @@ pub struct LinePart {
     pub journal: Vec<JournalEntry>,
     pub settings_changes: Vec<SettingsChange>,
     pub kicks: Vec<Kicked>,
+    pub notes: Vec<Noted>,
     pub calls: Vec<CallItem>,
 }
 
@@ -287,8 +299,7 @@ pub struct LineBuilder {
     /// By lane, the last live token and the version at which the last one entered that was not moved.
     last: Vec<(Token, u64)>,
     journal: Vec<JournalEntry>,
-    settings_changes: Vec<SettingsChange>,
-    kicks: Vec<Kicked>,
+    details: AllDetails,
     limits: Limits,
 }
 
@@ -317,8 +328,9 @@ impl LineBuilder {
     pub fn dump(&self) -> LineDump {
         LineDump {
             journal: self.journal.clone(),
-            settings_changes: self.settings_changes.clone(),
-            kicks: self.kicks.clone(),
+            settings_changes: self.details.changes.clone(),
+            kicks: self.details.kicks.clone(),
+            notes: self.details.notes.clone(),
             ..self.line.dump()
         }
     }
@@ -336,8 +348,12 @@ impl LineBuilder {
         let largest = largest.max(dump.created_at_ms).max(dump.completed_before);
         let largest = largest.max(dump.called_back).max(dump.completed_in_past);
         let largest = largest.max(dump.renews_at_ms.unwrap_or(0));
-        let in_range = largest <= NUMBER_MAX && dump.refused.in_range();
+        let in_range = dump.refused.in_range() && dump.shadow.in_range();
+        let in_range = in_range && largest <= NUMBER_MAX;
         require(in_range, "a number out of range")?;
+        let imported = dump.imported.as_ref();
+        let imported = imported.is_none_or(Imported::is_plausible);
+        require(imported, "an impossible import")?;
         let settled = dump.settings_version <= dump.version;
         require(settled, "settings of a later version")?;
         let lanes_fit = (1..=LANE_TABLE_MAX).contains(&dump.lanes.len());
@@ -375,6 +391,8 @@ impl LineBuilder {
             refused: dump.refused,
             completed_before: dump.completed_before,
             completed_in_past: dump.completed_in_past,
+            imported: dump.imported,
+            shadow: dump.shadow,
             renews_at_ms: dump.renews_at_ms,
             admitted: 0,
             in_checkout: 0,
@@ -387,8 +405,7 @@ impl LineBuilder {
             shift: None,
             last: vec![(0, 0); dump.lanes.len()],
             journal: Vec::new(),
-            settings_changes: Vec::new(),
-            kicks: Vec::new(),
+            details: AllDetails::default(),
             limits,
         };
         let (mut live, mut callers) = (Vec::new(), Vec::new());
@@ -405,6 +422,7 @@ impl LineBuilder {
             journal: dump.journal,
             settings_changes: dump.settings_changes,
             kicks: dump.kicks,
+            notes: dump.notes,
             calls: dump.calls,
         })?;
         Ok(builder)
@@ -427,11 +445,17 @@ impl LineBuilder {
             self.line.restore_gone((lane, token), gone)?;
         }
         self.journal.extend(part.journal);
-        self.settings_changes.extend(part.settings_changes);
-        self.kicks.extend(part.kicks);
+        self.details.changes.extend(part.settings_changes);
+        self.details.kicks.extend(part.kicks);
+        self.details.notes.extend(part.notes);
         let mut calls = part.calls.into_iter();
         require(calls.all(|item| self.line.calls.add(item)), "not calls")?;
-        let details = self.settings_changes.len().max(self.kicks.len());
+        let AllDetails {
+            changes,
+            kicks,
+            notes,
+        } = &self.details;
+        let details = changes.len().max(kicks.len()).max(notes.len());
         let fits = self.journal.len().max(details) <= self.limits.journal_kept;
         require(fits, "not a journal")
     }
@@ -451,10 +475,13 @@ impl LineBuilder {
     fn end(self) -> Result<Line, &'static str> {
         let mut line = self.line;
         let lanes = line.lanes.len();
-        let noted = self.kicks.iter().all(|it| it.note.check(lanes).is_ok());
+        let noted = self
+            .details
+            .kicks
+            .iter()
+            .all(|it| it.note.check(lanes).is_ok());
         require(noted, "not a note of a kick")?;
-        let details = (self.settings_changes, self.kicks);
-        let journal = Journal::restore(self.limits, self.journal, details, line.version);
+        let journal = Journal::restore(self.limits, self.journal, self.details, line.version);
         line.journal = journal.ok_or("not a journal")?;
         require(line.has_issued_called(), "a call of no token")?;
         line.restore_order()?;

@@ -71,6 +71,16 @@ enum Bottleneck {
 }
 
 impl Eta {
+    const AT_ONCE: Eta = Eta {
+        eta_ms: 0.0,
+        eta_p90_ms: 0.0,
+        pause: Pause {
+            wish_ms: 0.0,
+            least_ms: 0,
+        },
+        known: true,
+    };
+
     /// The times for the client, if they are good enough. Too large ones saturate.
     pub(crate) fn given(&self) -> Option<EtaGiven> {
         self.known.then_some(EtaGiven {
@@ -130,7 +140,13 @@ impl Line {
         entered_at_ms: u64,
         now_ms: u64,
     ) -> Option<Eta> {
-        if !self.phase().admits() || !self.admits_by_itself() || self.seats() == 0 {
+        if !self.phase().admits() {
+            return None;
+        }
+        if !self.holds_back() {
+            return Some(Eta::AT_ONCE);
+        }
+        if !self.admits_by_itself() || self.seats() == 0 {
             return None;
         }
         let rivals = self.rivals(lane_id, entered_at_ms, now_ms);

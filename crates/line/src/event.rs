@@ -44,7 +44,10 @@ pub enum TokenChange {
     Admitted {
         by: AdmittedBy,
     },
-    Claimed,
+    Claimed {
+        /// The fencing number that the claim was given.
+        epoch: u64,
+    },
     Gone {
         reason: Reason,
         /// It was waiting, so it leaves a hole.

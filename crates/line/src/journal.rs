@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::line::Line;
 use crate::{
-    AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, OVERTAKERS_MAX, Reason,
-    Refused, Settings, SettingsPatch, Token, TokenRef,
+    AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, Noted, OVERTAKERS_MAX,
+    Reason, Refused, Settings, SettingsPatch, Token, TokenRef,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct JournalEntry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Journaled {
+    /// An operator created the line and gave a name or a reason: see [`crate::Line::operator_note`].
+    Created,
     /// The settings or the phase changed; see [`crate::Line::settings_change`].
     Configured {
         /// By the schedule, at this time of it; otherwise by an operator.
@@ -28,6 +30,8 @@ pub enum Journaled {
     /// A change of the schedule could not be applied. [`crate::Line::settings_change`] has what it should have
     /// changed.
     ScheduleFailed { scheduled_at_ms: u64 },
+    /// An operator told these seats, and gave a name or a reason; `None`: the setting is in force again.
+    CapacityTold { seats: Option<u32> },
     /// An operator ended tokens, whose entries follow; see [`crate::Line::kick_note`].
     Kicked,
     /// What counts against the quota started at 0 again.
@@ -140,6 +144,15 @@ pub(crate) struct Journal {
     entries: VecDeque<JournalEntry>,
     changes: Details<SettingsChange>,
     kicks: Details<Kicked>,
+    notes: Details<Noted>,
+}
+
+/// The details of a dump, each kind oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct AllDetails {
+    pub changes: Vec<SettingsChange>,
+    pub kicks: Vec<Kicked>,
+    pub notes: Vec<Noted>,
 }
 
 /// What belongs to an entry and is too large to be a part of it.
@@ -175,6 +188,20 @@ impl Detail for Kicked {
 
     fn bytes(&self) -> usize {
         Kicked::bytes(self)
+    }
+}
+
+impl Detail for Noted {
+    fn belongs_to(_: &JournalEntry) -> bool {
+        true
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn bytes(&self) -> usize {
+        Noted::bytes(self)
     }
 }
 
@@ -235,6 +262,7 @@ impl Journal {
             entries: VecDeque::new(),
             changes: Details::new(),
             kicks: Details::new(),
+            notes: Details::new(),
         }
     }
 
@@ -242,20 +270,25 @@ impl Journal {
     pub(crate) fn restore(
         limits: Limits,
         entries: Vec<JournalEntry>,
-        (changes, kicks): (Vec<SettingsChange>, Vec<Kicked>),
+        details: AllDetails,
         version: u64,
     ) -> Option<Self> {
         let in_order = entries.is_sorted_by(|a, b| a.version < b.version);
         let past = entries.last().is_none_or(|last| last.version <= version);
         let entered = entries.iter().all(JournalEntry::fits_entering);
         let fits = entries.len() <= limits.journal_kept;
-        if !(in_order && past && entered && fits) {
+        let noted = details
+            .notes
+            .iter()
+            .all(|it| it.through <= version && it.is_plausible());
+        if !(in_order && past && entered && fits && noted) {
             return None;
         }
         Some(Self {
             limits,
-            changes: Details::restore(changes, &entries, &limits)?,
-            kicks: Details::restore(kicks, &entries, &limits)?,
+            changes: Details::restore(details.changes, &entries, &limits)?,
+            kicks: Details::restore(details.kicks, &entries, &limits)?,
+            notes: Details::restore(details.notes, &entries, &limits)?,
             entries: entries.into(),
         })
     }
@@ -289,10 +322,17 @@ impl Journal {
         self.forget_details();
     }
 
+    /// Adds who asked for some of the newest entries, and why.
+    pub(crate) fn push_note(&mut self, noted: Noted) {
+        self.notes.push(noted);
+        self.forget_details();
+    }
+
     fn forget_details(&mut self) {
         let kept_from = self.entries.front().map_or(0, |oldest| oldest.version);
         self.changes.forget(&self.limits, kept_from);
         self.kicks.forget(&self.limits, kept_from);
+        self.notes.forget(&self.limits, kept_from);
     }
 
     pub(crate) fn change(&self, version: u64) -> Option<&SettingsChange> {
@@ -305,6 +345,19 @@ impl Journal {
 
     pub(crate) fn kick(&self, version: u64) -> Option<&KickNote> {
         self.kicked(version).map(|kicked| &kicked.note)
+    }
+
+    /// The note whose first entry has this version.
+    pub(crate) fn noted(&self, version: u64) -> Option<&Noted> {
+        self.notes.get(version)
+    }
+
+    /// The note of the operation that made the entry of this version.
+    pub(crate) fn note(&self, version: u64) -> Option<&Noted> {
+        let notes = &self.notes.kept;
+        let begun = notes.partition_point(|it| it.version <= version);
+        let noted = notes.get(begun.checked_sub(1)?)?;
+        (version <= noted.through).then_some(noted)
     }
 
     /// Whether older entries may have been dropped.

@@ -29,7 +29,7 @@
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
 //! | journal entries per line | [`JOURNAL_KEPT`] |
 //! | changes of settings in the journal of a line, and notes of kicks | [`JOURNAL_CHANGES_BYTES`] each |
-//! | admissions in a period | `burst` + the rate × the period |
+//! | admissions in a period | `burst` + the rate × the period, while the gate is `on` |
 //! | overtaking | see [`LaneSettings::boost_ms`] |
 //! | memory | live tokens + remembered gone ones, however many numbers were issued |
 //!
@@ -46,8 +46,10 @@ mod dump;
 mod eta;
 mod event;
 mod forecast;
+mod gate;
 mod gone;
 mod gone_from;
+mod import;
 mod journal;
 mod jump;
 mod kick;
@@ -56,6 +58,7 @@ mod lines;
 mod list;
 mod max_tree;
 mod name;
+mod note;
 mod notices;
 mod op;
 mod operations;
@@ -83,8 +86,10 @@ pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
 };
+pub use gate::Shadow;
 pub use gone::Gone;
 pub use gone_from::GoneFrom;
+pub use import::{IMPORT_ID_BYTES_MAX, IMPORT_ROWS_MAX, ImportRow, Imported};
 pub use journal::{
     Explanation, JournalEntry, Journaled, JournaledToken, Overtaker, OvertookBy, SettingsChange,
 };
@@ -93,14 +98,15 @@ pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use list::{ListOrder, ListedThrough};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
+pub use note::{Noted, OperatorNote};
 pub use notices::PositionMark;
 pub use op::{CannotAdmit, Forbidden, Op, RecycleItem, Refused, Reply, Stamp, Timestamp};
 pub use rate::{AdmissionRate, Bucket, RATE_BURST_MAX, RATE_MICRO_MAX, RATE_MICRO_MIN};
 pub use refused_counts::{RefusedCode, RefusedCounts};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
-    Admission, BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, LABEL_BYTES_MAX, LABELS_MAX, Labels,
-    LaneSettings, Lanes, POSITION_CAP_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase,
+    Admission, BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, Gate, LABEL_BYTES_MAX, LABELS_MAX,
+    Labels, LaneSettings, Lanes, POSITION_CAP_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase,
     Positions, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew,
     SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX,
     Schedule, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue, Settings,
@@ -123,7 +129,8 @@ pub const GONE_KEPT: usize = 65_536;
 /// How many of a line's newest journal entries are kept.
 pub const JOURNAL_KEPT: usize = 4_096;
 /// About how many bytes of memory the changed settings in a line's journal take: those of the newest changes are
-/// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own.
+/// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own, and so have
+/// the names and reasons of operators.
 pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 /// How often a token can be moved.
 pub const MOVES_MAX: usize = 16;

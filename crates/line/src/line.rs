@@ -14,10 +14,10 @@ use crate::journal::Journal;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
 use crate::{
-    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, JournalEntry,
+    Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, Imported, JournalEntry,
     LANE_TABLE_MAX, LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase,
-    Poll, PositionMark, Reason, Refused, RefusedCounts, Settings, SettingsChange, State, Status,
-    Timestamp, Token, TokenBy, TokenRef, Told, Totals,
+    Poll, PositionMark, Reason, Refused, RefusedCounts, Settings, SettingsChange, Shadow, State,
+    Status, Timestamp, Token, TokenBy, TokenRef, Told, Totals,
 };
 
 #[derive(Debug)]
@@ -59,6 +59,10 @@ pub struct Line {
     pub(crate) completed_before: u64,
     /// Units that were completed before the quota was last renewed: they do not count any more.
     pub(crate) completed_in_past: u64,
+    /// How far the newest import has come.
+    pub(crate) imported: Option<Imported>,
+    /// What was counted while the gate held nobody back.
+    pub(crate) shadow: Shadow,
     /// When it is renewed next, on the leader's wall clock; `None` until a leader has found out.
     pub(crate) renews_at_ms: Option<u64>,
     pub(crate) admitted: u64,
@@ -140,6 +144,8 @@ impl Line {
             refused: RefusedCounts::default(),
             completed_before: 0,
             completed_in_past: 0,
+            imported: None,
+            shadow: Shadow::default(),
             renews_at_ms: None,
             admitted: 0,
             in_checkout: 0,

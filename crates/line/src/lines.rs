@@ -8,9 +8,9 @@ use crate::line::NewLine;
 use crate::schedule;
 use crate::transitions::ApplyCtx;
 use crate::{
-    CALLED_KEPT, CALLS_KEPT, Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT, Line,
-    LineChange, LineName, NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, Refused, Reply, Settings, Stamp,
-    Timestamp, Totals, WORK_MAX,
+    CALLED_KEPT, CALLS_KEPT, Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT,
+    Journaled, Line, LineChange, LineName, NUMBER_MAX, OPS_PER_ENTRY_MAX, Op, OperatorNote,
+    Refused, Reply, Settings, Stamp, Timestamp, Totals, WORK_MAX,
 };
 
 /// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
@@ -82,14 +82,26 @@ impl Lines {
         op: &Op,
         events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
+        self.apply_noted(stamp, op, None, events)
+    }
+
+    /// The same of an operation that an operator asked for: the journal says who did, and why.
+    pub fn apply_noted(
+        &mut self,
+        stamp: Stamp,
+        op: &Op,
+        note: Option<&OperatorNote>,
+        events: Option<&mut Vec<Event>>,
+    ) -> Result<Reply, Refused> {
         self.read_clocks(stamp);
         if self.entry.is_none_or(|(index, _)| index != stamp.index) {
             self.entry = Some((stamp.index, self.limits.work_max));
         }
+        note.map_or(Ok(()), OperatorNote::check)?;
         if let Op::Create { line, settings } = op {
-            return self.create(stamp, line, settings, events);
+            return self.create(stamp, (line, settings), note, events);
         }
-        self.change(stamp.format, op, events)
+        self.change(stamp.format, op, note, events)
     }
 
     /// The service clock: the largest applied stamp. It never falls.
@@ -186,8 +198,8 @@ impl Lines {
     fn create(
         &mut self,
         stamp: Stamp,
-        name: &LineName,
-        settings: &Settings,
+        (name, settings): (&LineName, &Settings),
+        note: Option<&OperatorNote>,
         mut events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         if self.lines.contains_key(name) {
@@ -206,6 +218,10 @@ impl Lines {
             },
         };
         let mut line = Line::create(name, settings, &new, events.as_deref_mut());
+        if let Some(note) = note {
+            line.journal_entry(Journaled::Created, self.wall_ms);
+            line.push_note((line.version, line.version), note);
+        }
         // A new line has nobody in it: nothing to add to the totals, and no work but that of its schedule.
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
         line.run_background(&mut ApplyCtx {
@@ -240,6 +256,7 @@ impl Lines {
         &mut self,
         format: u32,
         op: &Op,
+        note: Option<&OperatorNote>,
         events: Option<&mut Vec<Event>>,
     ) -> Result<Reply, Refused> {
         let name = op.line();
@@ -273,7 +290,11 @@ impl Lines {
             work_left: &mut work_left,
             events,
         };
+        let version = line.version;
         let reply = line.run(op, &mut ctx)?;
+        if let Some(note) = note {
+            line.journal_note(note, op, version, ctx.wall_ms);
+        }
         if line.deleting && line.left_to_delete() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);
             self.head.version_floor = line.version.max(self.head.version_floor);

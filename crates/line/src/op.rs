@@ -1,7 +1,7 @@
 //! The operations of the state machine, and its replies and refusals.
 
 use crate::{
-    BadField, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Settings,
+    BadField, ImportRow, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Settings,
     SettingsPatch, State, TakeBy,
 };
 use crate::{Token, TokenBy, TokenRef};
@@ -82,6 +82,18 @@ pub enum Op {
         key: Option<Box<[u8]>>,
         /// By default [`Settings::effective_default_lane`].
         lane: Option<LaneName>,
+    },
+    /// Lets the keys of another queue enter, in the order of its rows, up to one that is refused; those that have a live
+    /// token are passed over. Rows that are done already are, too.
+    Import {
+        line: LineName,
+        /// Names the import: 1 to [`crate::IMPORT_ID_BYTES_MAX`] visible ASCII characters. The line remembers how many
+        /// rows of the newest one are done.
+        import_id: Box<str>,
+        /// How many rows of the import come before these: not more than are done.
+        first_row: u64,
+        /// 1 to [`crate::IMPORT_ROWS_MAX`].
+        rows: Vec<ImportRow>,
     },
     /// Puts a key that cannot enter on the list of those that are told when there is room. A key that is on it keeps its
     /// place.
@@ -210,6 +222,7 @@ impl Op {
             | Op::Configure { line, .. }
             | Op::Delete { line, .. }
             | Op::Enter { line, .. }
+            | Op::Import { line, .. }
             | Op::Callback { line, .. }
             | Op::Claim { line, .. }
             | Op::Renew { line, .. }
@@ -248,7 +261,7 @@ pub enum Reply {
     /// Of `Enter`, `Claim`, `Renew`, `Complete`, `Leave`, `Move`, `Jump`, `Take`: the token as it is called now. That
     /// is another one than the operation named if it was moved: its holder needs a new ticket then.
     Token(TokenRef),
-    /// Of `Create`, `Configure` and `CapacityTold`: look the line up for the rest.
+    /// Of `Create`, `Configure`, `CapacityTold` and `Import`: look the line up for the rest.
     Line { incarnation: u64, version: u64 },
     /// Of `Callback`.
     Callback {

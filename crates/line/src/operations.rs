@@ -7,7 +7,8 @@ use crate::transitions::{ApplyCtx, Ended};
 use crate::{
     BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
     MOVES_MAX, MovedBy, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
-    SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Token, TokenChange, TokenRef,
+    SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Timestamp, Token, TokenChange,
+    TokenRef,
 };
 
 impl Line {
@@ -22,8 +23,14 @@ impl Line {
             } => self.configure(patch, *if_version, ctx)?,
             Op::Delete { force, .. } => self.delete(*force, ctx)?,
             Op::Enter { key, lane, .. } => {
-                reply = Reply::Token(self.enter(key.as_deref(), lane.as_ref(), ctx)?);
+                reply = Reply::Token(self.enter(key.as_deref(), lane.as_ref(), None, ctx)?);
             }
+            Op::Import {
+                import_id,
+                first_row,
+                rows,
+                ..
+            } => self.import(import_id, *first_row, rows, ctx)?,
             Op::Callback { key, lane, .. } => reply = self.callback(key, lane.as_ref(), ctx)?,
             Op::Claim { at, .. } => reply = Reply::Token(self.claim(*at, ctx)?),
             Op::Renew { at, epoch, .. } => reply = Reply::Token(self.renew(*at, *epoch, ctx)?),
@@ -52,7 +59,7 @@ impl Line {
         }
         self.after_operation(ctx);
         Ok(match op {
-            Op::Configure { .. } | Op::CapacityTold { .. } => self.as_reply(),
+            Op::Configure { .. } | Op::CapacityTold { .. } | Op::Import { .. } => self.as_reply(),
             Op::Delete { .. } => Reply::Deleted {
                 remaining: self.left_to_delete(),
             },
@@ -124,6 +131,9 @@ impl Line {
         if renew(&old) != renew(&self.settings) {
             self.renews_at_ms = None;
         }
+        if old.gate != self.settings.gate {
+            self.change_gate();
+        }
         if old.admission_rate != self.settings.admission_rate {
             self.change_rate(old.admission_rate, ctx.now_ms);
         }
@@ -168,10 +178,12 @@ impl Line {
         Ok(())
     }
 
-    fn enter(
+    /// `entered_at_ms`: when it entered the queue that it comes from (wall clock); by default now.
+    pub(crate) fn enter(
         &mut self,
         key: Option<&[u8]>,
         lane: Option<&LaneName>,
+        entered_at_ms: Option<u64>,
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         if let Some(key) = key {
@@ -190,8 +202,14 @@ impl Line {
             }
         }
         let lane = self.lane_for_newcomer(lane, ctx.now_ms)?;
+        let now = ctx.now();
+        let shown_ms = entered_at_ms.map_or(now.wall_ms, |ms| ms.min(now.wall_ms));
         let entered = Entered {
-            at: ctx.now(),
+            // Only what is shown: the order of lanes, and times to wait, go by the service clock.
+            at: Timestamp {
+                wall_ms: shown_ms,
+                ..now
+            },
             version: self.version.saturating_add(1),
         };
         let token = self.issue(lane, Live::newcomer(key, entered), ctx.now_ms)?;
@@ -250,7 +268,8 @@ impl Line {
                 self.epoch = claim_epoch;
                 self.admitted -= 1;
                 self.in_checkout += 1;
-                self.token_event(at.lane, at.token, TokenChange::Claimed, ctx);
+                let claimed = TokenChange::Claimed { epoch: claim_epoch };
+                self.token_event(at.lane, at.token, claimed, ctx);
                 let what = JournaledToken::Claimed { epoch: claim_epoch };
                 self.journal_token((at.lane, at.token), entered, what, ctx.wall_ms);
                 if self.settings.release_on_claim {

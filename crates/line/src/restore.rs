@@ -18,7 +18,7 @@ use crate::lines::incarnation_at;
 use crate::waiting::WaitingSet;
 use crate::{
     BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, Live, NUMBER_MAX,
-    Offers, Reason, Refused, Stage, Stamp, Token, Totals,
+    Offers, OperatorNote, Reason, Refused, Stage, Stamp, Token, Totals,
 };
 
 /// Tokens whose times are shifted in one [`LineBuilder::shift_page`], about: some fifty nanoseconds each.
@@ -126,6 +126,17 @@ impl Lines {
         self.background.update(&mut line, self.head.now_ms);
         self.lines.insert(name, line);
         Ok(replaced)
+    }
+}
+
+impl Lines {
+    /// Notes who put this line back just now, and why. A note that is too long is left out.
+    pub fn note_restored(&mut self, name: &LineName, note: &OperatorNote) {
+        if let Some(line) = self.lines.get_mut(name)
+            && note.check().is_ok()
+        {
+            line.push_note((line.version, line.version), note);
+        }
     }
 }
 

@@ -116,6 +116,7 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         self.measure(ctx.now_ms);
+        self.count_shadow();
         let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
         let lane = &mut self.lanes[usize::from(lane_id)];
         lane.waiting.remove(token);
@@ -127,8 +128,9 @@ impl Line {
         }
         self.admitted += 1;
         self.forecast.seated();
-        // An ETA was about the token's turn in a line that admits by itself.
-        let is_judged = by == AdmittedBy::Turn && self.admits_by_itself();
+        // An ETA was about the token's turn in a line that admits by itself, and holds people back.
+        let is_turn = by == AdmittedBy::Turn && self.admits_by_itself();
+        let is_judged = is_turn && self.holds_back();
         if let Some(given) = eta_given.filter(|_| is_judged) {
             let wait_ms = ctx.now_ms.saturating_sub(entered.at.service_ms);
             self.forecast.judge(given, wait_ms, self.waiting());

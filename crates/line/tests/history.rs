@@ -30,7 +30,7 @@ fn keys(shard: &Shard) -> Vec<(&'static str, Option<&str>)> {
             let word = match what {
                 TokenChange::Entered { .. } => "entered",
                 TokenChange::Admitted { .. } => "admitted",
-                TokenChange::Claimed => "claimed",
+                TokenChange::Claimed { .. } => "claimed",
                 TokenChange::Gone { .. } => "gone",
                 TokenChange::Moved { .. } => "moved",
                 TokenChange::CallAhead => "call_ahead",

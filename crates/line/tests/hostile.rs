@@ -8,10 +8,11 @@ mod dump;
 
 use common::{Restart, Shard, name, shop};
 use nowserving_line::{
-    Admission, AdmissionRate, CallItem, Change, Entered, Gone, JournalEntry, Journaled,
-    JournaledToken, KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits, LineDump,
-    Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, RefusedCounts, ScheduledChange,
-    Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Timestamp, TokenBy, TokenRef,
+    Admission, AdmissionRate, CallItem, Change, Entered, Gate, Gone, ImportRow, JournalEntry,
+    Journaled, JournaledToken, KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits,
+    LineDump, Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, RefusedCounts,
+    ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Timestamp, TokenBy,
+    TokenRef,
 };
 use proptest::prelude::*;
 
@@ -116,6 +117,7 @@ fn rules() -> impl Strategy<Value = Settings> {
                     0 => Admission::Called,
                     _ => Admission::Auto,
                 },
+                gate: Gate::ALL[n as usize % 3],
                 ..Settings::new(2, 3)
             },
         )
@@ -155,6 +157,7 @@ fn plain_patch() -> impl Strategy<Value = SettingsPatch> {
         release_on_claim: part(bits, 7, Some(s.release_on_claim)),
         default_lane: part(bits, 8, s.default_lane),
         admission: part(bits, 9, Some(s.admission)),
+        gate: part(bits, 10, Some(s.gate)),
         ..SettingsPatch::default()
     })
 }
@@ -165,6 +168,24 @@ fn token_by() -> impl Strategy<Value = TokenBy> {
         at().prop_map(TokenBy::At),
         key.prop_map(|key| TokenBy::Key(key.into())),
     ]
+}
+
+fn import() -> impl Strategy<Value = Op> {
+    let key = prop::collection::vec(any::<u8>(), 0..200);
+    let row = (key, prop::option::of(0..4usize), prop::option::of(number()));
+    let row = row.prop_map(|(key, lane, entered_at_ms)| ImportRow {
+        key: key.into(),
+        lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+        entered_at_ms,
+    });
+    let rows = prop::collection::vec(row, 0..10);
+    let first = prop_oneof![0..20u64, number()];
+    (0..80usize, first, rows).prop_map(|(id, first_row, rows)| Op::Import {
+        line: shop(),
+        import_id: "i".repeat(id / 70 * id + id % 2).into(),
+        first_row,
+        rows,
+    })
 }
 
 fn kick() -> impl Strategy<Value = Op> {
@@ -254,6 +275,7 @@ fn op() -> impl Strategy<Value = Op> {
             incarnation,
             next_ms,
         }),
+        2 => import(),
         2 => prop::option::of((any::<u32>(), number()))
             .prop_map(|told| Op::CapacityTold { line: shop(), told }),
         3 => (called, prop::option::of(0..4usize)).prop_map(|(key, lane)| Op::Callback {

@@ -23,6 +23,8 @@ mod naive;
 mod naive_callers;
 #[path = "model/naive_calls.rs"]
 mod naive_calls;
+#[path = "model/naive_gate.rs"]
+mod naive_gate;
 #[path = "model/naive_moves.rs"]
 mod naive_moves;
 #[path = "model/naive_ops.rs"]
@@ -123,7 +125,8 @@ impl Run {
         }
         check::against_recount(&self.lines, &self.naive);
         held_back::by_taking_it_away(&self.lines, &self.naive);
-        self.seen = movement::movement(&self.seen, &self.lines, op.as_ref(), &events);
+        self.seen =
+            movement::movement(&self.seen, (&self.lines, &self.naive), op.as_ref(), &events);
         self.over_incarnations(&events);
     }
 
@@ -283,7 +286,7 @@ impl Run {
             if let Event::Token {
                 lane_id,
                 token,
-                what: nowserving_line::TokenChange::Claimed,
+                what: nowserving_line::TokenChange::Claimed { .. },
                 ..
             } = event
             {

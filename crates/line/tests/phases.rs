@@ -319,7 +319,8 @@ fn a_claim_can_also_complete() {
     let whats: Vec<_> = whats.collect();
     let by = AdmittedBy::Turn;
     let admitted = TokenChange::Admitted { by };
-    assert_eq!(whats, [(1, TokenChange::Claimed), (1, gone), (2, admitted)]);
+    let claimed = TokenChange::Claimed { epoch: 1 };
+    assert_eq!(whats, [(1, claimed), (1, gone), (2, admitted)]);
     // Also when the setting has changed since, and over a restart.
     shard.set(SettingsPatch {
         release_on_claim: Some(Change::Unset),

@@ -1,15 +1,17 @@
 //! The configuration of a node: flags and a TOML file use the same names.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use nowserving_log::EngineOptions;
+use nowserving_security::{Security, SecurityError};
 use nowserving_shard::command;
 use nowserving_shard::members::Members;
 use serde::{Deserialize, Serialize};
 
 /// Settings of one node. Every field can stand in the TOML file under its own name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// This node's number, 1 to 65,535, unique in the cluster.
@@ -61,6 +63,37 @@ pub struct Config {
     /// no quorum has accepted them. An old copy of a disk, which it does not know to be one, can then vote.
     #[serde(default)]
     pub accept_unseen_peers: bool,
+    /// A NATS credentials file (`.creds`), for all connections; readable by its owner alone.
+    #[serde(default)]
+    pub credentials_file: Option<PathBuf>,
+    /// A file with the seed of an nkey, instead of credentials; readable by its owner alone.
+    #[serde(default)]
+    pub nkey_file: Option<PathBuf>,
+    /// The roots (PEM) for the certificates of NATS servers, instead of the system's.
+    #[serde(default)]
+    pub tls_ca_file: Option<PathBuf>,
+    /// This node's certificate (PEM) for NATS servers that demand one, with `tls_key_file`.
+    #[serde(default)]
+    pub tls_cert_file: Option<PathBuf>,
+    /// The key of that certificate (PEM); readable by its owner alone.
+    #[serde(default)]
+    pub tls_key_file: Option<PathBuf>,
+    /// Encrypts before the server's first word, for servers with `handshake_first`.
+    #[serde(default)]
+    pub tls_first: bool,
+}
+
+/// Without the URLs, which may have a password.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("id", &self.id)
+            .field("nodes", &self.nodes)
+            .field("cluster", &self.cluster)
+            .field("shards", &self.shards)
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
 }
 
 fn default_shards() -> u32 {
@@ -109,6 +142,40 @@ pub enum ConfigError {
         /// The condition that the value breaks.
         limit: String,
     },
+    /// The settings of the login and of TLS do not go together.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+}
+
+/// A TOML error with its line and setting. Its own text shows the whole line, which may have a password.
+fn without_values(error: &toml::de::Error, text: &str) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let Some(before) = before else {
+        return error.message().to_owned();
+    };
+    let number = before.matches('\n').count();
+    let line = text.split('\n').nth(number).unwrap_or_default();
+    let setting = line.split_once('=').map(|(setting, _)| setting.trim());
+    let is_name = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let setting = setting.filter(is_name).unwrap_or("no setting");
+    format!("line {} ({setting}): {}", number + 1, error.message())
+}
+
+/// The settings of the login and of TLS in a table that has others, too.
+pub(crate) fn security_of(table: &toml::Table) -> Result<Security, ConfigError> {
+    let fields = table
+        .iter()
+        .filter(|(name, _)| nowserving_security::FIELDS.contains(&name.as_str()));
+    let fields: toml::Table = fields.map(|(k, v)| (k.clone(), v.clone())).collect();
+    let security: Security =
+        fields
+            .try_into()
+            .map_err(|error: toml::de::Error| ConfigError::Malformed {
+                path: "of the flags".into(),
+                message: explained(&error.to_string().trim().replace('\n', " ")),
+            })?;
+    security.check()?;
+    Ok(security)
 }
 
 /// Adds that a missing field can be given in the file or on the command line.
@@ -163,7 +230,7 @@ impl Config {
         text.parse()
             .map_err(|error: toml::de::Error| ConfigError::Malformed {
                 path: path.to_owned(),
-                message: error.to_string(),
+                message: without_values(&error, &text),
             })
     }
 
@@ -256,7 +323,21 @@ impl Config {
         if !(1 << 20..=1 << 40).contains(&self.log_bytes_max) {
             return refuse("log_bytes_max", "must be 1048576 to 1099511627776");
         }
+        self.security().check()?;
         Ok(())
+    }
+
+    /// How all connections log in and encrypt.
+    #[must_use]
+    pub fn security(&self) -> Security {
+        Security {
+            credentials_file: self.credentials_file.clone(),
+            nkey_file: self.nkey_file.clone(),
+            tls_ca_file: self.tls_ca_file.clone(),
+            tls_cert_file: self.tls_cert_file.clone(),
+            tls_key_file: self.tls_key_file.clone(),
+            tls_first: self.tls_first,
+        }
     }
 
     /// The server for Raft frames.
@@ -293,6 +374,12 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         snapshot_entries: default_snapshot_entries(),
         log_bytes_max: default_log_bytes_max(),
         accept_unseen_peers: false,
+        credentials_file: None,
+        nkey_file: None,
+        tls_ca_file: None,
+        tls_cert_file: None,
+        tls_key_file: None,
+        tls_first: false,
     }
 }
 
@@ -346,6 +433,31 @@ mod tests {
             };
             assert!(error.contains(named), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn passwords_are_in_no_text() {
+        let secret = GOOD.replace("//127", "//nodes:between-us@127");
+        let config = load(&secret).unwrap();
+        assert!(!format!("{config:?}").contains("between-us"));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("node.toml");
+        std::fs::write(&file, secret.replace("4222\"", "4222")).unwrap();
+        let error = Config::read_table(&file).unwrap_err().to_string();
+        assert!(error.contains("line "), "{error}");
+        assert!(!error.contains("between-us"), "{error}");
+    }
+
+    #[test]
+    fn the_login_and_tls_have_settings() {
+        let config = load(&format!("{GOOD}\ntls_ca_file = 'ca'\nnkey_file = 'n'")).unwrap();
+        let security = config.security();
+        assert_eq!(security.tls_ca_file.as_deref(), Some(Path::new("ca")));
+        assert_eq!(security.nkey_file.as_deref(), Some(Path::new("n")));
+        let table = format!("{GOOD}\ntls_ca_file = 'ca'\nnkey_file = 'n'");
+        assert_eq!(security_of(&table.parse().unwrap()).unwrap(), security);
+        let error = load(&format!("{GOOD}\ntls_cert_file = 'c'")).unwrap_err();
+        assert_eq!(error.to_string(), "tls_cert_file needs tls_key_file");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,6 +17,7 @@ use nowserving_shard::members::Members;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::keys::Keys;
 use crate::known_peers::KnownPeers;
 use crate::nats::peers::{NatsLink, PeerList};
 
@@ -60,18 +60,19 @@ impl Founders<'_> {
     }
 }
 
-/// Asks whether the cluster exists. One refusal outweighs any number of permissions.
+/// Asks whether the cluster exists, with each key, as it does not know which one is in force. One refusal outweighs any
+/// number of permissions.
 ///
 /// # Errors
 /// The connection is closed.
-pub async fn ask(link: &NatsLink, key: &FrameKey, me: &Founder) -> anyhow::Result<Outcome> {
+pub async fn ask(link: &NatsLink, keys: &Keys, me: &Founder) -> anyhow::Result<Outcome> {
     let subjects = &link.subjects;
     let mut founders = Founders {
         me,
         agree: [me.id].into(),
     };
     let mut others = link.client.subscribe(subjects.found()).await?;
-    let mut answers = Answers::to(link, key, me).await?;
+    let mut answers = Answers::to(link, keys, me).await?;
     // A node that hears this one must be heard by it.
     link.client.flush().await?;
     let mut since = Instant::now();
@@ -90,8 +91,9 @@ pub async fn ask(link: &NatsLink, key: &FrameKey, me: &Founder) -> anyhow::Resul
             }
             other = others.next() => {
                 let other = other.context("the connection to NATS is closed")?;
-                let other = envelope::open(key, other.payload);
-                other.is_ok_and(|other| founders.note(&other))
+                let keys = keys.in_use().asking();
+                let other = keys.open(other.payload);
+                other.is_ok_and(|(other, _)| founders.note(&other))
             }
             _ = ticks.tick() => {
                 if link.client.connection_state() != State::Connected {
@@ -103,8 +105,7 @@ pub async fn ask(link: &NatsLink, key: &FrameKey, me: &Founder) -> anyhow::Resul
             () = tokio::time::sleep_until(since + founders.wait()) => return Ok(Outcome::Begin),
         };
         if found_one {
-            let sealed = envelope::seal(key, me);
-            link.client.publish(subjects.found(), sealed.into()).await?;
+            publish(link, keys, me).await?;
         }
     }
 }
@@ -116,20 +117,19 @@ pub async fn ask(link: &NatsLink, key: &FrameKey, me: &Founder) -> anyhow::Resul
 /// The connection is closed.
 pub async fn go_on_asking(
     link: NatsLink,
-    key: Arc<FrameKey>,
+    keys: Keys,
     mut me: Founder,
     list: watch::Receiver<PeerList>,
     engine: Sender<Input>,
 ) -> anyhow::Result<()> {
-    let mut answers = Answers::to(&link, &key, &me).await?;
+    let mut answers = Answers::to(&link, &keys, &me).await?;
     let mut ticks = tokio::time::interval(ASK_AGAIN_INTERVAL);
     loop {
         tokio::select! {
             _ = ticks.tick() => {
                 me.cluster_id = list.borrow().members.cluster_id;
                 if me.cluster_id != 0 {
-                    let sealed = envelope::seal(&key, &me);
-                    link.client.publish(link.subjects.found(), sealed.into()).await?;
+                    publish(&link, &keys, &me).await?;
                 }
             }
             answer = answers.next() => {
@@ -142,23 +142,28 @@ pub async fn go_on_asking(
     }
 }
 
+async fn publish(link: &NatsLink, keys: &Keys, me: &Founder) -> anyhow::Result<()> {
+    for key in keys.in_use().asking().each() {
+        let sealed = envelope::seal(key, me);
+        let subject = link.subjects.found();
+        link.client.publish(subject, sealed.into()).await?;
+    }
+    Ok(())
+}
+
 /// The answers to one node.
 struct Answers<'a> {
     incoming: Subscriber,
-    key: &'a FrameKey,
+    keys: &'a Keys,
     me: Founder,
 }
 
 impl Answers<'_> {
-    async fn to<'a>(
-        link: &NatsLink,
-        key: &'a FrameKey,
-        me: &Founder,
-    ) -> anyhow::Result<Answers<'a>> {
+    async fn to<'a>(link: &NatsLink, keys: &'a Keys, me: &Founder) -> anyhow::Result<Answers<'a>> {
         let subject = link.subjects.found_answer(me.disk_id);
         Ok(Answers {
             incoming: link.client.subscribe(subject).await?,
-            key,
+            keys,
             me: me.clone(),
         })
     }
@@ -167,11 +172,14 @@ impl Answers<'_> {
         loop {
             let answer = self.incoming.next().await;
             let answer = answer.context("the connection to NATS is closed")?;
-            let existing = envelope::open::<Existing>(self.key, answer.payload);
+            let keys = self.keys.in_use().asking();
+            let existing = keys.open::<Existing>(answer.payload);
             let existing = existing.inspect_err(|error| {
                 tracing::warn!(%error, "an answer of the cluster is not taken");
             });
-            let Ok(existing) = existing else { continue };
+            let Ok((existing, _)) = existing else {
+                continue;
+            };
             let to_me = existing.disk_id == self.me.disk_id && existing.cluster == self.me.cluster;
             if let Some(members) = Members::decode(&existing.members).filter(|_| to_me) {
                 return Ok((members, existing));
@@ -231,13 +239,15 @@ impl Member {
 ///
 /// # Errors
 /// The connection is closed.
-pub async fn answer(link: NatsLink, key: Arc<FrameKey>, member: Member) -> anyhow::Result<()> {
+pub async fn answer(link: NatsLink, keys: Keys, member: Member) -> anyhow::Result<()> {
     let mut asking = link.client.subscribe(link.subjects.found()).await?;
     while let Some(message) = asking.next().await {
-        match envelope::open::<Founder>(&key, message.payload) {
-            Ok(founder) if founder.cluster == member.cluster => {
+        let keys = keys.in_use();
+        match keys.joining.open::<Founder>(message.payload) {
+            // With the key that it has.
+            Ok((founder, key)) if founder.cluster == member.cluster => {
                 // It asks again.
-                if let Err(error) = answer_one(&link, &key, &member, &founder).await {
+                if let Err(error) = answer_one(&link, key, &member, &founder).await {
                     let error = format!("{error:#}");
                     tracing::warn!(error, "a node that would found a cluster is not answered");
                 }

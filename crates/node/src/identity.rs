@@ -402,7 +402,7 @@ mod tests {
             election_ms: 1_000,
             snapshot_entries: 100,
             log_bytes_max: 1 << 28,
-            accept_unseen_peers: false,
+            ..crate::config::for_tests(&[1, 2, 3], dir.join("data"))
         }
     }
 

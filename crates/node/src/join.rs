@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nowserving_engine::envelope::{Candidate, FrameKey};
+use nowserving_engine::envelope::Candidate;
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::subject::Subjects;
+use nowserving_security::Security;
 use tokio::sync::mpsc;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{self, Config, ConfigError};
+use crate::keys::Keys;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
@@ -44,6 +46,7 @@ struct Draft {
     key_file: PathBuf,
     peer_nats: String,
     subjects: Subjects,
+    security: Security,
 }
 
 impl Draft {
@@ -74,18 +77,21 @@ impl Draft {
                 Some(prefix) => Subjects::new(prefix)?,
                 None => Subjects::default(),
             },
+            security: config::security_of(&table)?,
             table,
         })
     }
 
     /// Asks the cluster to add this node, and writes down what it is told.
     async fn ask(&self, disk_id: u64) -> anyhow::Result<identity::Identity> {
-        let key = FrameKey::for_joining(&key_file::load(&self.key_file)?);
+        let keys = Keys::new(key_file::load(&self.key_file)?, None)?;
         let (fatal, mut denied) = mpsc::channel(1);
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
         let name = "nowserving node that joins";
         let servers = self.peer_nats.parse()?;
-        let (client, _) = connect::connect(&servers, name, "peers", Arc::default(), rights).await?;
+        let (security, stats) = (&self.security, Arc::default());
+        let (client, _) =
+            connect::connect(&servers, security, name, "peers", stats, rights).await?;
         let link = NatsLink {
             client,
             subjects: self.subjects.clone(),
@@ -103,7 +109,7 @@ impl Draft {
         );
         let welcome = tokio::select! {
             Some(missing) = denied.recv() => return Err(missing),
-            welcome = candidates::ask(&link, &key, &candidate) => welcome?,
+            welcome = candidates::ask(&link, &keys, &candidate) => welcome?,
         };
         identity::take_number(&self.data_dir, &welcome, 0)?;
         identity::read(&self.data_dir)?.ok_or_else(|| anyhow::anyhow!("the identity is gone"))

@@ -1,11 +1,11 @@
-//! The file that holds the cluster's key.
+//! The file that holds the cluster's keys: one, or two while the key is rotated.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use nowserving_protocol::keys::{BadKey, ClusterKey, KEY_TEXT_BYTES_MAX};
+use nowserving_protocol::keys::{BadKey, ClusterKey, KEY_TEXT_BYTES_MAX, LacksKey, LoadedKeys};
 
 /// Why a key file cannot be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,9 @@ pub enum KeyFileError {
     /// Its content is no key.
     #[error("key file {}: {error}", path.display())]
     Malformed { path: PathBuf, error: BadKey },
+    /// It lacks the key in force.
+    #[error("key file {}: {error}", path.display())]
+    Lacks { path: PathBuf, error: LacksKey },
 }
 
 /// Makes a new random key and writes it to `path`, readable by the owner only.
@@ -35,7 +38,7 @@ pub enum KeyFileError {
 ///
 /// # Errors
 /// There is a file already, or the system refuses.
-pub fn generate(path: &Path) -> Result<ClusterKey, KeyFileError> {
+pub fn generate(path: &Path) -> Result<LoadedKeys, KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists(path.to_owned()),
         _ => KeyFileError::Io {
@@ -43,16 +46,9 @@ pub fn generate(path: &Path) -> Result<ClusterKey, KeyFileError> {
             source,
         },
     };
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).map_err(|error| failed(io::Error::other(error.to_string())))?;
-    let key = ClusterKey::new(secret);
+    let key = LoadedKeys::from(ClusterKey::new(random().map_err(failed)?));
     // create_new is O_EXCL: neither an existing file nor a planted link is followed.
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(failed)?;
+    let mut file = create(path).map_err(failed)?;
     let written = file
         .write_all(key.to_text().as_bytes())
         .and_then(|()| file.sync_all());
@@ -64,11 +60,71 @@ pub fn generate(path: &Path) -> Result<ClusterKey, KeyFileError> {
     Ok(key)
 }
 
-/// Reads the key from `path`.
+/// Adds a new random key to the file at `path`, for a rotation, and returns the keys that it has then. It has the old
+/// content or the new one, whatever happens, and the same owner.
+///
+/// # Errors
+/// As [`load`]; it has two keys already; or the system refuses.
+pub fn add_next(path: &Path) -> Result<LoadedKeys, KeyFileError> {
+    let failed = |source: io::Error| KeyFileError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let keys = load(path)?.with_next(random().map_err(failed)?);
+    let keys = keys.map_err(|error| KeyFileError::Malformed {
+        path: path.to_owned(),
+        error,
+    })?;
+    // A link stays one.
+    let path = std::fs::canonicalize(path).map_err(failed)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let written = replace(&path, &new, &keys);
+    if let Err(error) = written {
+        // Of another run, if it was there before.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            let _ = std::fs::remove_file(&new);
+        }
+        return Err(KeyFileError::Io {
+            path: new,
+            source: error,
+        });
+    }
+    Ok(keys)
+}
+
+/// Writes keys to the file `new`, which then takes the place of `path`.
+fn replace(path: &Path, new: &Path, keys: &LoadedKeys) -> io::Result<()> {
+    let old = std::fs::metadata(path)?;
+    let mut file = create(new)?;
+    let made = file.metadata()?;
+    if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+        fchown(&file, Some(old.uid()), Some(old.gid()))?;
+    }
+    file.write_all(keys.to_text().as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(new, path)?;
+    sync_folder_of(path)
+}
+
+/// A new file that only its owner may read.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn random() -> io::Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(secret)
+}
+
+/// Reads the keys from `path`.
 ///
 /// # Errors
 /// The group or others have any right on the file, or it is not exactly a key file.
-pub fn load(path: &Path) -> Result<ClusterKey, KeyFileError> {
+pub fn load(path: &Path) -> Result<LoadedKeys, KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => KeyFileError::NotFound(path.to_owned()),
         _ => KeyFileError::Io {
@@ -93,7 +149,7 @@ pub fn load(path: &Path) -> Result<ClusterKey, KeyFileError> {
     file.take(KEY_TEXT_BYTES_MAX as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    ClusterKey::from_text(&bytes).map_err(|error| KeyFileError::Malformed {
+    LoadedKeys::from_text(&bytes).map_err(|error| KeyFileError::Malformed {
         path: path.to_owned(),
         error,
     })
@@ -117,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    fn with_file(content: &str, mode: u32) -> Result<ClusterKey, KeyFileError> {
+    fn with_file(content: &str, mode: u32) -> Result<LoadedKeys, KeyFileError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         fs::write(&path, content).unwrap();
@@ -141,8 +197,29 @@ mod tests {
     }
 
     #[test]
+    fn a_next_key_is_added_once_and_the_file_stays_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("key"), folder.path().join("link"));
+        let first = generate(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let both = add_next(&link).unwrap();
+        assert_eq!(load(&path).unwrap(), both);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let ids: Vec<u8> = both.iter().map(ClusterKey::id).collect();
+        assert_eq!((ids, both.iter().next()), (vec![1, 2], first.iter().next()));
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        assert!(matches!(
+            add_next(&path),
+            Err(KeyFileError::Malformed { .. })
+        ));
+        assert_eq!(load(&path).unwrap(), both);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
     fn rights_of_others_are_refused() {
-        let text = ClusterKey::new([7; 32]).to_text();
+        let text = LoadedKeys::from(ClusterKey::new([7; 32])).to_text();
         for mode in [0o600, 0o400, 0o700] {
             assert!(with_file(&text, mode).is_ok(), "{mode:o}");
         }

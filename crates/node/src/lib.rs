@@ -17,6 +17,7 @@ pub mod health;
 pub mod identity;
 pub mod join;
 pub mod key_file;
+pub mod keys;
 pub mod known_peers;
 pub mod members_file;
 pub mod metrics_server;
@@ -31,11 +32,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use crossbeam_channel::{Sender, bounded, unbounded};
-use nowserving_engine::envelope::{Candidate, Founder, FrameKey, Welcome};
+use nowserving_engine::envelope::{Candidate, Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_log::{EngineLog, LogStore};
 use nowserving_protocol::admin::DiskId;
-use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
@@ -46,6 +46,7 @@ use crate::backups::Backups;
 pub use crate::config::{Config, ConfigError};
 use crate::health::Health;
 use crate::identity::DataDir;
+use crate::keys::Keys;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
 use crate::nats::limits::own::Own;
@@ -53,6 +54,7 @@ use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
+use crate::nats::public_keys::PublicKeys;
 use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
@@ -110,8 +112,10 @@ pub(crate) async fn open_and_run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
     config.check()?;
-    let key = key_file::load(&config.key_file)?;
+    let loaded = key_file::load(&config.key_file)?;
     let data = DataDir::open_locked(&config, lock)?;
+    let rotation = members_file::read(&data.path)?.rotation;
+    let keys = keys::at_start(&config.key_file, loaded, rotation)?;
     config.id = data.identity.node;
     let health = Arc::new(Health::default());
     metrics_server::install(config.metrics_addr, &health, metrics_server::Process::Node)?;
@@ -122,7 +126,7 @@ pub(crate) async fn open_and_run(
         node = config.id, cluster = %config.cluster, shards = config.shards,
         boots = data.identity.boots, "starting"
     );
-    let node = Node::open(config, &key, data, health)?;
+    let node = Node::open(config, keys, data, health)?;
     node.run(stop).await
 }
 
@@ -155,12 +159,10 @@ struct Serving {
 struct Node {
     config: Config,
     subjects: Subjects,
-    tickets: Arc<nowserving_protocol::ticket::TicketKeys>,
-    frame_key: Arc<FrameKey>,
+    keys: Keys,
     origin: Origin,
     health: Arc<Health>,
     log: Arc<EngineLog>,
-    join_key: Arc<FrameKey>,
     // Held until the end: it keeps other processes off the directory.
     data: DataDir,
 }
@@ -168,7 +170,7 @@ struct Node {
 impl Node {
     fn open(
         config: Config,
-        key: &ClusterKey,
+        keys: Keys,
         data: DataDir,
         health: Arc<Health>,
     ) -> anyhow::Result<Self> {
@@ -177,9 +179,6 @@ impl Node {
         nodes.sort_unstable();
         Ok(Node {
             subjects: Subjects::new(config.prefix.clone())?,
-            tickets: Arc::new(key.ticket_keys()),
-            frame_key: Arc::new(FrameKey::of(key)),
-            join_key: Arc::new(FrameKey::for_joining(key)),
             origin: Origin {
                 cluster: config.cluster.clone(),
                 me: config.id,
@@ -194,8 +193,9 @@ impl Node {
                 prefix: config.prefix.clone(),
                 nodes,
                 election_ms: config.election_ms,
-                key_id: u32::from(key.id()),
+                keys: keys.clone(),
             },
+            keys,
             health,
             log: Arc::new(log),
             data,
@@ -211,7 +211,8 @@ impl Node {
             let (cluster, id) = (&self.config.cluster, self.config.id);
             let name = format!("nowserving {cluster} node {id} {kind}");
             let rights = Rights::new(kind, self.subjects.clone(), fatal.clone())?;
-            connect::connect(&servers, &name, kind, stats, rights).await
+            let security = self.config.security();
+            connect::connect(&servers, &security, &name, kind, stats, rights).await
         };
         let servers: Servers = self.config.nats.parse()?;
         let (service, connection) = connect(servers.clone(), "service", stats.clone()).await?;
@@ -233,12 +234,11 @@ impl Node {
             tokio::select! {
                 Some(missing) = denied.recv() => return Err(missing),
                 () = &mut stop => return Ok(Ended::Stopped),
-                asked = ask_before_founding(&mut self.data, &link, &self.join_key, &founder) => asked?,
+                asked = ask_before_founding(&mut self.data, &link, &self.keys, &founder) => asked?,
             }
         }
         let known = known_peers::KnownPeers::open(&self.data.path)?;
-        let (key, origin) = (self.frame_key.clone(), self.origin.clone());
-        let senders = Senders::new(link.clone(), key, origin, known.report());
+        let senders = Senders::new(link.clone(), self.origin.clone(), known.report());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
         let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
         let watched = (self.data.path.clone(), self.log.clone());
@@ -277,16 +277,18 @@ impl Node {
             accept_unseen,
             standing,
         );
-        let (key, origin) = (self.frame_key.clone(), self.origin.clone());
+        let origin = self.origin.clone();
         let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
-        let receiving =
-            peers::receive_frames(link.clone(), key, origin, known, list, frames, named);
+        let receiving = peers::receive_frames(link.clone(), origin, known, list, frames, named);
         start("peer frames", receiving);
         let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);
-        let hearing = candidates::hear(link.clone(), self.join_key.clone(), ends.frames.clone());
+        let (path, list) = (self.config.key_file.clone(), ends.peer_list.clone());
+        let keys = keys::watch(self.keys.clone(), path, list, ends.control.clone());
+        start("keys", keys);
+        let hearing = candidates::hear(link.clone(), self.keys.clone(), ends.frames.clone());
         start("candidates", hearing);
-        let welcoming = candidates::welcome(link.clone(), self.join_key.clone(), welcomes);
+        let welcoming = candidates::welcome(link.clone(), self.keys.clone(), welcomes);
         start("welcomes", welcoming);
         let member = founding::Member {
             id: self.config.id,
@@ -296,20 +298,20 @@ impl Node {
             list: ends.peer_list.clone(),
             standing: ends.standing.clone(),
         };
-        let answering = founding::answer(link.clone(), self.join_key.clone(), member);
+        let answering = founding::answer(link.clone(), self.keys.clone(), member);
         start("answers to founders", answering);
         if !self.data.identity.joined {
-            let (key, list) = (self.join_key.clone(), ends.peer_list.clone());
+            let (keys, list) = (self.keys.clone(), ends.peer_list.clone());
             let control = ends.control.clone();
-            let asking = founding::go_on_asking(link.clone(), key, founder, list, control);
+            let asking = founding::go_on_asking(link.clone(), keys, founder, list, control);
             start("questions of a founder", asking);
         }
         let standing = ends.standing.clone();
         let list = ends.peer_list.clone();
         let control = ends.control.clone();
         let serving = self.start_service(&service, ends, stats)?;
-        let join_key = self.join_key.clone();
-        let renumbered = ask_while_refused(&mut self.data, standing, list, &link, &join_key);
+        let keys = self.keys.clone();
+        let renumbered = ask_while_refused(&mut self.data, standing, list, &link, &keys);
         let stop = async {
             tokio::select! {
                 Some(missing) = denied.recv() => Err(missing),
@@ -443,7 +445,8 @@ impl Node {
         let responder = Responder {
             client: client.clone(),
             subjects: self.subjects.clone(),
-            tickets: self.tickets.clone(),
+            keys: self.keys.clone(),
+            cluster: self.config.cluster.as_str().into(),
             stats: stats.clone(),
             backups: self.open_backups()?,
             tasks: Arc::default(),
@@ -454,7 +457,7 @@ impl Node {
         let parser = Parser::new(
             self.subjects.clone(),
             self.config.shards,
-            self.tickets.as_ref().clone(),
+            self.keys.clone(),
             known.clone(),
         )?;
         let (forward, results) = (parser.forward.clone(), ends.control.clone());
@@ -483,6 +486,7 @@ impl Node {
                 known,
                 self.config.shards,
             )),
+            public_keys: PublicKeys::new(&subjects, responder.clone()),
             many_lines: ManyLines::new(client.clone(), subjects, responder.clone()),
             subscriptions: ends.subscriptions,
             probed: echoes,
@@ -522,10 +526,10 @@ impl Node {
 async fn ask_before_founding(
     data: &mut DataDir,
     link: &NatsLink,
-    key: &FrameKey,
+    keys: &Keys,
     founder: &Founder,
 ) -> anyhow::Result<()> {
-    match founding::ask(link, key, founder).await? {
+    match founding::ask(link, keys, founder).await? {
         founding::Outcome::Begin => Ok(()),
         founding::Outcome::Refused { members, reason } => {
             tracing::warn!(%reason, "the cluster exists, and this disk is empty");
@@ -542,7 +546,7 @@ async fn ask_while_refused(
     mut standing: watch::Receiver<Standing>,
     list: watch::Receiver<PeerList>,
     link: &NatsLink,
-    key: &FrameKey,
+    keys: &Keys,
 ) -> anyhow::Result<Welcome> {
     let mut others = standing.clone();
     loop {
@@ -558,7 +562,7 @@ async fn ask_while_refused(
                     // If both are ready: it is refused no longer.
                     biased;
                     other = others.wait_for(changed) => other.is_ok(),
-                    welcome = ask_for_number(data, refusal.reason.clone(), &list, link, key) => return welcome,
+                    welcome = ask_for_number(data, refusal.reason.clone(), &list, link, keys) => return welcome,
                 }
             }
             Standing::InTouch => {
@@ -584,7 +588,7 @@ async fn ask_for_number(
     reason: String,
     list: &watch::Receiver<PeerList>,
     link: &NatsLink,
-    key: &FrameKey,
+    keys: &Keys,
 ) -> anyhow::Result<Welcome> {
     tokio::time::sleep(REFUSED_BEFORE_ASKING).await;
     let candidate = Candidate {
@@ -597,7 +601,7 @@ async fn ask_for_number(
         "this node lost its number. To add it under a new one: {}",
         command_for(&candidate, &list.borrow().members)
     );
-    candidates::ask(link, key, &candidate).await
+    candidates::ask(link, keys, &candidate).await
 }
 
 /// The operator's command that gives a candidate its new number. One that was removed cannot be replaced.
@@ -677,27 +681,4 @@ fn start(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_names_a_number_only_if_it_can_be_replaced() {
-        let members = Members::begin(&[1, 2, 4], 9);
-        let removed = Members {
-            first: [1, 2, 3, 4].into(),
-            ..members.clone()
-        };
-        let candidate = Candidate {
-            disk_id: 0x9204_9069_54ad_98bb,
-            number: 3,
-            ..Candidate::default()
-        };
-        for (members, command) in [
-            (&members, "replace-node 3 9204906954ad98bb"),
-            (&removed, "add-node 9204906954ad98bb"),
-        ] {
-            let command = format!("nowserving cluster {command}");
-            assert_eq!(command_for(&candidate, members), command);
-        }
-    }
-}
+mod tests;

@@ -139,6 +139,7 @@ mod tests {
             format: Format::Json,
             op: "enter",
             admin: false,
+            pass: false,
             taken: 0,
             trace: Some(Box::new(trace)),
         };

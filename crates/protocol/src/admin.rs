@@ -16,16 +16,17 @@ pub use crate::configure_lines::{
     ConfigureLines, ConfigureLinesReply, ConfiguredLine, SettingsChanges,
 };
 use crate::error::ApiError;
+pub use crate::import::{IMPORT_ROWS_MAX, Import, ImportRow, ImportedReply, ShadowReply};
 pub use crate::journal::{
     Explained, JOURNAL_LIMIT_DEFAULT, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, JournalReply,
     KickSelectorReply, OvertakerReply, SettingChangeReply,
 };
 pub use crate::kick::{Kick, KickReply, KickedToken, LiveState, TokenName};
 pub use crate::members::{
-    CandidateStatus, ChangeMembers, DiskId, MembersChangeReply, MembersChangesReply, MembersReply,
-    MembersStatus, SnapshotsSent,
+    CandidateStatus, ChangeMembers, DiskId, KeyReply, KeyStatus, MembersChangeReply,
+    MembersChangesReply, MembersReply, MembersStatus, SnapshotsSent,
 };
-use crate::settings::{self, Body, BodyVisitor};
+use crate::settings::{self, Beside, BodyVisitor};
 pub use crate::settings::{
     AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, RenewReply, SettingsReply,
 };
@@ -47,6 +48,10 @@ pub const LIST_LINES_DEFAULT: u64 = 80;
 pub struct Create {
     /// The settings other than defaults. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
+    /// Who asks, for the journal: at most 128 bytes.
+    pub by: Option<String>,
+    /// Why, for the journal: at most 128 bytes.
+    pub reason: Option<String>,
 }
 
 impl Create {
@@ -58,15 +63,26 @@ impl Create {
 
 impl Serialize for Create {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        settings::serialize(&self.settings, &[], false, serializer)
+        let beside = Beside {
+            by: self.by.as_deref(),
+            reason: self.reason.as_deref(),
+            ..Beside::default()
+        };
+        settings::serialize(&self.settings, &beside, serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Create {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Create, D::Error> {
-        let Body { patch, .. } =
-            deserializer.deserialize_map(BodyVisitor { conditional: false })?;
-        Ok(Create { settings: patch })
+        let body = deserializer.deserialize_map(BodyVisitor {
+            conditional: false,
+            noted: true,
+        })?;
+        Ok(Create {
+            settings: body.patch,
+            by: body.by.flatten(),
+            reason: body.reason.flatten(),
+        })
     }
 }
 
@@ -81,6 +97,10 @@ pub struct Configure {
     pub dry_run: bool,
     /// The changes. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
+    /// Who asks, for the journal: at most 128 bytes.
+    pub by: Option<String>,
+    /// Why, for the journal: at most 128 bytes.
+    pub reason: Option<String>,
 }
 
 impl Serialize for Configure {
@@ -89,13 +109,22 @@ impl Serialize for Configure {
             ("if_version", self.if_version),
             ("incarnation", self.incarnation),
         ];
-        settings::serialize(&self.settings, &conditions, self.dry_run, serializer)
+        let beside = Beside {
+            dry_run: self.dry_run,
+            conditions: &conditions,
+            by: self.by.as_deref(),
+            reason: self.reason.as_deref(),
+        };
+        settings::serialize(&self.settings, &beside, serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Configure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Configure, D::Error> {
-        let body = deserializer.deserialize_map(BodyVisitor { conditional: true })?;
+        let body = deserializer.deserialize_map(BodyVisitor {
+            conditional: true,
+            noted: true,
+        })?;
         let condition = |field| match field {
             Some(Change::Set(value)) => Some(value),
             Some(Change::Unset) | None => None,
@@ -105,6 +134,8 @@ impl<'de> Deserialize<'de> for Configure {
             incarnation: condition(body.incarnation),
             dry_run: body.dry_run.is_some_and(|wire::Flag(dry_run)| dry_run),
             settings: body.patch,
+            by: body.by.flatten(),
+            reason: body.reason.flatten(),
         })
     }
 }
@@ -114,8 +145,8 @@ impl<'de> Deserialize<'de> for Configure {
 #[serde(deny_unknown_fields)]
 pub struct Show {}
 
-/// `delete`: deletes a line.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `delete`: deletes a line. Its journal goes with it, so `by` and `reason` are in the log of the node that does it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delete {
     /// Also a line with live tokens; they go with reason `closed`.
@@ -128,6 +159,12 @@ pub struct Delete {
         deserialize_with = "wire::number_option"
     )]
     pub incarnation: Option<u64>,
+    /// Who asks, for the log: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the log: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// `move`: puts a waiting token into another lane. Answered with a status and the new ticket.
@@ -143,6 +180,12 @@ pub struct Move {
     /// The lane to move it to.
     #[serde(with = "wire::name")]
     pub to: LaneName,
+    /// Who asks, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// `admin.cluster.status`: the state of nodes and shards.
@@ -177,7 +220,7 @@ pub struct ListLines {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The answer to `create`, `configure` and `show`.
+/// The answer to `create`, `configure`, `import` and `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineReply {
     /// The line's name.
@@ -214,6 +257,12 @@ pub struct LineReply {
     /// When the quota is renewed, on the leader's wall clock; null while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_renews_at_ms: Option<u64>,
+    /// What it has counted while its gate was `shadow`; null if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowReply>,
+    /// How far its newest import has come; null without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<ImportedReply>,
     /// The board at `version`.
     pub board: BoardReply,
     /// How many tokens it has had, by state.
@@ -255,6 +304,8 @@ impl LineReply {
             quota_left: line.settings().quota.map(|_| line.quota_left()),
             quota_renews_at_ms: line.renews_at_ms(),
             capacity_told: line.told().map(|told| CapacityToldReply::new(told, now)),
+            shadow: ShadowReply::new(line),
+            imported: line.imported().map(Into::into),
             board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
             counts: CountsReply::from(&line.counts()),
             forecast: line.forecast_record().into(),
@@ -262,7 +313,7 @@ impl LineReply {
     }
 }
 
-/// `capacity_told`: a backend tells its capacity.
+/// `capacity_told`: a backend tells its capacity. With `by` or `reason` the journal has an entry of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapacityTold {
@@ -277,6 +328,12 @@ pub struct CapacityTold {
         deserialize_with = "wire::whole_option::<u64, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, _>"
     )]
     pub for_ms: Option<u64>,
+    /// Who tells it, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl CapacityTold {
@@ -443,6 +500,9 @@ pub struct ClusterStatus {
     /// The line that is missing in that server's configuration, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping_line: Option<String>,
+    /// The cluster's key; missing until that node has loaded its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyStatus>,
 }
 
 /// How a NATS server maps requests on plain subjects.
@@ -504,6 +564,9 @@ pub struct NodeStatus {
     /// It shall lead no shard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// The keys that it has loaded, the older one first, if known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyReply>,
 }
 
 /// One shard, as the answering node sees it.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::admin::LIST_LINES_MAX;
 use crate::error::ApiError;
 use crate::journal::SettingChangeReply;
-use crate::settings::{self, Body, BodyVisitor};
+use crate::note::operator_note;
+use crate::settings::{self, Beside, Body, BodyVisitor};
 use crate::wire;
 
 /// The request of `configure_lines`: a page of the lines that have all these labels, by name.
@@ -41,6 +42,12 @@ pub struct ConfigureLines {
         deserialize_with = "wire::whole_option::<u64, 1, LIST_LINES_MAX, _>"
     )]
     pub limit: Option<u64>,
+    /// Who asks, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for the journal: at most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl ConfigureLines {
@@ -52,7 +59,7 @@ impl ConfigureLines {
         if self.set == SettingsChanges::default() {
             return Err(ApiError::bad_request("set: at least one setting is needed"));
         }
-        Ok(())
+        operator_note(self.by.clone(), self.reason.clone()).map(drop)
     }
 }
 
@@ -62,13 +69,16 @@ pub struct SettingsChanges(pub SettingsPatch);
 
 impl Serialize for SettingsChanges {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        settings::serialize(&self.0, &[], false, serializer)
+        settings::serialize(&self.0, &Beside::default(), serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for SettingsChanges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = BodyVisitor { conditional: false };
+        let visitor = BodyVisitor {
+            conditional: false,
+            noted: false,
+        };
         let Body { patch, .. } = deserializer.deserialize_map(visitor)?;
         Ok(SettingsChanges(patch))
     }

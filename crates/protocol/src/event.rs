@@ -57,6 +57,9 @@ pub struct TokenEvent {
     /// With `entered` and `position`: 1 + the number of tokens that waited before it in its lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+    /// With `claimed`: the fencing number of the claim. Missing in events of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -147,7 +150,7 @@ impl TokenEvent {
         let (word, reason, to) = match what {
             TokenChange::Entered { .. } => ("entered", None, None),
             TokenChange::Admitted { .. } => ("admitted", None, None),
-            TokenChange::Claimed => ("claimed", None, None),
+            TokenChange::Claimed { .. } => ("claimed", None, None),
             TokenChange::Gone { reason, .. } => ("gone", Some(*reason), None),
             TokenChange::Moved { to_lane, to, .. } => ("moved", None, Some((to_lane, to.token))),
             TokenChange::CallAhead => ("call_ahead", None, None),
@@ -171,6 +174,10 @@ impl TokenEvent {
             // Never refused: the line has checked its length.
             key: key.as_deref().and_then(|key| Key::new(key).ok()),
             position,
+            epoch: match what {
+                TokenChange::Claimed { epoch } => Some(*epoch),
+                _ => None,
+            },
             reason: reason.map(|reason| reason.as_str().to_owned()),
             to_lane: to.map(|(lane, _)| lane.clone()),
             to_token: to.map(|(_, token)| token),

@@ -2,7 +2,7 @@
 
 use nowserving_line::{
     self as line, AdmittedBy, Explanation, JournalEntry, Journaled, JournaledToken, KickNote,
-    KickSelector, LaneName, LineName, Overtaker, OvertookBy, Refused, SETTING_NAMES,
+    KickSelector, LaneName, LineName, OperatorNote, Overtaker, OvertookBy, Refused, SETTING_NAMES,
     SettingsChange, TokenRef,
 };
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,8 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `configured`, `schedule_failed`, `quota_renewed`, `kicked` or `restored` (of the line), `entered`, `admitted`,
+    /// `created`, `configured`, `capacity_told`, `schedule_failed`, `quota_renewed`, `kicked` or `restored` (of the line),
+    /// `entered`, `admitted`,
     /// `taken`, `claimed`, `gone` or `moved` (of a token); later releases may have more.
     pub what: String,
     /// Of a token: its lane.
@@ -110,13 +111,23 @@ pub struct JournalEntryReply {
     /// With `kicked`: which tokens; missing once that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<KickSelectorReply>,
-    /// With `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it. With
+    /// With `created`, `configured`, `capacity_told`, `restored` and `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it. With
     /// `admitted`: `call`, if an operator called its lane alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// With `gone`: why; with `kicked`: what the operator gave as the reason.
+    /// With `gone`: why; with those of the line: what the operator gave as the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// With `admitted`, `taken` and `moved` by an operator: who asked, if that was said. Of the entries of one call the
+    /// first on a page has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+    /// What that operator gave as the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_reason: Option<String>,
+    /// With `capacity_told`: the seats; missing: the setting is in force again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seats: Option<u32>,
     /// With `admitted` and `taken`: whether its lane was absolute then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub absolute: bool,
@@ -299,7 +310,7 @@ impl JournalReply {
         Ok(JournalReply {
             line: line.name().clone(),
             incarnation: line.incarnation(),
-            entries: page.iter().map(|entry| entry_reply(line, entry)).collect(),
+            entries: entry_replies(line, page),
             next: page.last().filter(|_| more).map(|last| last.version),
             explain: explanation.map(|explanation| explained(line, explanation)),
         })
@@ -354,6 +365,32 @@ fn is_of(entry: &JournalEntry, wanted: u8) -> bool {
     }
 }
 
+/// A note is shown with the first of its entries: a call has up to a thousand, and a page must fit a message.
+fn entry_replies(line: &line::Line, page: &[&JournalEntry]) -> Vec<JournalEntryReply> {
+    let mut shown = None;
+    let replies = page.iter().map(|entry| {
+        let mut reply = entry_reply(line, entry);
+        if let Some(noted) = line.operator_note(entry.version)
+            && shown != Some(noted.version)
+        {
+            shown = Some(noted.version);
+            tell_of_operator(&noted.note, entry, &mut reply);
+        }
+        reply
+    });
+    replies.collect()
+}
+
+/// Fills in who asked for it, and why. Entries about tokens have other uses for `by` and `reason`.
+fn tell_of_operator(note: &OperatorNote, entry: &JournalEntry, reply: &mut JournalEntryReply) {
+    let by = note.by.as_deref().map(str::to_owned);
+    let reason = note.reason.as_deref().map(str::to_owned);
+    match entry.what {
+        Journaled::Token { .. } => (reply.operator, reply.operator_reason) = (by, reason),
+        _ => (reply.by, reply.reason) = (by, reason),
+    }
+}
+
 fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     let mut reply = JournalEntryReply {
         version: entry.version,
@@ -372,6 +409,11 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         Journaled::Kicked => {
             tell_of_kick(line, entry.version, &mut reply);
             "kicked"
+        }
+        Journaled::Created => "created",
+        Journaled::CapacityTold { seats } => {
+            reply.seats = seats;
+            "capacity_told"
         }
         Journaled::QuotaRenewed => "quota_renewed",
         Journaled::Restored => "restored",

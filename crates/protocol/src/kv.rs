@@ -44,7 +44,7 @@ pub fn key_hash(key: &str) -> String {
 }
 
 /// Text of a bounded length; `MIN` and `MAX` in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Text<const MIN: usize, const MAX: usize>(String);
 

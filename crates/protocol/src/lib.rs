@@ -5,6 +5,7 @@
 //! payload ──► codec::decode_request ─────► a request of user or admin; its settings are read
 //!                                          after the table in crates/line/src/settings
 //! ticket ───► ticket::TicketKeys::verify ► the token it names
+//! status ───► pass::PassKeys::add_to ► a signed pass, which pass::PassVerifier checks
 //! answer of the line crate ─► a reply of user, admin or journal ─► codec::encode ─► payload
 //! refusal ──────────────────► error::ApiError, the same way
 //! change ───────────────────► event::{BoardEvent, TokenEvent, LineEvent}, the same way
@@ -25,6 +26,7 @@ mod enter;
 pub mod error;
 pub mod event;
 pub mod header;
+mod import;
 mod journal;
 mod key;
 pub mod keys;
@@ -32,6 +34,9 @@ pub mod kick;
 pub mod kv;
 pub mod limits;
 pub mod members;
+pub mod note;
+pub mod pass;
+mod redact;
 pub mod rights;
 pub mod servers;
 mod settings;

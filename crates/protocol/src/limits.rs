@@ -28,7 +28,7 @@ const HITS_MAX: u64 = u32::MAX as u64;
 const HASH_CHARS: usize = 32;
 
 /// One entry of a descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// What it is about: `remote_address`.

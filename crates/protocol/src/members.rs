@@ -6,11 +6,16 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::ApiError;
+use crate::keys::KeyPrint;
 
 /// The longest `by`, in bytes.
 pub const BY_MAX_BYTES: usize = 128;
 /// The longest `reason`, in bytes.
 pub const REASON_MAX_BYTES: usize = 512;
+/// For how long an old key is accepted unless the request says it: a day.
+pub const OLD_KEY_FOR_MS_DEFAULT: u64 = 86_400_000;
+/// The longest `old_for_ms`: a year.
+pub const OLD_KEY_FOR_MS_MAX: u64 = 366 * 86_400_000;
 
 /// Names a candidate and its disk: 16 hexadecimal digits, as JSON's numbers are too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +73,16 @@ pub struct ChangeMembers {
     /// With `transfer`: which shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<Vec<u32>>,
+    /// With `rotate_key`: the key that shall be in force, by its id. All members must have loaded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<u8>,
+    /// With `rotate_key`: until when the key before it is accepted, on the wall clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+    /// With `rotate_key`, instead of `old_until_ms`: for how long, at most [`OLD_KEY_FOR_MS_MAX`]. By default
+    /// [`OLD_KEY_FOR_MS_DEFAULT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_for_ms: Option<u64>,
     /// Only if the members have this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_version: Option<u64>,
@@ -124,6 +139,43 @@ pub struct CandidateStatus {
     pub version: String,
 }
 
+/// A key of the cluster, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyReply {
+    /// The key's id.
+    pub id: u8,
+    /// A hash of the secret, 16 hexadecimal digits: key files with the same line have the same one.
+    pub fingerprint: String,
+}
+
+impl From<KeyPrint> for KeyReply {
+    fn from(key: KeyPrint) -> KeyReply {
+        KeyReply {
+            id: key.id,
+            fingerprint: format!("{:016x}", key.fingerprint),
+        }
+    }
+}
+
+/// The key in force and its rotation, in the view of the node that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyStatus {
+    /// The id of the key in force: new tickets are signed with it.
+    pub in_force: u8,
+    /// The id of a key that this node has loaded, and that can be put in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u8>,
+    /// The id of the key that was in force before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<u8>,
+    /// Until when that one is accepted, on the wall clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+    /// That time is over: the line of the old key can be removed from the key files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old_is_over: bool,
+}
+
 /// The answer to `members_changes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MembersChangesReply {
@@ -159,12 +211,16 @@ impl ChangeMembers {
             ("disk", self.disk.is_some()),
             ("drained", self.drained.is_some()),
             ("shards", self.shards.is_some()),
+            ("key_id", self.key_id.is_some()),
+            ("old_until_ms", self.old_until_ms.is_some()),
+            ("old_for_ms", self.old_for_ms.is_some()),
         ];
         let (needs, may_have): (&[&str], &[&str]) = match op {
             "add_node" => (&["disk"], &[]),
             "remove_node" => (&["node"], &[]),
             "replace_node" => (&["node", "disk"], &[]),
             "drain" => (&["node"], &["drained"]),
+            "rotate_key" => (&["key_id"], &["old_until_ms", "old_for_ms"]),
             _ => (&["shards"], &["node"]),
         };
         for (field, there) in has {
@@ -174,6 +230,15 @@ impl ChangeMembers {
             if there && !needs.contains(&field) && !may_have.contains(&field) {
                 return Err(ApiError::bad_request(format!("{field}: is not for {op}")));
             }
+        }
+        if self.old_until_ms.is_some() && self.old_for_ms.is_some() {
+            let both = "old_for_ms: not together with old_until_ms";
+            return Err(ApiError::bad_request(both));
+        }
+        if self.old_for_ms.is_some_and(|it| it > OLD_KEY_FOR_MS_MAX) {
+            return Err(ApiError::bad_request(format!(
+                "old_for_ms: at most {OLD_KEY_FOR_MS_MAX}"
+            )));
         }
         let too_long = |text: &Option<String>, max| text.as_ref().is_some_and(|it| it.len() > max);
         if too_long(&self.by, BY_MAX_BYTES) {
@@ -225,6 +290,25 @@ mod tests {
         ] {
             let error = full.check(op).unwrap_err().message;
             assert!(error.starts_with(named), "{op}: {error}");
+        }
+        let rotation = ChangeMembers {
+            key_id: Some(2),
+            old_for_ms: Some(0),
+            ..ChangeMembers::default()
+        };
+        rotation.check("rotate_key").unwrap();
+        assert!(rotation.check("drain").is_err());
+        let both = ChangeMembers {
+            old_until_ms: Some(5),
+            ..rotation.clone()
+        };
+        let forever = ChangeMembers {
+            old_for_ms: Some(OLD_KEY_FOR_MS_MAX + 1),
+            ..rotation
+        };
+        for wrong in [both, forever] {
+            let error = wrong.check("rotate_key").unwrap_err().message;
+            assert!(error.starts_with("old_for_ms"), "{error}");
         }
         let long = ChangeMembers {
             by: Some("x".repeat(BY_MAX_BYTES + 1)),

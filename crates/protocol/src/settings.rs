@@ -21,7 +21,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use self::parts::{
-    AdmissionVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE, ScheduleVisitor,
+    AdmissionVisitor, GateVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE,
+    ScheduleVisitor,
 };
 use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
@@ -37,11 +38,14 @@ pub(crate) struct Body {
     pub(crate) if_version: Option<Change<u64>>,
     pub(crate) incarnation: Option<Change<u64>>,
     pub(crate) dry_run: Option<Flag>,
+    pub(crate) by: Option<Option<String>>,
+    pub(crate) reason: Option<Option<String>>,
 }
 
-/// Reads a [`Body`]; only `configure` has conditions, and can be tried.
+/// Reads a [`Body`]; only `configure` has conditions, and can be tried; only requests of their own say who asks.
 pub(crate) struct BodyVisitor {
     pub(crate) conditional: bool,
+    pub(crate) noted: bool,
 }
 
 impl<'de> Visitor<'de> for BodyVisitor {
@@ -74,6 +78,13 @@ impl<'de> Visitor<'de> for BodyVisitor {
                 "dry_run" if self.conditional => {
                     let flag = PhantomData::<Flag>;
                     fill(&mut map, "dry_run", flag, &mut body.dry_run)?;
+                }
+                "by" if self.noted => {
+                    fill(&mut map, "by", PhantomData::<Option<String>>, &mut body.by)?;
+                }
+                "reason" if self.noted => {
+                    let text = PhantomData::<Option<String>>;
+                    fill(&mut map, "reason", text, &mut body.reason)?;
                 }
                 setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
@@ -115,6 +126,7 @@ fn read_value<'de, A: MapAccess<'de>>(
         SettingKind::Flag => read(map, BoolVisitor, SettingValue::Flag),
         SettingKind::Phase => read(map, PhaseVisitor, SettingValue::Phase),
         SettingKind::Admission => read(map, AdmissionVisitor, SettingValue::Admission),
+        SettingKind::Gate => read(map, GateVisitor, SettingValue::Gate),
         SettingKind::LaneName => read(map, NameVisitor::default(), SettingValue::LaneName),
         SettingKind::AdmissionRate => {
             read(map, RATE, |parts| SettingValue::AdmissionRate(parts.into()))
@@ -179,20 +191,33 @@ pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'sta
     })
 }
 
-/// Writes the settings that a patch names, after those of `conditions` that have a value.
+/// What a request has beside its settings.
+#[derive(Default)]
+pub(crate) struct Beside<'a> {
+    pub(crate) dry_run: bool,
+    pub(crate) conditions: &'a [(&'static str, Option<u64>)],
+    pub(crate) by: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
+}
+
+/// Writes the settings that a patch names, after what is `beside` them and has a value.
 pub(crate) fn serialize<S: Serializer>(
     patch: &SettingsPatch,
-    conditions: &[(&'static str, Option<u64>)],
-    dry_run: bool,
+    beside: &Beside<'_>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
-    if dry_run {
+    if beside.dry_run {
         map.serialize_entry("dry_run", &true)?;
     }
-    for (name, value) in conditions {
+    for (name, value) in beside.conditions {
         if let Some(value) = value {
             map.serialize_entry(name, value)?;
+        }
+    }
+    for (name, text) in [("by", beside.by), ("reason", beside.reason)] {
+        if let Some(text) = text {
+            map.serialize_entry(name, text)?;
         }
     }
     for setting in SETTINGS {
@@ -215,6 +240,7 @@ impl Serialize for Shown<'_> {
             SettingValue::Flag(flag) => flag.serialize(serializer),
             SettingValue::Phase(phase) => phase.as_str().serialize(serializer),
             SettingValue::Admission(admission) => admission.as_str().serialize(serializer),
+            SettingValue::Gate(gate) => gate.as_str().serialize(serializer),
             SettingValue::LaneName(name) => name.as_str().serialize(serializer),
             SettingValue::AdmissionRate(rate) => {
                 AdmissionRateReply::from(*rate).serialize(serializer)

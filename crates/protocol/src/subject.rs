@@ -247,6 +247,11 @@ impl Subjects {
         )
     }
 
+    /// The events of all tokens of a line.
+    pub fn token_events(&self, line: &LineName) -> String {
+        format!("{}.event.{}.token.>", self.prefix, line.as_str())
+    }
+
     /// Where events of the line itself are published: created, configured, deleted.
     pub fn line_event(&self, line: &LineName) -> String {
         format!("{}.event.{}.line", self.prefix, line.as_str())

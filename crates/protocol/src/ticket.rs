@@ -34,7 +34,7 @@ pub struct Ticket {
 }
 
 /// The keys that sign tickets (the current one) and check them (that one and,
-/// during a rotation, the one before).
+/// during a rotation, the one before or the next one).
 #[derive(Clone)]
 pub struct TicketKeys {
     current: (u8, [u8; 32]),

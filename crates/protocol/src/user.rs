@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::enter::Enter;
 use crate::error::reason_word;
 pub use crate::key::Key;
+use crate::pass::Pass;
 use crate::wire;
 
 /// A reply lists at most this many ranges of holes; more would not fit a NATS message.
@@ -21,7 +22,7 @@ pub struct Find {
 }
 
 /// How a request names a token: exactly one of the fields `ticket` and `key`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum TokenBy {
     /// From the answer to `enter`.
     Ticket(String),
@@ -59,16 +60,20 @@ pub struct StatusRequest {
     pub consistency: Option<Consistency>,
     /// Whether the reply lists [`StatusReply::holes`].
     pub holes: bool,
+    /// Whether the reply has a [`StatusReply::pass`] if the token holds a seat. Only by a ticket, as a pass lets its
+    /// holder in; and not with [`Consistency::Local`], as that state may be of before the token lost its seat.
+    pub pass: bool,
 }
 
 impl StatusRequest {
-    /// With the default consistency and without holes.
+    /// With the default consistency, without holes and pass.
     #[must_use]
     pub fn new(token: TokenBy) -> StatusRequest {
         StatusRequest {
             token,
             consistency: None,
             holes: false,
+            pass: false,
         }
     }
 }
@@ -88,16 +93,30 @@ struct StatusFields {
         deserialize_with = "wire::flag"
     )]
     holes: bool,
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pass: bool,
 }
 
 impl TryFrom<StatusFields> for StatusRequest {
     type Error = &'static str;
 
     fn try_from(fields: StatusFields) -> Result<StatusRequest, &'static str> {
+        let token = TokenBy::new(fields.ticket, fields.key)?;
+        if fields.pass && matches!(token, TokenBy::Key(_)) {
+            return Err("pass: only with a `ticket`");
+        }
+        if fields.pass && fields.consistency == Some(Consistency::Local) {
+            return Err("pass: not with the consistency `local`");
+        }
         Ok(StatusRequest {
-            token: TokenBy::new(fields.ticket, fields.key)?,
+            token,
             consistency: fields.consistency,
             holes: fields.holes,
+            pass: fields.pass,
         })
     }
 }
@@ -110,19 +129,27 @@ impl From<StatusRequest> for StatusFields {
             key,
             consistency: request.consistency,
             holes: request.holes,
+            pass: request.pass,
         }
     }
 }
 
 /// `claim`: goes into checkout with the seat that the token was given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// From the answer to `enter`.
     pub ticket: String,
+    /// Whether the reply has a [`StatusReply::pass`].
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub pass: bool,
 }
 
 /// `renew`: keeps a claimed seat for longer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renew {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -132,7 +159,7 @@ pub struct Renew {
 }
 
 /// `complete`: done; the seat is free.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complete {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -146,7 +173,7 @@ pub struct Complete {
 }
 
 /// `leave`: gives up the token, waiting or with a seat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -262,7 +289,7 @@ impl<'de> Deserialize<'de> for Consistency {
 }
 
 /// The answer to every operation on a token: its status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReply {
     /// The line's name.
     #[serde(with = "wire::name")]
@@ -337,6 +364,12 @@ pub struct StatusReply {
     /// number than the one asked about, because it was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
+    /// If requested, while it holds a seat: a signed pass, which others can check without asking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<Pass>,
+    /// With `pass`: in how many milliseconds it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_expires_in_ms: Option<u64>,
     /// If requested, while waiting: the ranges of numbers after `admitted_through` and before
     /// `token` that no longer wait. Missing if there are more than [`HOLES_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -372,6 +405,8 @@ impl StatusReply {
             version: status.version,
             at_ms: now.wall_ms,
             ticket: None,
+            pass: None,
+            pass_expires_in_ms: None,
             holes: None,
         }
     }
@@ -561,6 +596,9 @@ pub struct UserSettings {
     /// As on the board.
     #[serde(default)]
     pub phase: String,
+    /// `shadow` or `off`: nobody is held back; missing: `on`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<String>,
     /// Larger positions are not shown; missing: all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position_cap: Option<u32>,
@@ -592,6 +630,7 @@ impl From<&line::Settings> for UserSettings {
             call_ahead: settings.call_ahead,
             quota: settings.quota.map(|quota| UserQuota { total: quota.total }),
             phase: settings.phase.as_str().to_owned(),
+            gate: (!settings.gate.holds_back()).then(|| settings.gate.as_str().to_owned()),
             position_cap: settings.position_cap,
             release_on_claim: settings.release_on_claim,
             token_events: settings.token_events,

@@ -32,6 +32,7 @@ fn the_other_requests_refuse_unknown_fields() {
         both_ways(&Delete {
             force: true,
             incarnation,
+            ..Delete::default()
         });
     }
     refused::<Delete>(json!({"Force": true}), &["`Force`"]);
@@ -165,6 +166,10 @@ fn replies_go_both_ways() {
         joining_in: 1,
         leaving: false,
         drained: true,
+        keys: vec![KeyReply {
+            id: 1,
+            fingerprint: "00000000000000ff".to_owned(),
+        }],
     };
     both_ways(&ClusterStatus {
         cluster: "prod".to_owned(),
@@ -209,6 +214,13 @@ fn replies_go_both_ways() {
         at_ms: 9,
         mapping: Some(Mapping::Missing),
         mapping_line: Some("mappings = { }".to_owned()),
+        key: Some(KeyStatus {
+            in_force: 2,
+            next: None,
+            old: Some(1),
+            old_until_ms: Some(5),
+            old_is_over: true,
+        }),
     });
 
     lines

@@ -101,6 +101,7 @@ fn replies_to_operators() {
     // Nor this setting.
     line.settings.jumps_max = 0;
     line.settings.admission = String::new();
+    line.settings.gate = String::new();
     kept("line", &line);
     let node = NodeStatus {
         id: 2,
@@ -118,6 +119,7 @@ fn replies_to_operators() {
         joining_in: 1,
         leaving: true,
         drained: true,
+        keys: Vec::new(),
     };
     let shard = ShardStatus {
         shard: 1,
@@ -140,6 +142,7 @@ fn replies_to_operators() {
         at_ms: 0,
         mapping: None,
         mapping_line: None,
+        key: None,
     };
     kept("cluster-status", &status);
 }

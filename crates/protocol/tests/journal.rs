@@ -426,6 +426,8 @@ fn requests_look_as_in_the_contract() {
             lane: lane("normal"),
             token: 7,
             to: lane("vip"),
+            by: None,
+            reason: None,
         };
         assert_eq!(decode::<Move>(&payload).unwrap(), expected);
         both_ways(&expected);
@@ -480,6 +482,9 @@ fn the_largest_page_fits_a_message() {
         to_lane: Some(long()),
         to_token: Some(u64::MAX),
         by: Some("jump".to_owned()),
+        operator: None,
+        operator_reason: None,
+        seats: None,
     };
     let overtaker = OvertakerReply {
         lane: long(),

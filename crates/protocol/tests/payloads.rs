@@ -82,6 +82,7 @@ fn requests_look_as_in_the_contract() {
                 token: TokenBy::Key(Key::new(*b"k").unwrap()),
                 consistency,
                 holes: true,
+                pass: false,
             },
         );
         taken(json!({ "consistency": word }), Info { consistency });
@@ -90,6 +91,22 @@ fn requests_look_as_in_the_contract() {
         json!({"ticket": "t"}),
         Claim {
             ticket: ticket.clone(),
+            pass: false,
+        },
+    );
+    taken(
+        json!({"ticket": "t", "pass": true}),
+        Claim {
+            ticket: ticket.clone(),
+            pass: true,
+        },
+    );
+    taken(
+        json!({"ticket": "t", "pass": true, "consistency": "linearizable"}),
+        StatusRequest {
+            pass: true,
+            consistency: Some(Consistency::Linearizable),
+            ..StatusRequest::new(TokenBy::Ticket(ticket.clone()))
         },
     );
     taken(
@@ -150,6 +167,7 @@ fn unknown_fields_of_users_are_ignored_however_they_look() {
         extra,
         Claim {
             ticket: "t".to_owned(),
+            pass: false,
         },
     );
     let deep = format!(
@@ -179,6 +197,10 @@ fn unknown_fields_of_users_are_ignored_however_they_look() {
 #[test]
 fn missing_and_mistyped_fields_are_named() {
     refused::<Claim>(json!({}), "`ticket`");
+    refused::<Claim>(json!({"ticket": "t", "pass": 1}), "pass:");
+    refused::<StatusRequest>(json!({"key": "k", "pass": true}), "pass: only with");
+    let local = json!({"ticket": "t", "pass": true, "consistency": "local"});
+    refused::<StatusRequest>(local, "pass: not with");
     refused::<Find>(json!({}), "`key`");
     refused::<Renew>(json!({"ticket": "t"}), "`epoch`");
     for wrong in [
@@ -451,6 +473,7 @@ proptest! {
     fn an_altered_payload_is_answered(at in 0_usize..40, byte: u8) {
         let request = StatusRequest {
             token: TokenBy::Ticket("ticket".to_owned()), consistency: Some(Consistency::Leader), holes: true,
+            pass: true,
         };
         for format in [Format::Json, Format::MsgPack] {
             let mut payload = encode(&request, format);

@@ -26,6 +26,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
     let all = json!({
         "seats": 1_000_000, "queue_limit": 10_000_000, "waiting_idle_timeout_ms": 100,
         "claim_timeout_ms": 604_800_000, "checkout_timeout_ms": 100, "checkout_max_ms": 100,
+        "gate": "shadow",
         "admission": "called",
         "admission_rate": {"per_second": 0.5, "burst": 20},
         "lanes": [
@@ -82,6 +83,7 @@ fn the_contract_lists_every_setting_with_its_default_and_range() {
             (_, Some(SettingValue::Flag(flag))) => flag.to_string(),
             (_, Some(SettingValue::Phase(phase))) => format!("`{}`", phase.as_str()),
             (_, Some(SettingValue::Admission(it))) => format!("`{}`", it.as_str()),
+            (_, Some(SettingValue::Gate(it))) => format!("`{}`", it.as_str()),
             _ => continue,
         };
         assert_eq!(default.replace(',', ""), expected, "{name}");
@@ -448,7 +450,8 @@ proptest! {
         incarnation in proptest::option::of(0_u64..(1 << 53)),
         dry_run: bool,
     ) {
-        both_ways(&Create { settings: settings.clone() });
-        both_ways(&Configure { if_version, incarnation, dry_run, settings });
+        both_ways(&Create { settings: settings.clone(), ..Create::default() });
+        let by = Some("ann".to_owned());
+        both_ways(&Configure { if_version, incarnation, dry_run, settings, by, reason: None });
     }
 }

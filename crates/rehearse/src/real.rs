@@ -118,7 +118,7 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
         TokenChange::Admitted { .. } => Some(Happened::Admitted(place)),
         TokenChange::Gone { reason, .. } => Some(Happened::Gone { place, reason }),
         TokenChange::Entered { .. }
-        | TokenChange::Claimed
+        | TokenChange::Claimed { .. }
         | TokenChange::CallAhead
         | TokenChange::Position { .. }
         | TokenChange::Moved { .. } => None,

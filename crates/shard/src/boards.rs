@@ -114,7 +114,7 @@ impl Boards {
                     // Others may wait before it, and then no pointer says that it does not wait any more.
                     TokenChange::Admitted { by } => *by == AdmittedBy::Take,
                     TokenChange::Entered { .. }
-                    | TokenChange::Claimed
+                    | TokenChange::Claimed { .. }
                     | TokenChange::CallAhead
                     | TokenChange::Position { .. } => false,
                 };

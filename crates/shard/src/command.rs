@@ -7,9 +7,10 @@
 //! leader writes the newest that every member of its group reads: builds of two formats run side by side.
 
 use nowserving_kv as kv;
-use nowserving_line::{self as line, CALL_MAX, OPS_PER_ENTRY_MAX};
+use nowserving_line::{self as line, CALL_MAX, OPS_PER_ENTRY_MAX, OperatorNote};
 use prost::Message;
 
+use crate::journal_pb::{operator_note_from_pb, operator_note_to_pb};
 use crate::kv_pb::{kv_op_from_pb, kv_op_to_pb};
 use crate::limits::LimitCommand;
 use crate::limits::pb::{limit_command_from_pb, limit_command_to_pb};
@@ -36,7 +37,9 @@ const COMMANDS_TAG: u32 = 4;
 /// The oldest format that this build reads.
 pub const FORMAT_MIN: u32 = 6;
 /// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
+/// The first format whose entries can say who asked for a command, and why.
+const NOTES_FORMAT: u32 = 8;
 
 /// A change of a shard's replicated state, by kind of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub enum Command {
     /// Done unless a request with this id was done lately: a [`Command::Line`], [`Command::Kv`] or
     /// [`Command::Limit`], or a [`Command::Members`] of an operator.
     Once(RequestId, Box<Command>),
+    /// A [`Command::Line`] or [`Command::Restore`] of an operator who gave a name or a reason.
+    Noted(Box<OperatorNote>, Box<Command>),
 }
 
 impl From<line::Op> for Command {
@@ -69,12 +74,34 @@ impl From<line::Op> for Command {
 }
 
 impl Command {
-    /// How many tokens it may admit as an operator's call: an entry's work is bounded.
+    /// How many tokens it may admit as an operator's call, or let enter: an entry's work is bounded.
     fn calls(&self) -> u32 {
         match self {
             Command::Line(line::Op::CallNext { n, .. }) => *n,
-            Command::Once(_, command) => command.calls(),
+            Command::Line(line::Op::Import { rows, .. }) => {
+                u32::try_from(rows.len()).unwrap_or(u32::MAX)
+            }
+            Command::Once(_, command) | Command::Noted(_, command) => command.calls(),
             _ => 0,
+        }
+    }
+
+    /// The command without an operator's note.
+    #[must_use]
+    pub fn unnoted(&self) -> &Command {
+        match self {
+            Command::Noted(_, command) => command.as_ref(),
+            command => command,
+        }
+    }
+
+    /// The command as entries of this format can have it: an earlier one has no notes of operators.
+    #[must_use]
+    pub fn fitted(self, format: u32) -> Command {
+        match self {
+            Command::Once(id, command) => Command::Once(id, Box::new(command.fitted(format))),
+            Command::Noted(_, command) if format < NOTES_FORMAT => *command,
+            command => command,
         }
     }
 
@@ -84,9 +111,11 @@ impl Command {
         match self {
             Command::Line(op) => op_format(op),
             Command::Once(_, command) => command.format(),
-            Command::Stamp | Command::Members(_) => FORMAT_MIN,
+            Command::Noted(_, command) => command.format().max(NOTES_FORMAT),
+            Command::Stamp => FORMAT_MIN,
+            Command::Members(command) => command.format(),
             // Its parts are those of a snapshot of any format.
-            Command::Restore(_) => FORMAT,
+            Command::Restore(_) => 7,
             Command::Kv(_) => 7,
             Command::Limit(_) => 7,
         }
@@ -186,7 +215,7 @@ pub struct EntryBuilder {
     format: u32,
     bytes: Vec<u8>,
     commands: Vec<Command>,
-    /// How many tokens its commands may call.
+    /// How many tokens its commands may call or import.
     called: u32,
 }
 
@@ -273,6 +302,10 @@ fn command_to_pb(command: &Command) -> pb::Command {
         Command::Restore(command) => Kind::Restore(restore_to_pb(command)),
         Command::Kv(op) => Kind::Kv(kv_op_to_pb(op)),
         Command::Limit(command) => Kind::Limit(limit_command_to_pb(command)),
+        Command::Noted(note, command) => Kind::Noted(Box::new(pb::NotedCommand {
+            note: Some(operator_note_to_pb(note)),
+            command: Some(Box::new(command_to_pb(command))),
+        })),
         Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
             id: Some(id_to_pb(*id)),
             command: Some(Box::new(command_to_pb(command))),
@@ -291,6 +324,15 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
         Some(Kind::Restore(command)) => Ok(Command::Restore(restore_from_pb(command)?)),
         Some(Kind::Kv(op)) => Ok(Command::Kv(kv_op_from_pb(op)?)),
         Some(Kind::Limit(command)) => Ok(Command::Limit(limit_command_from_pb(command)?)),
+        Some(Kind::Noted(noted)) => {
+            let note = operator_note_from_pb(noted.note.ok_or("a noted command without a note")?);
+            match command_from_pb(*noted.command.ok_or("a note without a command")?)? {
+                command @ (Command::Line(_) | Command::Restore(_)) => {
+                    Ok(Command::Noted(Box::new(note), Box::new(command)))
+                }
+                _ => Err("a note of a command that has none"),
+            }
+        }
         Some(Kind::Once(once)) => {
             let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
             match command_from_pb(*once.command.ok_or("a request without a command")?)? {
@@ -299,6 +341,9 @@ fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
                     Err("a request with an id that is no operator's")
                 }
                 Command::Restore(_) => Err("a request with an id to put a line back"),
+                Command::Noted(_, it) if matches!(*it, Command::Restore(_)) => {
+                    Err("a request with an id to put a line back")
+                }
                 Command::Limit(LimitCommand::Checkpoint { .. }) => {
                     Err("a request with an id that is a checkpoint of limits")
                 }

@@ -1,7 +1,8 @@
 //! A line's journal between the line crate's types and protobuf.
 
 use nowserving_line::{
-    AdmittedBy, JournalEntry, Journaled, JournaledToken, MovedBy, SettingsChange,
+    AdmittedBy, JournalEntry, Journaled, JournaledToken, MovedBy, Noted, OperatorNote,
+    SettingsChange,
 };
 
 use crate::pb;
@@ -23,6 +24,8 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         Journaled::ScheduleFailed { scheduled_at_ms } => {
             What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })
         }
+        Journaled::Created => What::Created(pb::JournalCreated {}),
+        Journaled::CapacityTold { seats } => What::CapacityTold(pb::JournalCapacityTold { seats }),
         Journaled::Kicked => What::Kicked(pb::JournalKicked {}),
         Journaled::QuotaRenewed => What::QuotaRenewed(pb::JournalQuotaRenewed {}),
         Journaled::Restored => What::Restored(pb::JournalRestored {}),
@@ -91,6 +94,10 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         Some(What::ScheduleFailed(pb::JournalScheduleFailed { scheduled_at_ms })) => {
             Journaled::ScheduleFailed { scheduled_at_ms }
         }
+        Some(What::Created(_)) => Journaled::Created,
+        Some(What::CapacityTold(pb::JournalCapacityTold { seats })) => {
+            Journaled::CapacityTold { seats }
+        }
         Some(What::Kicked(_)) => Journaled::Kicked,
         Some(What::QuotaRenewed(_)) => Journaled::QuotaRenewed,
         Some(What::Restored(_)) => Journaled::Restored,
@@ -135,5 +142,35 @@ pub(crate) fn change_from_pb(change: pb::SettingsChange) -> Result<SettingsChang
         version: change.version,
         from: patch_from_pb(change.from.unwrap_or_default())?,
         to: patch_from_pb(change.to.unwrap_or_default())?,
+    })
+}
+
+pub(crate) fn operator_note_to_pb(note: &OperatorNote) -> pb::OperatorNote {
+    pb::OperatorNote {
+        by: note.by.as_deref().map(str::to_owned),
+        reason: note.reason.as_deref().map(str::to_owned),
+    }
+}
+
+pub(crate) fn operator_note_from_pb(note: pb::OperatorNote) -> OperatorNote {
+    OperatorNote {
+        by: note.by.map(Into::into),
+        reason: note.reason.map(Into::into),
+    }
+}
+
+pub(crate) fn noted_to_pb(noted: &Noted) -> pb::NotedEntries {
+    pb::NotedEntries {
+        version: noted.version,
+        through: noted.through,
+        note: Some(operator_note_to_pb(&noted.note)),
+    }
+}
+
+pub(crate) fn noted_from_pb(noted: pb::NotedEntries) -> Result<Noted, Malformed> {
+    Ok(Noted {
+        version: noted.version,
+        through: noted.through,
+        note: operator_note_from_pb(noted.note.ok_or("entries without a note")?),
     })
 }

@@ -422,7 +422,9 @@ impl LeaderState {
     /// A command of the leader's own was not proposed, and `why`.
     pub fn not_proposed(&mut self, command: &Command, why: ApiError) {
         match command {
-            Command::Once(_, command) => self.not_proposed(command, why),
+            Command::Once(_, command) | Command::Noted(_, command) => {
+                self.not_proposed(command, why);
+            }
             Command::Line(Op::Kick { line, .. }) => self.kicks.not_proposed(line, why),
             Command::Line(op @ Op::CountRefused { .. }) => self.refusals.not_proposed(op),
             Command::Limit(command) => self.limits.not_proposed(command),
@@ -455,7 +457,15 @@ impl LeaderState {
             Err(refused) => return self.count_refused(op, refused, lines),
         };
         if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
-            self.start(line, *at, lines, now_ms);
+            self.start(line, *at, lines, now_ms, false);
+        }
+        if let Op::Import { line, rows, .. } = op {
+            for row in rows {
+                let at = lines.get(line).and_then(|line| line.find(&row.key));
+                if let Some(at) = at {
+                    self.start(line, at, lines, now_ms, false);
+                }
+            }
         }
         if events.iter().any(is_change_of_settings) {
             self.recycler.reschedule(op.line());
@@ -521,10 +531,22 @@ impl LeaderState {
         self.limits.after(applied.command, &applied.reply);
     }
 
-    fn start(&mut self, line: &LineName, at: TokenRef, lines: &Lines, now_ms: u64) {
+    /// The clock of a token begins anew. `is_admitted`: its wait is over.
+    fn start(
+        &mut self,
+        line: &LineName,
+        at: TokenRef,
+        lines: &Lines,
+        now_ms: u64,
+        is_admitted: bool,
+    ) {
         if let Some(line) = lines.get(line)
             && let Some(live) = line.live(at.lane, at.token)
         {
+            if is_admitted {
+                let entered_ms = live.entered.at.service_ms;
+                self.waits.count(line, now_ms.saturating_sub(entered_ms));
+            }
             self.recycler.started(line, at, live, now_ms);
         }
     }
@@ -556,16 +578,9 @@ impl LeaderState {
                     None => self.recycler.forget(at),
                 }
             }
-            TokenChange::Admitted { .. } | TokenChange::Claimed => {
-                if let Some(line) = lines.get(line)
-                    && let Some(live) = line.live(at.lane, at.token)
-                {
-                    if let TokenChange::Admitted { .. } = what {
-                        let entered_ms = live.entered.at.service_ms;
-                        self.waits.count(line, now_ms.saturating_sub(entered_ms));
-                    }
-                    self.recycler.started(line, at, live, now_ms);
-                }
+            TokenChange::Admitted { .. } | TokenChange::Claimed { .. } => {
+                let is_admitted = matches!(what, TokenChange::Admitted { .. });
+                self.start(line, at, lines, now_ms, is_admitted);
             }
             // The clock of a newcomer was started with the answer. One that is called or told did nothing: none begins
             // anew.

@@ -7,10 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use nowserving_protocol::keys::Rotation;
+
+use crate::command::FORMAT_MIN;
+
 /// The most nodes of a cluster.
 pub const MEMBERS_MAX: usize = 7;
 /// The newest changes that are kept.
 const CHANGES_KEPT: usize = 64;
+/// The first format of entries that has rotations of the key.
+const ROTATION_FORMAT: u32 = 8;
 
 /// The wanted members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub struct Members {
     pub first: BTreeSet<u64>,
     /// Random: tells these members from those of another cluster that has the same name. 0 in version 0.
     pub cluster_id: u64,
+    /// The newest rotation of the cluster's key. `None`: the key is that which the cluster began with.
+    pub rotation: Option<Rotation>,
 }
 
 /// One node of [`Members`].
@@ -49,6 +57,23 @@ pub enum MembersCommand {
     Request(MembersRequest),
     /// Copies the members from shard 0, if they are newer.
     Adopt(Members),
+}
+
+impl MembersCommand {
+    /// As [`crate::command::Command::format`].
+    pub(crate) fn format(&self) -> u32 {
+        let has_rotation = match self {
+            MembersCommand::Begin { .. } => false,
+            MembersCommand::Request(request) => {
+                matches!(request.change, MembersChange::RotateKey(_))
+            }
+            MembersCommand::Adopt(members) => members.rotation.is_some(),
+        };
+        match has_rotation {
+            true => ROTATION_FORMAT,
+            false => FORMAT_MIN,
+        }
+    }
 }
 
 /// An operator's request.
@@ -86,6 +111,9 @@ pub enum MembersChange {
         shards: Vec<u32>,
         to: Option<u64>,
     },
+    /// Puts the key `current` in force, or only changes until when the one before it is accepted. The leader fills in
+    /// the fingerprints, and the key in force so far as `old`.
+    RotateKey(Rotation),
 }
 
 impl MembersChange {
@@ -147,8 +175,21 @@ pub enum MembersRefused {
     InProgress(u64),
     #[error("no node with disk {0:016x} asks to be added")]
     NotAsking(u64),
+    #[error(
+        "key {key} is not loaded by {}: add its line to the key files there; `cluster status` shows the keys that each \
+         node has loaded", named(.nodes)
+    )]
+    KeyNotLoaded { key: u8, nodes: Vec<u64> },
+    #[error("key {0} cannot replace key {1}: only a key with a higher id can")]
+    KeyNotNewer(u8, u8),
     #[error("only {alive} of {all} nodes would be alive afterwards, which is no majority")]
     NoMajority { alive: u64, all: u64 },
+}
+
+/// `node 1, node 3`
+fn named(nodes: &[u64]) -> String {
+    let nodes = nodes.iter().map(|id| format!("node {id}"));
+    nodes.collect::<Vec<_>>().join(", ")
 }
 
 /// A change that was made, with its operator and reason.
@@ -246,6 +287,7 @@ impl Members {
             preferred: BTreeMap::new(),
             first,
             cluster_id,
+            rotation: None,
         }
     }
 
@@ -296,6 +338,10 @@ impl Members {
                 let as_asked = |shard: &u32| self.preferred.get(shard) == to.as_ref();
                 shards.iter().all(as_asked).then_some(*to)
             }
+            MembersChange::RotateKey(rotation) => {
+                let known = self.rotation.filter(|it| it.current == rotation.current)?;
+                (known.old_until_ms == rotation.old_until_ms).then_some(None)
+            }
         }
     }
 
@@ -328,8 +374,27 @@ impl Members {
                 self.prefer(shards, *to)?;
                 return Ok(*to);
             }
+            MembersChange::RotateKey(rotation) => {
+                self.rotate(rotation)?;
+                return Ok(None);
+            }
         };
         Ok(Some(id))
+    }
+
+    fn rotate(&mut self, rotation: &Rotation) -> Result<(), MembersRefused> {
+        if let Some(known) = &mut self.rotation
+            && known.current == rotation.current
+        {
+            known.old_until_ms = rotation.old_until_ms;
+            return Ok(());
+        }
+        let old = self.rotation.map_or(rotation.old, |known| known.current);
+        if rotation.current.id <= old.id {
+            return Err(MembersRefused::KeyNotNewer(rotation.current.id, old.id));
+        }
+        self.rotation = Some(Rotation { old, ..*rotation });
+        Ok(())
     }
 
     fn check_member(&self, id: u64) -> Result<(), MembersRefused> {

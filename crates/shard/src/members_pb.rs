@@ -1,5 +1,6 @@
 //! Members between this crate's types and protobuf.
 
+use nowserving_protocol::keys::{KeyPrint, Rotation};
 use prost::Message as _;
 
 use crate::members::{
@@ -40,7 +41,38 @@ pub(crate) fn members_to_pb(members: &Members) -> pb::Members {
         preferred: preferred.collect(),
         first: members.first.iter().copied().collect(),
         cluster_id: members.cluster_id,
+        rotation: members.rotation.as_ref().map(rotation_to_pb),
     }
+}
+
+fn rotation_to_pb(it: &Rotation) -> pb::KeyRotation {
+    let print = |key: KeyPrint| {
+        Some(pb::KeyPrint {
+            id: u32::from(key.id),
+            fingerprint: key.fingerprint,
+        })
+    };
+    pb::KeyRotation {
+        current: print(it.current),
+        old: print(it.old),
+        old_until_ms: it.old_until_ms,
+    }
+}
+
+fn rotation_from_pb(it: pb::KeyRotation) -> Result<Rotation, Malformed> {
+    let print = |key: Option<pb::KeyPrint>| {
+        let key = key.ok_or("a rotation without its keys")?;
+        let id = u8::try_from(key.id).map_err(|_| "a key's id above 255")?;
+        Ok::<_, Malformed>(KeyPrint {
+            id,
+            fingerprint: key.fingerprint,
+        })
+    };
+    Ok(Rotation {
+        current: print(it.current)?,
+        old: print(it.old)?,
+        old_until_ms: it.old_until_ms,
+    })
 }
 
 pub(crate) fn members_from_pb(members: pb::Members) -> Result<Members, Malformed> {
@@ -59,6 +91,7 @@ pub(crate) fn members_from_pb(members: pb::Members) -> Result<Members, Malformed
         preferred: preferred.map(|it| (it.shard, it.node)).collect(),
         first: members.first.into_iter().collect(),
         cluster_id: members.cluster_id,
+        rotation: members.rotation.map(rotation_from_pb).transpose()?,
     })
 }
 
@@ -118,6 +151,7 @@ fn request_to_pb(request: &MembersRequest) -> pb::MembersRequest {
         MembersChange::Prefer { shards, to } => {
             PbChange::Prefer(pb::PreferLeader { shards, node: to })
         }
+        MembersChange::RotateKey(rotation) => PbChange::RotateKey(rotation_to_pb(&rotation)),
     };
     pb::MembersRequest {
         change: Some(pb::MembersChange {
@@ -141,6 +175,7 @@ fn request_from_pb(request: pb::MembersRequest) -> Result<MembersRequest, Malfor
         PbChange::Prefer(pb::PreferLeader { shards, node }) => {
             MembersChange::Prefer { shards, to: node }
         }
+        PbChange::RotateKey(rotation) => MembersChange::RotateKey(rotation_from_pb(rotation)?),
     };
     Ok(MembersRequest {
         change,
@@ -190,12 +225,23 @@ fn refusal_to_pb(refused: &MembersRefused) -> pb::MembersRefusal {
         MembersRefused::NoMajority { alive, all } => (9, alive, all),
         MembersRefused::Unfit(id) => (10, id, 0),
         MembersRefused::Lags { id, shards } => (11, id, shards),
+        MembersRefused::KeyNotLoaded { key, .. } => (12, 0, key.into()),
+        MembersRefused::KeyNotNewer(new, old) => (13, new.into(), old.into()),
     };
-    pb::MembersRefusal { kind, number, of }
+    let nodes = match refused {
+        MembersRefused::KeyNotLoaded { nodes, .. } => nodes.clone(),
+        _ => Vec::new(),
+    };
+    pb::MembersRefusal {
+        kind,
+        number,
+        of,
+        nodes,
+    }
 }
 
 fn refusal_from_pb(refusal: &pb::MembersRefusal) -> Result<MembersRefused, Malformed> {
-    let pb::MembersRefusal { kind, number, of } = *refusal;
+    let (kind, number, of) = (refusal.kind, refusal.number, refusal.of);
     Ok(match kind {
         1 => MembersRefused::Version(number),
         2 => MembersRefused::NoMember(number),
@@ -214,6 +260,15 @@ fn refusal_from_pb(refusal: &pb::MembersRefusal) -> Result<MembersRefused, Malfo
             id: number,
             shards: of,
         },
+        12 => MembersRefused::KeyNotLoaded {
+            key: key_id(of)?,
+            nodes: refusal.nodes.clone(),
+        },
+        13 => MembersRefused::KeyNotNewer(key_id(number)?, key_id(of)?),
         _ => return Err("a refusal about the members that this build does not know"),
     })
+}
+
+fn key_id(number: u64) -> Result<u8, Malformed> {
+    u8::try_from(number).map_err(|_| "a key's id above 255")
 }

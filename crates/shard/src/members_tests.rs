@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use nowserving_protocol::keys::KeyPrint;
 use proptest::prelude::*;
 
 use super::*;
@@ -180,6 +181,60 @@ fn a_number_that_no_member_had_was_not_removed() {
     assert!(members.was_removed(3) && !members.was_removed(2));
 }
 
+fn rotation(to: u8, from: u8, old_until_ms: u64) -> Rotation {
+    let print = |id: u8| KeyPrint {
+        id,
+        fingerprint: u64::from(id) + 70,
+    };
+    Rotation {
+        current: print(to),
+        old: print(from),
+        old_until_ms,
+    }
+}
+
+#[test]
+fn the_key_only_becomes_newer_and_the_old_ones_time_can_be_changed() {
+    let mut state = of_three();
+    let mut rotate = |to, from, until| {
+        let change = MembersChange::RotateKey(rotation(to, from, until));
+        let result = make(&mut state, change).map(|it| it.version);
+        (result, state.wanted.rotation)
+    };
+    assert_eq!(rotate(2, 1, 50), (Ok(2), Some(rotation(2, 1, 50))));
+    assert_eq!(rotate(2, 1, 50), (Ok(2), Some(rotation(2, 1, 50))));
+    // A leaked key is void at once. Who asks for it may take the key in force for the old one.
+    assert_eq!(rotate(2, 2, 9), (Ok(3), Some(rotation(2, 1, 9))));
+    let refused = Err(MembersRefused::KeyNotNewer(1, 2));
+    assert_eq!(rotate(1, 2, 99), (refused, Some(rotation(2, 1, 9))));
+    // What the state knows counts.
+    assert_eq!(rotate(5, 1, 99), (Ok(4), Some(rotation(5, 2, 99))));
+    let mut other = of_three();
+    other.apply(&MembersCommand::Adopt(state.wanted.clone()), 0);
+    assert_eq!(other.wanted, state.wanted);
+}
+
+#[test]
+fn only_what_is_about_rotations_needs_the_new_format() {
+    let rotated = Members {
+        rotation: Some(rotation(2, 1, 5)),
+        ..Members::begin(&[1], 3)
+    };
+    let change = MembersChange::RotateKey(rotation(2, 1, 5));
+    let prefer = MembersChange::Prefer {
+        shards: vec![0],
+        to: None,
+    };
+    for (command, format) in [
+        (MembersCommand::Adopt(Members::begin(&[1], 3)), FORMAT_MIN),
+        (MembersCommand::Adopt(rotated), ROTATION_FORMAT),
+        (MembersCommand::Request(request(prefer)), FORMAT_MIN),
+        (MembersCommand::Request(request(change)), ROTATION_FORMAT),
+    ] {
+        assert_eq!(command.format(), format, "{command:?}");
+    }
+}
+
 fn change() -> impl Strategy<Value = MembersChange> {
     let id = || 1_u64..12;
     let disk = || 1_u64..20;
@@ -193,6 +248,11 @@ fn change() -> impl Strategy<Value = MembersChange> {
             prop::option::of(id())
         )
             .prop_map(|(shards, to)| MembersChange::Prefer { shards, to }),
+        any::<[u8; 2]>().prop_map(|[to, from]| MembersChange::RotateKey(rotation(
+            to,
+            from,
+            to.into()
+        ))),
     ]
 }
 

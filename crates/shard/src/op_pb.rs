@@ -1,10 +1,10 @@
 //! Operations on lines, between the line crate's types and protobuf.
 
 use bytes::Bytes;
-use nowserving_line::{Op, RecycleItem, RefusedCounts, State, TokenBy, TokenRef};
+use nowserving_line::{ImportRow, Op, RecycleItem, RefusedCounts, State, TokenBy, TokenRef};
 
 use crate::calls_pb::{take_by_from_pb, take_by_to_pb};
-use crate::command::{FORMAT, FORMAT_MIN};
+use crate::command::FORMAT_MIN;
 use crate::kick_pb::{kick_item_from_pb, kick_item_to_pb, note_from_pb, note_to_pb};
 use crate::pb;
 use crate::pb::jump::By;
@@ -25,7 +25,8 @@ pub(crate) fn op_format(op: &Op) -> u32 {
         | Op::CapacityTold { .. }
         | Op::RenewQuota { .. }
         | Op::CallNext { .. }
-        | Op::Take { .. } => FORMAT,
+        | Op::Take { .. } => 7,
+        Op::Import { .. } => 8,
         _ => FORMAT_MIN,
     }
 }
@@ -58,6 +59,16 @@ pub(crate) fn op_to_pb(op: &Op) -> pb::LineOp {
         Op::Enter { line: _, key, lane } => Kind::Enter(pb::Enter {
             key: key.as_deref().map(Bytes::copy_from_slice),
             lane: lane.as_ref().map(|lane| lane.as_str().to_owned()),
+        }),
+        Op::Import {
+            line: _,
+            import_id,
+            first_row,
+            rows,
+        } => Kind::Import(pb::Import {
+            import_id: import_id.to_string(),
+            first_row: *first_row,
+            rows: rows.iter().map(import_row_to_pb).collect(),
         }),
         Op::Callback { line: _, key, lane } => Kind::Callback(pb::Callback {
             key: Bytes::copy_from_slice(key),
@@ -185,6 +196,12 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
             key: enter.key.map(|key| key[..].into()),
             lane: enter.lane.as_deref().map(lane_name_from_pb).transpose()?,
         },
+        Kind::Import(import) => Op::Import {
+            line,
+            import_id: import.import_id.into(),
+            first_row: import.first_row,
+            rows: all(import.rows, import_row_from_pb)?,
+        },
         Kind::Callback(callback) => Op::Callback {
             line,
             key: callback.key[..].into(),
@@ -270,6 +287,22 @@ pub(crate) fn op_from_pb(op: pb::LineOp) -> Result<Op, Malformed> {
         Kind::RunBackground(pb::RunBackground { incarnation }) => {
             Op::RunBackground { line, incarnation }
         }
+    })
+}
+
+fn import_row_to_pb(row: &ImportRow) -> pb::ImportRow {
+    pb::ImportRow {
+        key: Bytes::copy_from_slice(&row.key),
+        lane: row.lane.as_ref().map(|lane| lane.as_str().to_owned()),
+        entered_at_ms: row.entered_at_ms,
+    }
+}
+
+fn import_row_from_pb(row: pb::ImportRow) -> Result<ImportRow, Malformed> {
+    Ok(ImportRow {
+        key: row.key[..].into(),
+        lane: row.lane.as_deref().map(lane_name_from_pb).transpose()?,
+        entered_at_ms: row.entered_at_ms,
     })
 }
 

@@ -35,6 +35,7 @@ same_fields! {
     AdmissionRate = AdmissionRate { per_second_micro, burst }
     Arrivals = Arrivals { count, since_ms, began_ms, last_ms }
     Bucket = Bucket { level_nano, at_ms }
+    Shadow = Shadow { admitted, held_back, refused, over_seats_max }
     EtaGiven = EtaGiven { eta_ms, eta_p90_ms }
     Window = ForecastWindow { releases, seat_ms }
 }

@@ -142,7 +142,7 @@ fn what_an_older_member_does_not_know_is_kept_and_tried_again() {
     let [command @ Command::Line(op)] = &proposed[..] else {
         panic!("{proposed:?}");
     };
-    assert_eq!(command.format(), FORMAT);
+    assert_eq!(command.format(), 7);
     refusals.not_proposed(op);
     assert_eq!(refusals.propose(now), []);
     assert_eq!(refusals.next_due(), Some(now + WRITE_INTERVAL_US));

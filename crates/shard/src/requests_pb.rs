@@ -171,6 +171,11 @@ mod tests {
             })),
             Answer::Members(Err(MembersRefused::NoMajority { alive: 1, all: 2 })),
             Answer::Members(Err(MembersRefused::TooMany)),
+            Answer::Members(Err(MembersRefused::KeyNotNewer(1, 2))),
+            Answer::Members(Err(MembersRefused::KeyNotLoaded {
+                key: 2,
+                nodes: vec![1, 3],
+            })),
             Answer::Kv(Ok(kv::Reply { revision: 7 })),
             Answer::Kv(Err(kv::Refused::KeyNotFound)),
             Answer::Kv(Err(kv::Refused::VersionConflict { revision: 0 })),

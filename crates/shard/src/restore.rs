@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use nowserving_line::{
-    ClockShift, Event, Limits, Line, LineBuilder, LineDump, LineName, LinePart, Lines, Restore,
-    RestoreRefused, Stamp,
+    ClockShift, Event, Limits, Line, LineBuilder, LineDump, LineName, LinePart, Lines,
+    OperatorNote, Restore, RestoreRefused, Stamp,
 };
 use prost::Message;
 
@@ -139,6 +139,7 @@ impl Uploads {
         lines: &mut Lines,
         stamp: Stamp,
         command: &RestoreCommand,
+        note: Option<&OperatorNote>,
         events: Option<&mut Vec<Event>>,
     ) -> Result<RestoreReply, RestoreError> {
         let RestoreCommand { line, upload, step } = command;
@@ -177,6 +178,9 @@ impl Uploads {
                     it.bytes = 0;
                     let put = lines.put_back(stamp, *builder, *how, events);
                     let replaced = put.inspect_err(|_| drop(self.by_line.remove(line)))?;
+                    if let Some(note) = note {
+                        lines.note_restored(line, note);
+                    }
                     self.discarded
                         .extend(replaced.map(|it| Box::new(it) as Discarded));
                 }
@@ -343,6 +347,7 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     let journal = std::mem::take(&mut head.journal);
     let changes = std::mem::take(&mut head.settings_changes);
     let kicks = std::mem::take(&mut head.kicks);
+    let notes = std::mem::take(&mut head.notes);
     let calls = std::mem::take(&mut head.calls);
     parts.push(line_to_pb(head).encode_to_vec());
     parts.cut(live, |live| LinePart {
@@ -367,6 +372,10 @@ pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     });
     parts.cut(kicks, |kicks| LinePart {
         kicks,
+        ..LinePart::default()
+    });
+    parts.cut(notes, |notes| LinePart {
+        notes,
         ..LinePart::default()
     });
     parts.cut(calls, |calls| LinePart {

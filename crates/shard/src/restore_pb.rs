@@ -4,7 +4,9 @@ use bytes::Bytes;
 use nowserving_line::{Caller, ClockShift, LinePart, Restore};
 
 use crate::calls_pb::{call_item_from_pb, call_item_to_pb};
-use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::journal_pb::{
+    change_from_pb, change_to_pb, journal_from_pb, journal_to_pb, noted_from_pb, noted_to_pb,
+};
 use crate::kick_pb::{kicked_from_pb, kicked_to_pb};
 use crate::pb;
 use crate::pb::restore_command::Step;
@@ -93,6 +95,7 @@ pub(crate) fn part_to_pb(part: LinePart) -> pb::LinePart {
         journal: part.journal.iter().map(journal_to_pb).collect(),
         settings_changes: part.settings_changes.iter().map(change_to_pb).collect(),
         kicks: part.kicks.iter().map(kicked_to_pb).collect(),
+        notes: part.notes.iter().map(noted_to_pb).collect(),
         calls: part.calls.iter().map(call_item_to_pb).collect(),
     }
 }
@@ -115,6 +118,7 @@ pub(crate) fn part_from_pb(part: pb::LinePart) -> Result<LinePart, Malformed> {
         journal: all(part.journal, journal_from_pb)?,
         settings_changes: all(part.settings_changes, change_from_pb)?,
         kicks: all(part.kicks, kicked_from_pb)?,
+        notes: all(part.notes, noted_from_pb)?,
         calls: all(part.calls, call_item_from_pb)?,
     })
 }

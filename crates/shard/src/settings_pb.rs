@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes};
 use nowserving_line::{
-    Admission, Change, LaneSettings, Phase, Quota, Renew, SETTINGS, ScheduledChange, Setting,
+    Admission, Change, Gate, LaneSettings, Phase, Quota, Renew, SETTINGS, ScheduledChange, Setting,
     SettingKind, SettingValue, Settings, SettingsPatch, ZoneName,
 };
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 
-use crate::command::{FORMAT, FORMAT_MIN};
+use crate::command::FORMAT_MIN;
 use crate::pb;
 use crate::pb::{Malformed, all, lane_name_from_pb};
 
@@ -25,8 +25,9 @@ const ZERO_LEFT_OUT: u32 = 7;
 /// Labels have always been written, also if there are none.
 const ALWAYS_WRITTEN: u32 = 8;
 
-/// The first setting that entries of the format before [`crate::command::FORMAT`] do not have.
-const NEW: u32 = 17;
+/// The first settings that entries have since format 7, and since format 8.
+const SINCE_7: u32 = 17;
+const SINCE_8: u32 = 80;
 
 /// In the order in which protobuf writes fields: equal states must be equal bytes.
 static BY_NUMBER: LazyLock<BTreeMap<u32, &Setting>> = LazyLock::new(|| {
@@ -68,36 +69,45 @@ pub(crate) fn settings_from_pb(bytes: Bytes) -> Result<Settings, Malformed> {
 
 /// The first format of entries that has these settings.
 pub(crate) fn settings_format(settings: &Settings) -> u32 {
-    format_if(|setting| {
+    newest(|setting| {
         let value = setting.value(settings);
-        value != left_out(setting) && is_new(setting, value.as_ref())
+        (value != left_out(setting)).then(|| format_of(setting, value.as_ref()))
     })
 }
 
 /// The first format of entries that has the settings which the patch names.
 pub(crate) fn patch_format(patch: &SettingsPatch) -> u32 {
-    format_if(|setting| match setting.change(patch) {
-        None => false,
-        Some(Change::Set(value)) => is_new(setting, Some(&value)),
-        Some(Change::Unset) => is_new(setting, None),
+    newest(|setting| match setting.change(patch)? {
+        Change::Set(value) => Some(format_of(setting, Some(&value))),
+        Change::Unset => Some(format_of(setting, None)),
     })
 }
 
-fn format_if(has_new: impl Fn(&Setting) -> bool) -> u32 {
-    match SETTINGS.iter().any(has_new) {
-        true => FORMAT,
-        false => FORMAT_MIN,
-    }
+fn newest(format: impl FnMut(&Setting) -> Option<u32>) -> u32 {
+    SETTINGS
+        .iter()
+        .filter_map(format)
+        .max()
+        .unwrap_or(FORMAT_MIN)
 }
 
-/// Whether entries of the format before do not have this setting, or this part of it.
-fn is_new(setting: &Setting, value: Option<&SettingValue>) -> bool {
-    let part = match value {
-        Some(SettingValue::Lanes(lanes)) => lanes.iter().any(|lane| lane.jump),
-        Some(SettingValue::Quota(quota)) => quota.renew.is_some(),
-        _ => false,
+/// The first format of entries that has this setting with all parts of its value.
+fn format_of(setting: &Setting, value: Option<&SettingValue>) -> u32 {
+    let of_parts = match value {
+        Some(SettingValue::Lanes(lanes)) if lanes.iter().any(|lane| lane.jump) => 7,
+        Some(SettingValue::Quota(quota)) if quota.renew.is_some() => 7,
+        Some(SettingValue::Schedule(schedule)) => {
+            let changes = schedule.iter().map(|change| patch_format(&change.set));
+            changes.max().unwrap_or(FORMAT_MIN)
+        }
+        _ => FORMAT_MIN,
     };
-    setting.field_number >= NEW || part
+    let own = match setting.field_number {
+        SINCE_8.. => 8,
+        SINCE_7.. => 7,
+        _ => FORMAT_MIN,
+    };
+    own.max(of_parts)
 }
 
 pub(crate) fn patch_to_pb(patch: &SettingsPatch) -> Bytes {
@@ -156,6 +166,9 @@ fn write(number: u32, value: &SettingValue, bytes: &mut Vec<u8>) {
         SettingValue::Admission(admission) => {
             encoding::uint32::encode(number, &admission.code().into(), bytes);
         }
+        SettingValue::Gate(gate) => {
+            encoding::uint32::encode(number, &gate.code().into(), bytes);
+        }
         SettingValue::LaneName(name) => {
             encoding::string::encode(number, &name.as_str().to_owned(), bytes);
         }
@@ -201,6 +214,10 @@ impl Field {
             SettingKind::Admission => {
                 let code = self.merged(encoding::uint32::merge)?;
                 SettingValue::Admission(admission_from_pb(code)?)
+            }
+            SettingKind::Gate => {
+                let code = self.merged(encoding::uint32::merge)?;
+                SettingValue::Gate(gate_from_pb(code)?)
             }
             SettingKind::LaneName => {
                 let name: String = self.merged(encoding::string::merge)?;
@@ -274,6 +291,11 @@ fn phase_from_pb(code: u32) -> Result<Phase, Malformed> {
 fn admission_from_pb(code: u32) -> Result<Admission, Malformed> {
     let admission = u8::try_from(code).ok().and_then(Admission::from_code);
     admission.ok_or("an admission that this build does not know")
+}
+
+fn gate_from_pb(code: u32) -> Result<Gate, Malformed> {
+    let gate = u8::try_from(code).ok().and_then(Gate::from_code);
+    gate.ok_or("a gate that this build does not know")
 }
 
 fn lanes_to_pb(lanes: &[LaneSettings]) -> pb::LaneList {
@@ -391,6 +413,7 @@ mod tests {
     use nowserving_line::{AdmissionRate, LaneName};
 
     use super::*;
+    use crate::command::FORMAT;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -475,23 +498,40 @@ mod tests {
         jump.lanes[0].jump = true;
         let mut often = old.clone();
         often.jumps_max = 2;
-        for (settings, format) in [(&old, FORMAT_MIN), (&jump, FORMAT), (&often, FORMAT)] {
+        let mut shadow = old.clone();
+        shadow.gate = Gate::Shadow;
+        for (settings, format) in [
+            (&old, FORMAT_MIN),
+            (&jump, 7),
+            (&often, 7),
+            (&shadow, FORMAT),
+        ] {
             assert_eq!(settings_format(settings), format);
             let lanes = SettingsPatch {
                 lanes: Some(Change::Set(settings.lanes.clone())),
                 ..SettingsPatch::default()
             };
             let is_jump = settings.lanes[0].jump;
-            assert_eq!(
-                patch_format(&lanes),
-                if is_jump { FORMAT } else { FORMAT_MIN }
-            );
+            assert_eq!(patch_format(&lanes), if is_jump { 7 } else { FORMAT_MIN });
         }
         let patch = SettingsPatch {
             jumps_max: Some(Change::Unset),
             ..SettingsPatch::default()
         };
-        assert_eq!(patch_format(&patch), FORMAT);
+        assert_eq!(patch_format(&patch), 7);
+        let gate = SettingsPatch {
+            gate: Some(Change::Unset),
+            ..SettingsPatch::default()
+        };
+        assert_eq!(patch_format(&gate), FORMAT);
+        let scheduled = SettingsPatch {
+            schedule: Some(Change::Set(vec![ScheduledChange {
+                at_ms: 1,
+                set: gate,
+            }])),
+            ..SettingsPatch::default()
+        };
+        assert_eq!(patch_format(&scheduled), FORMAT);
     }
 
     #[test]

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowserving_line::{
-    Entered, Forecast, ForecastRecord, Gone, GoneFrom, LaneDump, LineDump, Live, Offers,
-    PositionMark, Stage, Timestamp, Token, Told, Window,
+    Entered, Forecast, ForecastRecord, Gone, GoneFrom, Imported, LaneDump, LineDump, Live, Offers,
+    PositionMark, Shadow, Stage, Timestamp, Token, Told, Window,
 };
 
 use crate::calls_pb::{call_item_from_pb, call_item_to_pb};
-use crate::journal_pb::{change_from_pb, change_to_pb, journal_from_pb, journal_to_pb};
+use crate::journal_pb::{
+    change_from_pb, change_to_pb, journal_from_pb, journal_to_pb, noted_from_pb, noted_to_pb,
+};
 use crate::kick_pb::{kicked_from_pb, kicked_to_pb, state_from_pb, state_to_pb};
 use crate::op_pb::refused_from_pb;
 use crate::pb;
@@ -45,10 +47,17 @@ pub(crate) fn line_to_pb(line: LineDump) -> pb::LineState {
             until_ms: told.until_ms,
             silent: told.silent,
         }),
+        shadow: (line.shadow != Shadow::default()).then(|| line.shadow.into()),
+        imported: line.imported.map(|imported| pb::Imported {
+            id: imported.id.into(),
+            rows: imported.rows,
+            entered: imported.entered,
+        }),
         journal: line.journal.iter().map(journal_to_pb).collect(),
         forecast: Some(forecast_to_pb(&line.forecast)),
         settings_changes: line.settings_changes.iter().map(change_to_pb).collect(),
         kicks: line.kicks.iter().map(kicked_to_pb).collect(),
+        notes: line.notes.iter().map(noted_to_pb).collect(),
         calls: line.calls.iter().map(call_item_to_pb).collect(),
     }
 }
@@ -119,11 +128,18 @@ pub(crate) fn line_from_pb(line: pb::LineState) -> Result<LineDump, Malformed> {
             until_ms: told.until_ms,
             silent: told.silent,
         }),
+        shadow: line.shadow.unwrap_or_default().into(),
+        imported: line.imported.map(|imported| Imported {
+            id: imported.id.into(),
+            rows: imported.rows,
+            entered: imported.entered,
+        }),
         lanes: all(line.lanes, lane_dump_from_pb)?,
         gone: all(line.gone, gone_from_pb)?,
         journal: all(line.journal, journal_from_pb)?,
         settings_changes: all(line.settings_changes, change_from_pb)?,
         kicks: all(line.kicks, kicked_from_pb)?,
+        notes: all(line.notes, noted_from_pb)?,
         calls: all(line.calls, call_item_from_pb)?,
         forecast: forecast_from_pb(line.forecast.ok_or("a line without forecasts")?)?,
     })

@@ -50,6 +50,8 @@ pub struct AppliedToLine<'a> {
     /// The place of the command in its entry.
     pub place: usize,
     pub op: &'a line::Op,
+    /// Who asked for it, if an operator said so, and why.
+    pub note: Option<&'a line::OperatorNote>,
     pub result: Result<line::Reply, line::Refused>,
     /// In the order in which they happened.
     pub events: &'a [line::Event],
@@ -203,9 +205,13 @@ impl State {
                 command => (None, command),
             };
             if let Some(answer) = id.and_then(|id| self.requests.answer(id)) {
-                observer.copy(self, place, command, answer);
+                observer.copy(self, place, command.unnoted(), answer);
                 continue;
             }
+            let (note, command) = match command {
+                Command::Noted(note, command) => (Some(note.as_ref()), command.as_ref()),
+                command => (None, command),
+            };
             observer.before(self, command);
             let stamp = Stamp {
                 index,
@@ -229,7 +235,8 @@ impl State {
                 }
                 Command::Restore(command) => {
                     work += RESTORE_WORK;
-                    let result = self.uploads.apply(&mut self.lines, stamp, command, wanted);
+                    let uploads = &mut self.uploads;
+                    let result = uploads.apply(&mut self.lines, stamp, command, note, wanted);
                     let applied = AppliedRestore {
                         place,
                         command,
@@ -265,12 +272,12 @@ impl State {
                     continue;
                 }
                 // Nothing else has an answer: the clock has been advanced already.
-                Command::Stamp | Command::Once(..) => continue,
+                Command::Stamp | Command::Once(..) | Command::Noted(..) => continue,
             };
             if let line::Op::Touch { tokens, .. } = op {
                 work += tokens.len();
             }
-            let result = self.lines.apply(stamp, op, wanted);
+            let result = self.lines.apply_noted(stamp, op, note, wanted);
             if let Some(id) = id {
                 let answer = Answer::of(&result);
                 self.requests.remember(id, answer, self.clock.now_ms);
@@ -278,6 +285,7 @@ impl State {
             let applied = AppliedToLine {
                 place,
                 op,
+                note,
                 result,
                 events: &events,
             };

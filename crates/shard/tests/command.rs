@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Admission, AdmissionRate, Change, KickItem, KickNote, KickSelector, LaneName, LaneSettings,
-    LineName, Op, Phase, Quota, RecycleItem, RefusedCounts, Renew, ScheduledChange, Settings,
-    SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
+    Admission, AdmissionRate, Change, Gate, ImportRow, KickItem, KickNote, KickSelector, LaneName,
+    LaneSettings, LineName, Op, OperatorNote, Phase, Quota, RecycleItem, RefusedCounts, Renew,
+    ScheduledChange, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
+use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{
     self, COMMANDS_MAX, Command, Entry, EntryBuilder, EntryError, FORMAT, encode,
 };
@@ -120,8 +121,9 @@ prop_compose! {
         second in second_patch(), position_events in change(vec(any::<u32>(), 0..9)),
         call_ahead_ms in change(any::<u64>()), callback_limit in change(any::<u32>()),
         seats_when_silent in change(any::<u32>()),
+        gate in change(proptest::sample::select(&Gate::ALL[..])),
     ) -> SettingsPatch {
-        SettingsPatch { position_events, call_ahead_ms, callback_limit, seats_when_silent, ..second }
+        SettingsPatch { position_events, call_ahead_ms, callback_limit, seats_when_silent, gate, ..second }
     }
 }
 
@@ -184,6 +186,16 @@ fn take_by() -> impl Strategy<Value = TakeBy> {
     ]
 }
 
+fn import_row() -> impl Strategy<Value = ImportRow> {
+    let key = vec(any::<u8>(), 0..130).prop_map(Vec::into_boxed_slice);
+    let row = (key, of(lane()), any::<Option<u64>>());
+    row.prop_map(|(key, lane, entered_at_ms)| ImportRow {
+        key,
+        lane,
+        entered_at_ms,
+    })
+}
+
 fn kick() -> impl Strategy<Value = Op> {
     let state = || of(prop_oneof![Just(State::Waiting), Just(State::InCheckout)]);
     let item = (any::<(u8, u64)>(), state(), any::<Option<u64>>());
@@ -244,6 +256,14 @@ fn op() -> impl Strategy<Value = Op> {
             incarnation,
             next_ms
         }),
+        (line(), "[a-z]{0,9}", any::<u64>(), vec(import_row(), 0..5)).prop_map(
+            |(line, import_id, first_row, rows)| Op::Import {
+                line,
+                import_id: import_id.into(),
+                first_row,
+                rows,
+            }
+        ),
         (line(), any::<Option<(u32, u64)>>())
             .prop_map(|(line, told)| Op::CapacityTold { line, told }),
         (line(), called, of(lane())).prop_map(|(line, key, lane)| Op::Callback { line, key, lane }),
@@ -311,16 +331,27 @@ fn members() -> impl Strategy<Value = Members> {
     let nodes = prop::collection::btree_map(1_u64.., member, 0..4);
     let preferred = prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
     let first = prop::collection::btree_set(1_u64.., 0..4);
-    (any::<[u64; 3]>(), nodes, preferred, first).prop_map(
-        |([version, next_id, cluster_id], nodes, preferred, first)| Members {
+    let rotation = prop::option::of(rotation());
+    (any::<[u64; 3]>(), nodes, preferred, first, rotation).prop_map(
+        |([version, next_id, cluster_id], nodes, preferred, first, rotation)| Members {
             version,
             next_id,
             nodes,
             preferred,
             first,
             cluster_id,
+            rotation,
         },
     )
+}
+
+fn rotation() -> impl Strategy<Value = Rotation> {
+    let print = |(id, fingerprint)| KeyPrint { id, fingerprint };
+    any::<([(u8, u64); 2], u64)>().prop_map(move |([current, old], old_until_ms)| Rotation {
+        current: print(current),
+        old: print(old),
+        old_until_ms,
+    })
 }
 
 fn members_change() -> impl Strategy<Value = MembersChange> {
@@ -331,6 +362,7 @@ fn members_change() -> impl Strategy<Value = MembersChange> {
         any::<(u64, bool)>().prop_map(|(id, drained)| MembersChange::Drain { id, drained }),
         (vec(any::<u32>(), 0..4), any::<Option<u64>>())
             .prop_map(|(shards, to)| MembersChange::Prefer { shards, to }),
+        rotation().prop_map(MembersChange::RotateKey),
     ]
 }
 
@@ -433,6 +465,24 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
         "what was refused left nothing behind"
     );
 
+    let import = |rows| {
+        let row = ImportRow {
+            key: b"k"[..].into(),
+            lane: None,
+            entered_at_ms: None,
+        };
+        Command::Line(Op::Import {
+            line: LineName::try_from("a").unwrap(),
+            import_id: "i".into(),
+            first_row: 0,
+            rows: vec![row; rows],
+        })
+    };
+    let mut builder = EntryBuilder::new(FORMAT);
+    for (rows, fits) in [(1_000, true), (25, false), (24, true)] {
+        assert_eq!(builder.push(import(rows)).is_none(), fits, "{rows}");
+    }
+
     let call = |n| {
         Command::Line(Op::CallNext {
             line: LineName::try_from("a").unwrap(),
@@ -464,6 +514,43 @@ fn an_entry_is_full_by_commands_or_by_bytes_and_the_first_one_always_fits() {
 }
 
 #[test]
+fn an_operators_note_survives_and_is_left_out_of_earlier_formats() {
+    let delete = Command::Line(Op::Delete {
+        line: LineName::try_from("a").unwrap(),
+        force: true,
+        incarnation: None,
+    });
+    let note = OperatorNote {
+        by: Some("ann".into()),
+        reason: None,
+    };
+    let noted = Command::Noted(Box::new(note.clone()), Box::new(delete.clone()));
+    let id = RequestId {
+        key: 7,
+        origin: Origin::Client,
+    };
+    let once = |command: &Command| Command::Once(id, Box::new(command.clone()));
+    for command in [noted.clone(), once(&noted)] {
+        assert_eq!(command.format(), 8);
+        let entry = Entry {
+            commands: vec![command],
+            ..Entry::default()
+        };
+        assert_eq!(decode(&encode(&entry)).unwrap(), entry);
+    }
+    assert_eq!(once(&noted).fitted(8), once(&noted));
+    assert_eq!(once(&noted).fitted(7), once(&delete));
+    assert_eq!(noted.clone().fitted(7), delete);
+    // A note of a note makes no sense.
+    let twice = Command::Noted(Box::new(note), Box::new(noted));
+    let entry = Entry {
+        commands: vec![twice],
+        ..Entry::default()
+    };
+    assert!(decode(&encode(&entry)).is_err());
+}
+
+#[test]
 fn entries_that_do_not_decode_are_errors() {
     let good = encode(&Entry {
         now_ms: 1,
@@ -477,10 +564,10 @@ fn entries_that_do_not_decode_are_errors() {
         let error = decode(&[0x08, older]).unwrap_err();
         assert_eq!(error, EntryError::TooOld(older.into()));
     }
-    let newer = decode(&[0x08, 8]).unwrap_err().to_string();
+    let newer = decode(&[0x08, 9]).unwrap_err().to_string();
     assert_eq!(
         newer,
-        "a log entry has format 8, and this build reads up to 7: start a newer build"
+        "a log entry has format 9, and this build reads up to 8: start a newer build"
     );
     assert!(matches!(decode(&[]), Err(EntryError::Malformed(_))));
     assert!(matches!(decode(&[0xff; 3]), Err(EntryError::Decode(_))));

@@ -9,6 +9,7 @@ use nowserving_line::{
     Restore, ScheduledChange, Settings, SettingsPatch, Stamp, State as TokenState, TakeBy, TokenBy,
     TokenRef, ZoneName,
 };
+use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN, decode, encode};
 use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
@@ -82,6 +83,7 @@ fn patch() -> SettingsPatch {
         jumps_max: None,
         event_key: None,
         admission: None,
+        gate: None,
         schedule: None,
         call_ahead_ms: None,
         callback_limit: None,
@@ -388,6 +390,7 @@ fn members_commands() -> Vec<Command> {
         preferred: [(2, 7)].into(),
         first: [1, 2, 3].into(),
         cluster_id: 9,
+        rotation: None,
     };
     let commands = [
         MembersCommand::Begin {
@@ -554,6 +557,55 @@ fn header() -> Header {
     }
 }
 
+/// What format 8 adds to the members: the key is rotated by an operator, or as another shard has it.
+#[test]
+fn a_rotation_of_the_key_in_an_entry_and_a_snapshot_of_format_8() {
+    let key = |id| KeyPrint {
+        id,
+        fingerprint: 0xff00 + u64::from(id),
+    };
+    let rotation = Rotation {
+        current: key(2),
+        old: key(1),
+        old_until_ms: 1_766_222_999_000,
+    };
+    let adopted = Members {
+        version: 2,
+        rotation: Some(rotation),
+        ..Members::begin(&[1, 2, 3], 9)
+    };
+    let request = MembersRequest {
+        change: MembersChange::RotateKey(Rotation {
+            current: key(3),
+            ..rotation
+        }),
+        if_version: Some(2),
+        by: "ops".to_owned(),
+        reason: "it leaked".to_owned(),
+    };
+    let commands = [
+        MembersCommand::Adopt(adopted),
+        MembersCommand::Request(request),
+    ];
+    let [entry] = &entries(8, [commands.map(Command::Members).into()])[..] else {
+        panic!("one entry");
+    };
+    let kept = golden("entry-8-key.bin", &encode(entry));
+    assert_eq!(decode(&kept, FORMAT).unwrap(), *entry);
+    let mut state = State::default();
+    state.apply_entry(1, entry, &mut ());
+    let kept = golden("snapshot-8-key.snap", &snapshot::encode(&header(), &state));
+    let (_, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 7).unwrap();
+    assert!(snapshot::encode(&header(), &restored) == kept);
+    let wanted = restored.members().wanted();
+    let expected = Rotation {
+        current: key(3),
+        old: key(2),
+        ..rotation
+    };
+    assert_eq!((wanted.version, wanted.rotation), (3, Some(expected)));
+}
+
 #[test]
 fn a_snapshot_of_format_7() {
     let (header, state) = (header(), a_shard_of(7));
@@ -584,7 +636,7 @@ fn a_snapshot_of_format_6() {
     let mut other = kept;
     other[8] = 99;
     let error = snapshot::decode(other.into(), FORMAT, "prod", 7).unwrap_err();
-    let named = "a snapshot of format 99, and this build reads 6 to 7";
+    let named = "a snapshot of format 99, and this build reads 6 to 8";
     assert_eq!(error.to_string(), named);
     let line = restored.lines().get(&name("shop")).unwrap();
     assert_eq!(line.counts().waiting, 3);

@@ -41,6 +41,7 @@ fn once(key: u128, op: Op) -> Command {
 
 fn entry(now_ms: u64, commands: Vec<Command>) -> Entry {
     Entry {
+        format: 7,
         now_ms,
         wall_ms: now_ms.saturating_add(1_766_222_333_444),
         commands,

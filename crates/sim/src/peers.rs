@@ -144,6 +144,7 @@ impl Node {
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),
                 entry_format: batch.entry_format,
+                keys: batch.keys.clone(),
                 messages,
                 state_hashes: batch.state_hashes.clone(),
                 snapshot_request: batch.snapshot_request.clone(),

@@ -382,6 +382,7 @@ fn reply_to(message: &Message, now_us: u64) -> ReplyTo {
         format: Format::MsgPack,
         op: message.query.op,
         admin: message.query.admin,
+        pass: false,
         taken: now_us,
         trace: None,
     }
@@ -413,6 +414,8 @@ fn request(message: Message, ask: Ask, reply: ReplyTo) -> Request {
         reply,
         id,
         sent_ms: message.sent_ms,
+        note: None,
+        user: None,
         payload: message.payload,
     }
 }

@@ -1,6 +1,7 @@
 //! The command line tool, as a script uses it: `--json`, and the exit code.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(200);
 #[derive(Clone, Debug)]
 pub struct Cli {
     url: String,
+    /// `RUST_LOG`, if it has one.
+    logs: Option<String>,
 }
 
 /// The result of a command that has ended.
@@ -41,7 +44,16 @@ impl Cli {
     /// For the cluster behind this NATS server.
     #[must_use]
     pub fn new(url: String) -> Cli {
-        Cli { url }
+        Cli { url, logs: None }
+    }
+
+    /// The tool with this `RUST_LOG`.
+    #[must_use]
+    pub fn with_logs(self, filter: &str) -> Cli {
+        Cli {
+            logs: Some(filter.to_owned()),
+            ..self
+        }
     }
 
     /// Runs a command with `--json` to its end. Each line on stdout must be JSON.
@@ -74,9 +86,23 @@ impl Cli {
         Ok(Running { child, out })
     }
 
+    /// Runs a command with `--json` that gets its server from the contexts in this folder, to its end.
+    ///
+    /// # Errors
+    /// Those of [`Cli::run`].
+    pub async fn run_by_contexts<W: AsRef<OsStr>>(dir: &Path, words: &[W]) -> Result<Output> {
+        let read =
+            |line: &str| serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"));
+        let mut command = leashed(program().await?.as_os_str()).await?;
+        command.arg("--json").args(words);
+        command.env("NOWSERVING_CONFIG_DIR", dir);
+        ended(command, read).await
+    }
+
     async fn command<W: AsRef<OsStr>>(&self, words: &[W], json: bool) -> Result<Command> {
         let mut command = leashed(program().await?.as_os_str()).await?;
         command.args(json.then_some("--json"));
+        command.envs(self.logs.iter().map(|filter| ("RUST_LOG", filter)));
         command.args(["--nats", &self.url]).args(words);
         Ok(command)
     }

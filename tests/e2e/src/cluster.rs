@@ -48,6 +48,8 @@ pub struct Options {
     pub disk_bytes: Option<u64>,
     /// The collector that nodes send spans to.
     pub otlp: Option<String>,
+    /// Whether each node has a key file of its own: [`Cluster::key_file_of`].
+    pub own_key_files: bool,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
             other_build: None,
             disk_bytes: None,
             otlp: None,
+            own_key_files: false,
         }
     }
 }
@@ -161,6 +164,11 @@ impl Cluster {
             .prefix("nowserving-e2e-")
             .tempdir()?;
         write_key(&folder.path().join("cluster.key"), 1)?;
+        if options.own_key_files {
+            for id in 1..=options.nodes {
+                write_key(&folder.path().join(format!("node-{id}.key")), 1)?;
+            }
+        }
         let mapped_shards = options.mapping.then_some(options.shards);
         let more = options.authorization.as_deref().unwrap_or_default();
         let mut servers = match options.nats_servers {
@@ -252,6 +260,15 @@ impl Cluster {
         self.folder().join("cluster.key")
     }
 
+    /// The file with the key of node `id`.
+    #[must_use]
+    pub fn key_file_of(&self, id: u64) -> PathBuf {
+        match self.options.own_key_files {
+            true => self.folder().join(format!("node-{id}.key")),
+            false => self.key_file(),
+        }
+    }
+
     /// The flags that node `id` is started with.
     ///
     /// # Errors
@@ -280,7 +297,7 @@ impl Cluster {
                 self.options.snapshot_entries.to_string(),
             )
             .with("--data-dir", self.data_dir(id))
-            .with("--key-file", self.key_file())
+            .with("--key-file", self.key_file_of(id))
             .with("--nats", nats)
             .with("--peer-nats", peer_nats)
             .with("--metrics-addr", node.metrics.to_string()))

@@ -1,5 +1,5 @@
-//! Python and Node.js with their NATS clients, for the README's examples, and Python with gRPC and Envoy's messages:
-//! installed once, under the target folder.
+//! Python and Node.js with their NATS clients, for the README's examples, and with libraries for JWT; and Python with gRPC
+//! and Envoy's messages: installed once, under the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -17,6 +17,9 @@ const ENVOY_CLIENT: [&str; 4] = [
     "xds-protos==1.85.0",
     "protobuf==7.36.2",
 ];
+/// What checks passes in Python, and in Node.js.
+const JWT_PYTHON: [&str; 2] = ["PyJWT==2.15.1", "cryptography==50.0.2"];
+const JWT_JS: &str = "jose@6.2.18";
 const ADVICE: &str = "`cargo xtask test` installs what is missing";
 
 /// A language that the README has an example in.
@@ -73,6 +76,27 @@ pub async fn grpc_python(name: &str, text: &str) -> Result<(PathBuf, PathBuf)> {
     Ok((interpreter, file))
 }
 
+/// Writes a program down where it finds PyJWT or jose, which is installed if need be. Returns the interpreter and the
+/// file.
+///
+/// # Errors
+/// The interpreter or its package manager is missing, or the library cannot be installed.
+pub async fn jwt_program(language: Language, text: &str) -> Result<(PathBuf, PathBuf)> {
+    let folder = folder(&format!("jwt-{}", language.fence()))?;
+    std::fs::create_dir_all(&folder)?;
+    let import = "import jwt, cryptography.hazmat.primitives.asymmetric.ed25519";
+    let (interpreter, name) = match language {
+        Language::Python => (
+            python_with(&folder, import, &JWT_PYTHON).await?,
+            "verify.py",
+        ),
+        Language::JavaScript => (node_with(&folder, "jose", JWT_JS).await?, "verify.mjs"),
+    };
+    let file = folder.join(name);
+    std::fs::write(&file, text)?;
+    Ok((interpreter, file))
+}
+
 /// target/languages/<name>
 fn folder(name: &str) -> Result<PathBuf> {
     // target/<folder of the profile>/deps/e2e-<hash>
@@ -99,11 +123,13 @@ async fn python_with(folder: &Path, import: &str, packages: &[&str]) -> Result<P
 }
 
 async fn node(folder: &Path) -> Result<PathBuf> {
-    let import = [
-        "--input-type=module",
-        "-e",
-        "import '@nats-io/transport-node'",
-    ];
+    node_with(folder, "@nats-io/transport-node", JS_CLIENT).await
+}
+
+/// A folder in which this module can be imported: of this package, unless it is there.
+async fn node_with(folder: &Path, module: &str, package: &str) -> Result<PathBuf> {
+    let import = format!("import '{module}'");
+    let import = ["--input-type=module", "-e", &import];
     let node = PathBuf::from("node");
     if run(&node, &import, folder).await.is_err() {
         let install = [
@@ -113,7 +139,7 @@ async fn node(folder: &Path) -> Result<PathBuf> {
             "--no-save",
             "--prefix",
             ".",
-            JS_CLIENT,
+            package,
         ];
         run(Path::new("npm"), &install, folder).await?;
     }

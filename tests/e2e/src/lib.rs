@@ -36,13 +36,13 @@ pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, NoAnswer, Reply, Route, num
 pub use cli::{Cli, Output, Running};
 pub use cluster::{Cluster, NodeFlags, Options, line_in, write_key};
 pub use disk::SmallDisk;
-pub use languages::{Language, grpc_python};
+pub use languages::{Language, grpc_python, jwt_program};
 pub use members::candidate;
 pub use metrics::Metrics;
 pub use nats::{Nats, PASSWORD};
 pub use place::{BoardEffect, Place};
 pub use process::{Process, leashed};
-pub use program::{build, example, program};
+pub use program::{build, example, nats_server, program};
 pub use proxy::{Link, Proxy};
 pub use raw::RawNats;
 pub use recovery::{first_acknowledged, first_written};

@@ -35,6 +35,14 @@ impl Nats {
         Nats::start_with(folder, mapped_shards, streams_in(folder) + more).await
     }
 
+    /// Starts one with this configuration, and without streams: with JWTs these would need a system account.
+    ///
+    /// # Errors
+    /// There is no nats-server, or it does not come up.
+    pub async fn start_without_streams(folder: &Path, configuration: &str) -> Result<Nats> {
+        Nats::start_with(folder, None, configuration.to_owned()).await
+    }
+
     /// Starts so many, connected by routes to one cluster; the servers are named `nats-1` and so on.
     ///
     /// # Errors

@@ -163,5 +163,7 @@ pub async fn leashed(of: &OsStr) -> Result<Command> {
             command.env_remove(name);
         }
     }
+    // So may their contexts.
+    command.env("NOWSERVING_CONFIG_DIR", "/nonexistent/nowserving");
     Ok(command)
 }

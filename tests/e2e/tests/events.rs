@@ -126,6 +126,7 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
         for field in ["position", "reason"] {
             ensure!(event[field] == with[field], "want {with}: {event}");
         }
+        ensure!(event["epoch"].is_u64() == (what == "claimed"), "{event}");
         let (previous, new) = (number(&event, "prev_version")?, number(&event, "version")?);
         ensure!(new > version, "version {new} after {version}: {event}");
         ensure!(

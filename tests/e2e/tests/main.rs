@@ -25,6 +25,7 @@ mod events;
 mod examples;
 mod failed_syncs;
 mod full_disks;
+mod gradual_start;
 mod grown;
 mod guarded;
 mod harness;
@@ -33,6 +34,7 @@ mod kick;
 mod kv;
 mod large_lines;
 mod late_writes;
+mod leaks;
 mod left_behind;
 mod limited_service;
 mod limits;
@@ -44,6 +46,8 @@ mod moved_limits;
 mod operate;
 mod operations;
 mod operators;
+mod operators_commands;
+mod passes;
 mod places;
 mod polls;
 mod push;
@@ -51,9 +55,12 @@ mod rate_limits;
 mod readme;
 mod recycle;
 mod rights;
+mod roles;
+mod rotate_key;
 mod rules;
 mod schedule;
 mod sdk;
+mod secured;
 mod snapshots;
 mod soaks;
 mod steering;
@@ -133,6 +140,8 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("told_by_time", told::by_time(cluster))
             .with("told_renewed", told::renewed(cluster))
             .with("told_capacity", told::capacity(cluster))
+            .with("gradual_start_by_label", gradual_start::by_label(cluster))
+            .with("gradual_start_import", gradual_start::import(cluster))
             .with("schedule_opens", schedule::a_sale_opens_by_itself(cluster))
             .with("schedule_errors", schedule::errors(cluster))
             .with("schedule_fails", schedule::one_fails(cluster))
@@ -280,6 +289,12 @@ async fn a_limited_service_speaks_http() -> Result<()> {
     run(Options::default(), limited_service::by_http).await
 }
 
+/// Passes are checked by libraries of other makes, by the command, and by a checker that follows events.
+#[tokio::test]
+async fn passes_are_signed_and_checked() -> Result<()> {
+    run(Options::default(), passes::signed_and_checked).await
+}
+
 /// Envoy's rate limit service, asked by a client of another make.
 #[tokio::test]
 async fn envoy_is_answered() -> Result<()> {
@@ -291,11 +306,16 @@ async fn envoy_is_answered() -> Result<()> {
 #[tokio::test]
 async fn the_command_line_speaks_json() -> Result<()> {
     run(Options::default(), async |cluster| {
-        let cli = Cli::new(cluster.nats.url());
+        let url = cluster.nats.url();
+        let cli = Cli::new(url.clone());
         let api = cluster.api().clone();
         Scenarios::default()
             .with("cli_operators", command_line::operators(&cli))
             .with("cli_users", command_line::users(&cli))
+            .with("cli_phases", operators_commands::phases(&cli))
+            .with("cli_calls", operators_commands::calls(&cli))
+            .with("cli_contexts", operators_commands::contexts(&url))
+            .with("cli_papers", operators_commands::papers(&cli))
             .with("cli_watch", command_line::watch(&cli))
             .with("cli_errors", command_line::errors(&cli))
             .with(
@@ -348,11 +368,15 @@ async fn a_watch_says_why_it_is_outdated() -> Result<()> {
     run(Options::default(), watch_command::says_why_it_is_old).await
 }
 
-/// The README's rights are sufficient for each role and deny everything else.
+/// The rights of deploy/nats are the README's, sufficient for each role, and deny everything else.
 #[tokio::test]
-async fn rights_as_the_readme_gives_them() -> Result<()> {
+async fn rights_as_they_are_shipped() -> Result<()> {
+    roles::are_those_of_the_readme()?;
+    roles::do_just_what_they_should().await?;
     let options = Options {
-        authorization: Some(rights::of_the_readme()?),
+        // It is in the configuration.
+        mapping: false,
+        authorization: Some(roles::as_shipped(None)?),
         ..Options::default()
     };
     run(options, rights::hold).await
@@ -362,7 +386,8 @@ async fn rights_as_the_readme_gives_them() -> Result<()> {
 #[tokio::test]
 async fn a_push_service_knows_every_place_from_events() -> Result<()> {
     let options = Options {
-        authorization: Some(rights::of_the_readme()?),
+        mapping: false,
+        authorization: Some(roles::as_shipped(None)?),
         ..Options::default()
     };
     run(options, push::knows_every_place).await
@@ -632,6 +657,17 @@ async fn members_are_drained_and_removed() -> Result<()> {
         ..Options::default()
     };
     run(options, members::drained_and_removed).await
+}
+
+/// The key is rotated under load; old tickets are good until the stated time.
+#[tokio::test]
+async fn the_key_is_rotated_without_a_failed_request() -> Result<()> {
+    let options = Options {
+        shards: 4,
+        own_key_files: true,
+        ..Options::default()
+    };
+    run(options, rotate_key::rotated_under_load).await
 }
 
 /// A cluster that was founded by one node survives that the founder loses its disk, and does so again.

@@ -73,14 +73,14 @@ pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
     ensure!(leads(&status(&api).await?, 3) == u64::from(shards));
 
     // It leads everything, and hands it over first.
-    let removed = change(&cli, &["remove-node", "3"]).await?;
+    let removed = change(&cli, &["remove-node", "3", "--yes"]).await?;
     let ended = cluster.process(3)?.ended(PATIENCE).await?;
     ensure!(ended.code() == Some(1), "{ended}");
     let said = cluster.process(3)?.printed()?;
     ensure!(said.contains("was removed from the cluster"), "{said}");
     ensure!(voters(&api).await? == BTreeSet::from([1, 2]));
     ensure!(
-        change(&cli, &["remove-node", "3"]).await? == removed,
+        change(&cli, &["remove-node", "3", "--yes"]).await? == removed,
         "a repetition"
     );
     insist(&api, &line, "enter", &json!({"key": "k"})).await?;
@@ -90,7 +90,10 @@ pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
     ensure!(ended.code() == Some(1), "{ended}");
 
     for (words, code) in [
-        (&["cluster", "remove-node", "9"][..], "node_not_found"),
+        (
+            &["cluster", "remove-node", "9", "--yes"][..],
+            "node_not_found",
+        ),
         (&["cluster", "drain", "3"], "node_not_found"),
         (
             &["cluster", "replace-node", "1", "00000000000000ff"],
@@ -198,7 +201,7 @@ async fn changes(cluster: &mut Cluster, added: &mut Vec<Process>) -> Result<()> 
     ensure!(voters(&api).await? == (1..=5).collect());
     // And back: the first two go.
     for id in [1, 2] {
-        change(&cli, &["remove-node", &id.to_string()]).await?;
+        change(&cli, &["remove-node", &id.to_string(), "--yes"]).await?;
         cluster.process(id)?.ended(PATIENCE).await?;
     }
     ensure!(voters(&api).await? == BTreeSet::from([3, 4, 5]));

@@ -93,7 +93,7 @@ struct Lane {
 impl Push {
     /// It has subscribed, with the rights of its row in the README.
     async fn start(cluster: &Cluster) -> Result<Push> {
-        let user = "push services".to_owned();
+        let user = "push-services".to_owned();
         let options = async_nats::ConnectOptions::with_user_and_password(user, PASSWORD.into());
         let client = options.connect(cluster.nats.url()).await?;
         let mut incoming = client.subscribe("nowserving.event.>").await?;

@@ -1,5 +1,4 @@
-//! The README's table of NATS rights, read from there: it must allow each role its work and deny the
-//! rest.
+//! The rights of deploy/nats at work: they must allow each role its work, and deny it what other roles do.
 
 use std::time::Duration;
 
@@ -11,59 +10,6 @@ use serde_json::json;
 
 const LINE: &str = "rights";
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The `authorization` block for a NATS server; the user `tests` has all rights.
-pub fn of_the_readme() -> Result<String> {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme)?;
-    let table = readme.lines().map(str::trim);
-    let table = table.skip_while(|line| !line.starts_with("| who | publishes | subscribes |"));
-    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
-    let mut users = vec![
-        format!("{{user: tests, password: {PASSWORD:?}}}"),
-        // May ask, and not listen.
-        format!(
-            "{{user: mute, password: {PASSWORD:?}, permissions: {{subscribe: [{:?}]}}}}",
-            "_INBOX.>"
-        ),
-    ];
-    let mut before = [String::new(), String::new()];
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [who, rights @ ..] = &cells[..] else {
-            continue;
-        };
-        let mut denied = String::new();
-        for (cell, had) in rights.iter().zip(&mut before) {
-            let same = cell.starts_with("the same");
-            let (allowed, not) = cell.split_once(", not ").unwrap_or((*cell, ""));
-            let more = quoted(allowed);
-            *had = if same { format!("{had}{more}") } else { more };
-            denied = quoted(not);
-        }
-        let [publish, subscribe] = &before;
-        users.push(format!(
-            "{{user: {who:?}, password: {PASSWORD:?}, permissions: {{\
-             publish: {{allow: [{publish}], deny: [{}]}}, \
-             subscribe: {{allow: [{subscribe}], deny: [{denied}]}}}}}}",
-            if publish.is_empty() { "\">\"" } else { "" },
-        ));
-    }
-    ensure!(
-        users.len() == 10,
-        "backends, operators, capacity, dispatchers, key-values, limits, push services, nodes: {users:?}"
-    );
-    Ok(format!(
-        "authorization {{ users = [\n{}\n] }}\n",
-        users.join("\n")
-    ))
-}
-
-/// The subjects in a cell, as a NATS server's configuration has them.
-fn quoted(cell: &str) -> String {
-    let subjects = cell.split('`').skip(1).step_by(2);
-    subjects.map(|subject| format!("{subject:?},")).collect()
-}
 
 /// Each role can do its work and is refused the rest.
 pub async fn hold(cluster: &mut Cluster) -> Result<()> {
@@ -192,7 +138,7 @@ async fn rate_limits(cluster: &Cluster) -> Result<()> {
 /// Messages that backends and push services may not send do not arrive.
 async fn strangers(cluster: &Cluster) -> Result<()> {
     let backend = connect(cluster, "backends").await?;
-    let push = connect(cluster, "push services").await?;
+    let push = connect(cluster, "push-services").await?;
     let create = json!({"seats": 1, "queue_limit": 1}).to_string();
     for subject in [
         "nowserving.admin.line.stranger.create",
@@ -231,7 +177,7 @@ async fn strangers(cluster: &Cluster) -> Result<()> {
 
 /// A role that may only subscribe gets boards, and takes no number.
 async fn listeners(cluster: &Cluster) -> Result<()> {
-    let push = connect(cluster, "push services").await?;
+    let push = connect(cluster, "push-services").await?;
     let mut boards = push
         .subscribe(format!("nowserving.event.{LINE}.board"))
         .await?;
@@ -292,7 +238,7 @@ async fn missing(cluster: &Cluster) -> Result<()> {
         ),
         // Their answers cannot reach them.
         (
-            &cluster.nats.url_as("push services"),
+            &cluster.nats.url_as("push-services"),
             &format!("info {LINE}"),
             "subscribe to _INBOX.",
         ),
@@ -305,7 +251,7 @@ async fn missing(cluster: &Cluster) -> Result<()> {
         (&stranger, &format!("watch {LINE}"), "refused the login"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
-        let cli = Cli::new(url.replace("push services", "push%20services"));
+        let cli = Cli::new(url.clone());
         let mut said = cli.run(&words).await?;
         // The board as it was asked for may come first.
         said.lines.drain(..said.lines.len().saturating_sub(1));

@@ -20,6 +20,7 @@ nowserving-engine: tokio async-nats raft-engine crossbeam-channel nowserving-log
 nowserving-node: nowserving-client nowserving nowserving-sim
 nowserving-sim: tokio async-nats nowserving-node nowserving
 nowserving-rehearse: tokio async-nats raft
+nowserving-security: raft raft-engine nowserving-protocol nowserving-engine nowserving-node nowserving-client
 nowserving-client: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving-tower: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
 nowserving-envoy: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
@@ -40,6 +41,7 @@ nowserving-adapt: thiserror
 nowserving-calendar: jiff
 nowserving-limit: nowserving-calendar saphyr-parser thiserror
 nowserving-kv: nowserving-bite thiserror
+nowserving-security: async-nats nkeys rustls-pki-types serde thiserror
 ";
 
 /// The lines of a table: a crate, and a list of packages.

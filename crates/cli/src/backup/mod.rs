@@ -22,6 +22,7 @@ use serde::Serialize;
 use self::file::{Header, Reader, Writer};
 use self::keys::Keys;
 use self::rules::RestoredRules;
+use crate::args::{Global, Why};
 use crate::line::until_gone;
 use crate::output::{Output, WrongUsage};
 use crate::progress::Progress;
@@ -81,6 +82,8 @@ pub struct RestoreArgs {
     /// Shows what would be done, and does nothing.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    why: Why,
 }
 
 #[derive(Debug, Serialize)]
@@ -267,6 +270,7 @@ pub async fn restore(
     client: &Client,
     admin: &Admin,
     args: &RestoreArgs,
+    global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     check_names(&args.file, &args.lines)?;
@@ -290,7 +294,7 @@ pub async fn restore(
             if !args.lines.is_empty() && !args.lines.iter().any(|it| it == name) {
                 continue;
             }
-            let outcome = put_back(admin, line, state.now_ms(), args, output).await;
+            let outcome = put_back(admin, line, state.now_ms(), args, global, output).await;
             let (outcome, error) = match outcome {
                 Ok(outcome) => (outcome, None),
                 // Of this line: the next one may be taken.
@@ -408,6 +412,7 @@ async fn put_back(
     line: &Line,
     clock_ms: u64,
     args: &RestoreArgs,
+    global: &Global,
     output: &Output,
 ) -> anyhow::Result<LineOutcome> {
     if line.deleting().is_some() {
@@ -426,6 +431,11 @@ async fn put_back(
         _ => {}
     }
     let sent = send(&target, line, clock_ms, args.overwrite).await?;
+    let sent = RestoreLine {
+        by: global.by(),
+        reason: args.why.reason.clone(),
+        ..sent
+    };
     if let Some(present) = &present
         && present.incarnation != line.incarnation()
     {
@@ -433,6 +443,8 @@ async fn put_back(
         let request = Delete {
             force: true,
             incarnation: Some(present.incarnation),
+            by: global.by(),
+            reason: args.why.reason.clone(),
         };
         let reply = target.delete(&request).await?;
         if !reply.deleted {
@@ -496,6 +508,8 @@ async fn send(
                 digest: Hex(digest),
                 clock_ms,
                 overwrite,
+                by: None,
+                reason: None,
             });
         }
     }

@@ -135,7 +135,11 @@ impl Lines {
             .map(|name| async move {
                 let settings = self.settings.clone();
                 let line = self.client.admin().line(name.as_str())?;
-                line.create(&Create { settings }).await
+                let create = Create {
+                    settings,
+                    ..Create::default()
+                };
+                line.create(&create).await
             })
             .buffer_unordered(AT_ONCE)
             .try_for_each(|_| async { Ok(()) })
@@ -161,7 +165,7 @@ impl Lines {
         let line = self.client.admin().line(name.as_str())?;
         let request = Delete {
             force: true,
-            incarnation: None,
+            ..Delete::default()
         };
         let mut gone = line.delete(&request).await?.deleted;
         while !gone {

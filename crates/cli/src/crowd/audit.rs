@@ -69,6 +69,7 @@ async fn ask(crowd: &Crowd, visit: &Visit, consistency: Consistency) -> Result<S
         token: TokenBy::Ticket(visit.ticket.clone()),
         consistency: Some(consistency),
         holes: false,
+        pass: false,
     };
     crowd.line.status_with(request).await
 }

@@ -164,11 +164,11 @@ pub async fn create_line(
         checkout_timeout_ms: set_ms(times.checkout),
         ..SettingsPatch::default()
     };
-    let created = client
-        .admin()
-        .line(name)?
-        .create(&Create { settings })
-        .await;
+    let create = Create {
+        settings,
+        ..Create::default()
+    };
+    let created = client.admin().line(name)?.create(&create).await;
     created.with_context(|| format!("cannot create the line {name}"))?;
     Ok(client.line(name)?)
 }

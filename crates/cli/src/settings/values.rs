@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use nowserving_client::{Admission, AdmissionRate, LaneName, LaneSettings, PerSecond, Phase};
+use nowserving_client::{Admission, AdmissionRate, Gate, LaneName, LaneSettings, PerSecond, Phase};
 use nowserving_line::{RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SEATS_MAX, ZoneName};
 use nowserving_protocol::time;
 
@@ -51,6 +51,12 @@ pub fn phase() -> impl TypedValueParser<Value = Phase> {
 pub fn admission() -> impl TypedValueParser<Value = Admission> {
     let words = PossibleValuesParser::new(Admission::ALL.map(Admission::as_str));
     words.try_map(|word| Admission::parse(&word).ok_or("auto or called"))
+}
+
+/// The contract's words for the gate.
+pub fn gate() -> impl TypedValueParser<Value = Gate> {
+    let words = PossibleValuesParser::new(Gate::ALL.map(Gate::as_str));
+    words.try_map(|word| Gate::parse(&word).ok_or("on, shadow or off"))
 }
 
 /// `per_second/burst`

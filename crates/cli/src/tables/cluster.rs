@@ -77,6 +77,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
         ));
     }
     text.push_str(&members(status));
+    text.push_str(&key(status));
     text.push_str(&mapping(status));
     text + &nodes.text() + "\n" + &shards.text()
 }
@@ -110,6 +111,43 @@ fn sent(snapshots: SnapshotsSent) -> String {
         HumanBytes(sent_bytes),
         HumanBytes(total_bytes)
     )
+}
+
+/// The key in force, and the next or the old one; nothing if the cluster has one key only.
+fn key(status: &ClusterStatus) -> String {
+    let Some(key) = &status.key else {
+        return String::new();
+    };
+    let mut text = String::new();
+    let in_force = key.in_force;
+    if let Some(next) = key.next {
+        let members = status.nodes.iter().filter(|node| !node.leaving);
+        let lack = members.filter(|node| node.keys.iter().all(|it| it.id != next));
+        let lack: Vec<String> = lack.map(|node| format!("node {}", node.id)).collect();
+        text += &match lack.is_empty() {
+            true => format!(
+                "key {in_force} is in force, and all nodes have loaded key {next}: `cluster rotate-key` puts it in force\n"
+            ),
+            false => format!(
+                "key {in_force} is in force; key {next} is not loaded by {}\n",
+                lack.join(", ")
+            ),
+        };
+    }
+    if let (Some(old), Some(until_ms)) = (key.old, key.old_until_ms) {
+        let until = journal::clock(until_ms);
+        let has_old = |node: &NodeStatus| node.keys.iter().any(|it| it.id == old);
+        if !key.old_is_over {
+            text += &format!(
+                "key {in_force} is in force; tickets of key {old} are good until {until}\n"
+            );
+        } else if status.nodes.iter().any(has_old) {
+            text += &format!(
+                "key {in_force} is in force; the line of key {old} can be removed from the key files: it ended {until}\n"
+            );
+        }
+    }
+    text
 }
 
 /// How far a change of the members is.
@@ -173,7 +211,10 @@ pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
         sheet.row(vec![
             number(it.members_version),
             Cell::new(journal::clock(it.at_ms)),
-            Cell::new(&it.op),
+            Cell::new(match request.key_id {
+                Some(key) => format!("{} {key}", it.op),
+                None => it.op.clone(),
+            }),
             Cell::new(
                 request
                     .node

@@ -47,6 +47,37 @@ fn a_cluster_groups_shards_by_leader() {
 }
 
 #[test]
+fn the_step_of_a_rotation_stands_above_the_tables() {
+    let mut status = a_cluster();
+    assert_eq!(key(&status), "");
+    let mut with_key = |value, keys: [&[u8]; 4]| {
+        status.key = Some(serde_json::from_value(value).unwrap());
+        for (node, keys) in status.nodes.iter_mut().zip(keys) {
+            let reply = |id: &u8| json!({"id": id, "fingerprint": "00000000000000ff"});
+            let keys = keys.iter().map(reply).collect();
+            node.keys = serde_json::from_value(keys).unwrap();
+        }
+        key(&status)
+    };
+    let both: &[u8] = &[1, 2];
+    assert_eq!(with_key(json!({"in_force": 1}), [&[1]; 4]), "");
+    let next = || json!({"in_force": 1, "next": 2});
+    let text = with_key(next(), [both, both, &[1], both]);
+    assert_eq!(text, "key 1 is in force; key 2 is not loaded by node 3\n");
+    let text = with_key(next(), [both; 4]);
+    assert!(text.contains("`cluster rotate-key`"), "{text}");
+    let old = |over: bool| json!({"in_force": 2, "old": 1, "old_until_ms": 0, "old_is_over": over});
+    let text = with_key(old(false), [both; 4]);
+    assert!(
+        text.contains("tickets of key 1 are good until 1970"),
+        "{text}"
+    );
+    let text = with_key(old(true), [both; 4]);
+    assert!(text.contains("key 1 can be removed"), "{text}");
+    assert_eq!(with_key(old(true), [&[2]; 4]), "");
+}
+
+#[test]
 fn faults_of_a_cluster_stand_above_its_tables() {
     let mut status = a_cluster();
     let lines = |status: &ClusterStatus| -> Vec<String> {

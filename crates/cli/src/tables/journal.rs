@@ -57,6 +57,14 @@ fn what(entry: &JournalEntryReply) -> String {
     if let Some(changes) = &entry.changes {
         text.push_str(&format!(": {}", self::changes(changes)));
     }
+    if entry.what == "capacity_told" {
+        let seats = entry.seats.map(|seats| format!(": {seats} seats"));
+        text.push_str(
+            seats
+                .as_deref()
+                .unwrap_or(": the setting is in force again"),
+        );
+    }
     if let Some(position) = entry.position {
         text.push_str(&format!(" at position {position}"));
     }
@@ -70,6 +78,12 @@ fn what(entry: &JournalEntryReply) -> String {
         text.push_str(&format!(", by {by}"));
     }
     if let Some(reason) = &entry.reason {
+        text.push_str(&format!(", {reason}"));
+    }
+    if let Some(operator) = &entry.operator {
+        text.push_str(&format!(", asked for by {operator}"));
+    }
+    if let Some(reason) = &entry.operator_reason {
         text.push_str(&format!(", {reason}"));
     }
     if entry.absolute {

@@ -100,6 +100,7 @@ fn a_lines_settings_stand_under_their_names() {
         "settings": {
             "seats": 7, "queue_limit": 15, "waiting_idle_timeout_ms": 300_000,
             "claim_timeout_ms": 90_000, "checkout_timeout_ms": 600_000,
+            "gate": "shadow",
             "checkout_max_ms": 5_400_000, "token_events": true, "labels": {"city": "Taipei"}
         },
         "board": a_board(),
@@ -108,6 +109,8 @@ fn a_lines_settings_stand_under_their_names() {
             "gone_from": {"waiting": {}, "in_checkout": {"completed": 2}},
             "refused": {"line_full": 5, "sold_out": 0}},
         "capacity_told": {"seats": 7, "silent": false, "expires_at_ms": 9, "expires_in_ms": 4_000},
+        "shadow": {"admitted": 9, "held_back": 4, "refused": 1, "over_seats": 2, "over_seats_max": 3},
+        "imported": {"import_id": "old", "rows": 5, "entered": 4},
         "quota_left": 12, "quota_renews_at_ms": 1_800_000_000_000_u64,
         "forecast": {"told": 16, "untold": 4, "judged": 10, "p90_covered": 9,
             "off_by_percent": [3, 3, 2, 1, 1, 0]}
@@ -120,6 +123,9 @@ fn a_lines_settings_stand_under_their_names() {
         "1h30m",
         "city=Taipei",
         "the backend told 7 seats; for 4 s more\n",
+        "the gate is a shadow",
+        "9 admitted, 4 would have waited, 1 would have been refused; 2 over the seats now, 3 at most\n",
+        "import old: 5 rows done, 4 entered\n",
         "quota: 12 left; renewed at 2027-01-15T08:00:00",
         "25 numbers issued; gone: 3 completed\n",
         "gone from in_checkout: 2 completed\n",

@@ -44,7 +44,7 @@ pub(crate) trait Calls: Clone + Send + Sync + 'static {
 }
 
 /// A token in line.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) lane: LaneName,
     pub(crate) token: u64,
@@ -122,6 +122,8 @@ impl Calls for Line {
         let told = CapacityTold {
             seats: Some(seats),
             for_ms: Some(lasts.as_millis().try_into().unwrap_or(u64::MAX)),
+            by: None,
+            reason: None,
         };
         let line = self.client().admin().line(self.name().as_str())?;
         line.capacity_told(&told).await.map(drop)

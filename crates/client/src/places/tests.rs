@@ -59,6 +59,7 @@ fn token(version: u64, event: &str, token: u64, position: Option<u64>) -> TokenE
         token,
         key: None,
         position,
+        epoch: None,
         reason: None,
         to_lane: None,
         to_token: None,

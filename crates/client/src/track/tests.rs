@@ -8,6 +8,8 @@ use super::*;
 
 fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
     StatusReply {
+        pass: None,
+        pass_expires_in_ms: None,
         line: "shop-1".parse().unwrap(),
         incarnation: 7,
         lane: "normal".parse().unwrap(),

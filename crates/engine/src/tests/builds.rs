@@ -3,7 +3,7 @@
 use nowserving_line::{Change, Op, Settings, SettingsPatch};
 use nowserving_protocol::error::Code;
 use nowserving_replica::EntryReader as _;
-use nowserving_shard::command::{Command, EntryBuilder, EntryError, FORMAT, decode};
+use nowserving_shard::command::{Command, EntryBuilder, EntryError, FORMAT, FORMAT_MIN, decode};
 use raft::eraftpb::{Entry, MessageType};
 
 use super::rig::{Rig, message, name};
@@ -76,10 +76,10 @@ fn what_a_member_does_not_know_is_refused_until_it_runs_the_newer_release() {
     };
     for (peer, format, taken) in [
         (2, FORMAT, false),
-        (3, FORMAT - 1, false),
+        (3, FORMAT_MIN, false),
         (3, FORMAT, true),
         // As the log has such entries now.
-        (2, FORMAT - 1, true),
+        (2, FORMAT_MIN, true),
     ] {
         rig.entry_formats.insert(peer, format);
         rig.hears(peer, "", Vec::new());

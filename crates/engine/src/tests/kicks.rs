@@ -5,7 +5,7 @@ use nowserving_line::{Op, Settings};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_shard::clock::Micros;
-use nowserving_shard::command::FORMAT;
+use nowserving_shard::command::{FORMAT, FORMAT_MIN};
 
 use super::rig::{Rig, name};
 use crate::age::LATE_MAX_US;
@@ -137,7 +137,7 @@ fn with_the_lead_a_kick_is_lost() {
 
 #[test]
 fn a_group_with_an_older_member_refuses_it() {
-    let mut rig = crowd_with(3, FORMAT - 1);
+    let mut rig = crowd_with(3, FORMAT_MIN);
     kick(&mut rig, false);
     assert_eq!(answer(&mut rig), Some(Err(Code::Unavailable)));
     assert_eq!(live(&rig), 3);
@@ -179,11 +179,11 @@ fn the_count_of_a_dry_run_is_not_answered_without_a_lease() {
 
 #[test]
 fn one_that_an_older_member_stops_is_answered_at_once() {
-    let mut rig = crowd_with(3, FORMAT - 1);
+    let mut rig = crowd_with(3, FORMAT_MIN);
     rig.entry_formats.insert(3, FORMAT);
     rig.hears(3, "", Vec::new());
     kick(&mut rig, false);
-    rig.entry_formats.insert(3, FORMAT - 1);
+    rig.entry_formats.insert(3, FORMAT_MIN);
     rig.hears(3, "", Vec::new());
     rig.pass_ms(3);
     settle(&mut rig);

@@ -168,6 +168,7 @@ fn a_list_is_answered_from_this_node() {
         format: nowserving_protocol::codec::Format::Json,
         op: "kv_list",
         admin: false,
+        pass: false,
         taken: rig.now,
         trace: None,
     };

@@ -2,7 +2,7 @@
 
 use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, combine, key};
 use nowserving_protocol::error::Code;
-use nowserving_shard::command::FORMAT;
+use nowserving_shard::command::{FORMAT, FORMAT_MIN};
 use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, verdicts_of};
 use raft::eraftpb::MessageType;
 
@@ -363,7 +363,7 @@ fn a_reset_that_expires_unwritten_keeps_no_checkpoint_out() {
 
 #[test]
 fn a_group_with_an_older_member_counts_in_memory_alone() {
-    let mut rig = leader([FORMAT, FORMAT - 1]);
+    let mut rig = leader([FORMAT, FORMAT_MIN]);
     assert_eq!(passed(&mut rig, 9), 5);
     let before = rig.replica().last_index();
     for _ in 0..3 {

@@ -102,7 +102,7 @@ fn a_new_member_whose_frame_was_checked_before_it_was_known_is_not_refused() {
 }
 
 /// The leader of three nodes, which have written down their members.
-fn of_three() -> Rig {
+pub fn of_three() -> Rig {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
     while rig.state().members().wanted().version == 0 {
@@ -116,13 +116,13 @@ fn of_three() -> Rig {
     rig
 }
 
-fn commit(rig: &mut Rig) {
+pub fn commit(rig: &mut Rig) {
     rig.turn();
     rig.acknowledge();
 }
 
 /// A node with another id for each message passes it on.
-fn ask(rig: &mut Rig, change: MembersChange, id: u128) {
+pub fn ask(rig: &mut Rig, change: MembersChange, id: u128) {
     let ask = Ask::Members(Box::new(MembersRequest {
         change,
         if_version: None,
@@ -138,7 +138,7 @@ fn ask(rig: &mut Rig, change: MembersChange, id: u128) {
 }
 
 /// For each answer the version that has the change, or the code of its error.
-fn answers(rig: &mut Rig) -> Vec<Result<u64, Code>> {
+pub fn answers(rig: &mut Rig) -> Vec<Result<u64, Code>> {
     let version = |result: Result<Outcome, ApiError>| match result {
         Ok(Outcome::MembersChanged(reply)) => Ok(reply.members_version),
         other => Err(other.unwrap_err().code),

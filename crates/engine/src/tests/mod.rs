@@ -7,6 +7,7 @@ mod disk_room;
 mod elections;
 mod facts;
 mod group;
+mod keys;
 mod kicks;
 mod kv;
 mod limits;

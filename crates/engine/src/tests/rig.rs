@@ -10,6 +10,7 @@ use nowserving_line::{LaneName, LaneSettings, LineName, Lines, Op};
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::keys::KeyPrint;
 use nowserving_replica::{EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command;
@@ -49,6 +50,8 @@ pub struct Rig {
     pub full_disks: BTreeSet<u64>,
     /// The newest formats of log entries that peers say they read.
     pub entry_formats: BTreeMap<u64, u32>,
+    /// The cluster keys that peers say they have loaded.
+    pub keys: BTreeMap<u64, Vec<KeyPrint>>,
     pub replies: Vec<Result<Outcome, ApiError>>,
     pub forwards: Vec<ForwardTry>,
     pub events: Vec<OutEvent>,
@@ -158,6 +161,7 @@ impl Rig {
             inbox_empty: true,
             full_disks: BTreeSet::new(),
             entry_formats: BTreeMap::new(),
+            keys: BTreeMap::new(),
             replies: Vec::new(),
             forwards: Vec::new(),
             events: Vec::new(),
@@ -322,6 +326,7 @@ impl Rig {
                 metrics_addr: String::new(),
                 version: String::new(),
                 entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),
+                keys: self.keys.get(&from).cloned().unwrap_or_default(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
                 state_hashes: Vec::new(),
                 snapshot_request: None,
@@ -444,12 +449,15 @@ impl Rig {
                 format: Format::Json,
                 op,
                 admin: false,
+                pass: false,
                 taken: self.now,
                 trace: None,
             },
             deadline,
             id: None,
             sent_ms: None,
+            note: None,
+            user: None,
             payload: Bytes::from_static(br#"{"anonymous":true}"#),
         };
         let delivery = Delivery {

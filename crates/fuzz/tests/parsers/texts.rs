@@ -4,7 +4,7 @@ use nowserving_fuzz::target;
 use nowserving_limit::Rules;
 use nowserving_line::{LaneName, LineName, TokenRef};
 use nowserving_protocol::header::{RequestId, TraceContext, parse_sent_ms};
-use nowserving_protocol::keys::ClusterKey;
+use nowserving_protocol::keys::{ClusterKey, LoadedKeys};
 use nowserving_protocol::rights::MissingRight;
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
@@ -84,10 +84,12 @@ fn headers() {
 
 #[test]
 fn key_file() {
-    let seeds = vec![ClusterKey::new([7; 32]).to_text().into_bytes()];
-    target!(seeds, |bytes| {
-        if let Ok(key) = ClusterKey::from_text(bytes) {
-            drop(key.ticket_keys());
+    let one = LoadedKeys::from(ClusterKey::new([7; 32]));
+    let two = one.with_next([8; 32]).unwrap();
+    let seeds = [one, two].map(|keys| keys.to_text().into_bytes());
+    target!(seeds.into(), |bytes| {
+        if let Ok(keys) = LoadedKeys::from_text(bytes) {
+            assert_eq!(LoadedKeys::from_text(keys.to_text().as_bytes()), Ok(keys));
         }
     });
 }

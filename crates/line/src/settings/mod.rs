@@ -2,6 +2,7 @@
 //! parts.
 
 mod admission;
+mod gate;
 mod lanes;
 mod patch;
 mod phase;
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use admission::Admission;
+pub use gate::Gate;
 pub(crate) use lanes::names as lane_names;
 pub use lanes::{BOOST_MS_MAX, LaneSettings};
 pub use patch::Change;

@@ -100,6 +100,7 @@ fn stored_value_bytes(value: &SettingValue) -> usize {
         | SettingValue::Flag(_)
         | SettingValue::Phase(_)
         | SettingValue::Admission(_)
+        | SettingValue::Gate(_)
         // Refused within a schedule.
         | SettingValue::Schedule(_) => 0,
     }

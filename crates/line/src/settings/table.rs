@@ -11,7 +11,7 @@
 //! compiler then names every place.
 
 use super::{
-    Admission, BadField, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions,
+    Admission, BadField, Gate, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions,
     schedule,
 };
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
@@ -59,6 +59,9 @@ macro_rules! for_each_setting {
             /// The longest checkout with renewals, counted from the claim
             6 checkout_max_ms: u64 = value(3_600_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
+            /// Whether the line holds people back, only counts whom it would, or neither
+            80 gate: Gate = value(Gate::On), Gate;
 
             /// Whether the line admits tokens, or operators call them
             70 admission: Admission = value(Admission::Auto), Admission;
@@ -130,6 +133,7 @@ pub enum SettingKind {
     Flag,
     Phase,
     Admission,
+    Gate,
     LaneName,
     AdmissionRate,
     Quota,
@@ -146,6 +150,7 @@ pub enum SettingValue {
     Flag(bool),
     Phase(Phase),
     Admission(Admission),
+    Gate(Gate),
     LaneName(LaneName),
     AdmissionRate(AdmissionRate),
     Quota(Quota),
@@ -332,6 +337,7 @@ plain! {
     bool Flag
     Phase Phase
     Admission Admission
+    Gate Gate
     LaneName LaneName
     AdmissionRate AdmissionRate
     Quota Quota

@@ -98,7 +98,7 @@ fn has_job(model: &NaiveLine, now_ms: u64) -> bool {
 
 /// When a line that waits for nothing but its rate has something to do.
 fn wakes(line: &Line, model: &NaiveLine, now_ms: u64) -> Option<u64> {
-    let waits = model.count(State::Waiting) > 0 && !model.is_called();
+    let waits = model.count(State::Waiting) > 0 && !model.is_called() && model.holds_back();
     let paced = waits && model.may_admit_but_for_rate();
     let rate = model.settings.admission_rate.filter(|_| paced);
     let wake_ms = rate.map(|rate| {
@@ -142,6 +142,10 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
         assert_eq!(pointers, model.pointers(lane, &set), "the four pointers");
     }
     assert!(line.lane_names().eq(&model.table));
+    assert_eq!(line.shadow(), model.shadow, "shadow");
+    let imported = line.imported();
+    let imported = imported.map(|it| (it.id.to_string(), it.rows, it.entered));
+    assert_eq!(imported, model.imported, "import");
     counts(line, model);
     keys(line, model);
     calls(line, model);

@@ -1,8 +1,8 @@
 //! The commands of a run, generated before it is known which tokens there will be.
 
 use nowserving_line::{
-    Change, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem, RefusedCounts,
-    Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef,
+    Change, ImportRow, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem,
+    RefusedCounts, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -17,6 +17,14 @@ pub enum Command {
         key: Option<u8>,
         /// By its place in [`LANES`].
         lane: Option<usize>,
+    },
+    /// The next rows of an import, or some that are done already, or too late ones.
+    Import {
+        /// By its place in [`CALLS`].
+        id: usize,
+        back: u64,
+        early: bool,
+        rows: Vec<(u8, Option<usize>, Option<u32>)>,
     },
     RenewQuota {
         next: u32,
@@ -221,6 +229,21 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let callback = callback.prop_map(|(key, lane)| Command::Callback { key, lane });
     let enter = (prop::option::of(0..KEYS), lane);
     let enter = enter.prop_map(|(key, lane)| Command::Enter { key, lane });
+    let row = (
+        0..KEYS,
+        prop::option::weighted(0.4, rules::lane()),
+        any::<Option<u32>>(),
+    );
+    let rows = prop::collection::vec(row, 0..6);
+    // Of few ids, so that most imports go on.
+    let id = prop_oneof![8 => 0..2usize, 1 => Just(CALLS.len() - 1)];
+    let import = (id, 0..3u64, prop::bool::weighted(0.05), rows);
+    let import = import.prop_map(|(id, back, early, rows)| Command::Import {
+        id,
+        back,
+        early,
+        rows,
+    });
     let moved = (any::<u16>(), rules::lane()).prop_map(|(pick, to)| Command::Move { pick, to });
     let jump = (
         any::<u16>(),
@@ -247,6 +270,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
     let command = prop_oneof![
         24 => enter,
         6 => callback,
+        3 => import,
         2 => any::<u32>().prop_map(|next| Command::RenewQuota { next }),
         2 => prop::option::weighted(0.7, (0..6u32, 100..2_000u64))
             .prop_map(|told| Command::CapacityTold { told }),
@@ -284,6 +308,28 @@ impl Command {
                 key: k.map(key),
                 lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
             },
+            Command::Import {
+                id,
+                back,
+                early,
+                rows,
+            } => {
+                let import_id = CALLS[*id];
+                let imported = now.and_then(|now| now.imported.as_ref());
+                let imported = imported.filter(|(id, ..)| id == import_id);
+                let done = imported.map_or(0, |(_, rows, _)| *rows);
+                let rows = rows.iter().map(|(k, lane, entered_at_ms)| ImportRow {
+                    key: key(*k),
+                    lane: lane.map(|lane| LANES[lane].try_into().unwrap()),
+                    entered_at_ms: entered_at_ms.map(u64::from),
+                });
+                Op::Import {
+                    line,
+                    import_id: import_id.into(),
+                    first_row: done.saturating_sub(*back) + u64::from(*early),
+                    rows: rows.collect(),
+                }
+            }
             Command::RenewQuota { next } => Op::RenewQuota {
                 line,
                 incarnation,

@@ -17,7 +17,7 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
         let nothing = held_back == HeldBackBy::Nothing;
         assert_eq!(nothing, !waiting, "nothing: nobody waits");
         let admitting = held_back == HeldBackBy::Admitting;
-        let has_seat = model.free_at(naive.now_ms) > 0;
+        let has_seat = !model.holds_back() || model.free_at(naive.now_ms) > 0;
         let would_admit = waiting && has_seat && model.may_admit() && !model.is_called();
         assert_eq!(admitting, would_admit, "admitting");
         let mut patch = SettingsPatch::default();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use nowserving_line::{
     Admission, AdmittedBy, Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken,
     KickNote, LaneName, LaneSettings, LineChange, LineName, Phase, Reason, Refused, Settings,
-    Stage, State, Timestamp, TokenChange, TokenRef,
+    Shadow, Stage, State, Timestamp, TokenChange, TokenRef,
 };
 
 use crate::shard::Entry;
@@ -116,6 +116,11 @@ pub struct NaiveLine {
     pub kicks: BTreeMap<u64, KickNote>,
     /// The calls that are remembered and the tokens that each admitted, oldest first.
     pub calls: Vec<(String, Vec<Id>)>,
+    pub shadow: Shadow,
+    /// The newest import, how many of its rows are done, and of how many keys that entered.
+    pub imported: Option<(String, u64, u64)>,
+    /// How often the gate was set to hold nobody back.
+    pub opened: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -321,14 +326,15 @@ impl NaiveLine {
     }
 
     pub fn sold_out(&self) -> bool {
-        let quota = self.settings.quota;
+        let quota = self.settings.quota.filter(|_| self.holds_back());
         quota.is_some_and(|q| self.completed_lately() >= q.total)
     }
 
     pub fn hopeless(&self) -> bool {
         let in_all = self.completed_lately() + self.live();
         let most = |q: nowserving_line::Quota| q.total * u64::from(100 + q.standby_percent) / 100;
-        self.sold_out() || self.settings.quota.is_some_and(|q| in_all >= most(q))
+        let quota = self.settings.quota.filter(|_| self.holds_back());
+        self.sold_out() || quota.is_some_and(|q| in_all >= most(q))
     }
 
     fn saved_units(&self) -> u64 {
@@ -338,11 +344,12 @@ impl NaiveLine {
 
     pub fn may_admit_but_for_rate(&self) -> bool {
         let admits = matches!(self.phase(), Phase::Open | Phase::Draining);
-        admits && self.free() > 0 && self.units() > 0
+        admits && (!self.holds_back() || self.free() > 0 && self.units() > 0)
     }
 
     pub fn may_admit(&self) -> bool {
-        self.may_admit_but_for_rate() && self.saved_units() > 0
+        let in_time = !self.holds_back() || self.saved_units() > 0;
+        self.may_admit_but_for_rate() && in_time
     }
 
     pub fn pass(&mut self, ms: u64) {
@@ -404,7 +411,14 @@ impl NaiveLine {
         }
         let limit = self.seats() + u64::from(self.settings.queue_limit);
         let mut room = limit.saturating_sub(self.live());
-        if let Some(q) = self.settings.quota {
+        if !self.holds_back() {
+            room = self.room_without_gate();
+            if phase == Phase::Open {
+                return room;
+            }
+            room = room.min(limit.saturating_sub(self.count(State::Waiting)));
+        }
+        if let Some(q) = self.settings.quota.filter(|_| self.holds_back()) {
             let most = q.total * u64::from(100 + q.standby_percent) / 100;
             room = room.min(most - self.completed_lately() - self.live());
         }
@@ -444,6 +458,7 @@ impl NaiveLine {
             Some(first) => first - 1,
             None if alone
                 && !self.is_called()
+                && self.holds_back()
                 && self.settings.admission_rate.is_none()
                 && self.phase() == Phase::Open =>
             {
@@ -526,7 +541,7 @@ impl NaiveLine {
 
     /// Nobody is admitted without an operator's call.
     pub fn is_called(&self) -> bool {
-        self.settings.admission == Admission::Called
+        self.settings.admission == Admission::Called && self.holds_back()
     }
 
     pub fn admit(&mut self, most: u64, now_ms: u64, events: Events<'_>) -> u64 {
@@ -544,9 +559,12 @@ impl NaiveLine {
 
     pub fn admit_token(&mut self, id: Id, by: AdmittedBy, now_ms: u64, events: Events<'_>) {
         if self.settings.admission_rate.is_some() {
-            self.saved -= UNIT;
-            self.admissions.push(now_ms);
+            self.saved = self.saved.saturating_sub(UNIT);
+            if self.holds_back() {
+                self.admissions.push(now_ms);
+            }
         }
+        self.count_shadow();
         let deadline_ms = now_ms + self.settings.claim_timeout_ms;
         let tok = self.tokens.get_mut(&id).unwrap();
         tok.state = State::Admitted;

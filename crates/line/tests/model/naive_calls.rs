@@ -114,6 +114,9 @@ impl NaiveLine {
         if !matches!(self.phase(), Phase::Open | Phase::Draining) {
             return Err(CannotAdmit::Phase);
         }
+        if !self.holds_back() {
+            return Ok(());
+        }
         if let Some(quota) = self.settings.quota
             && self.completed_lately() + self.held() >= quota.total
         {

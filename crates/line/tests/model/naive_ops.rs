@@ -1,9 +1,9 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    BadField, Change, JournalEntry, Journaled, JournaledToken, KickItem, KickNote, LaneName,
-    LineChange, Op, Phase, Reason, RecycleItem, Refused, Settings, SettingsPatch, State, Timestamp,
-    TokenChange,
+    BadField, Change, Gate, JournalEntry, Journaled, JournaledToken, KickItem, KickNote, LaneName,
+    LineChange, Op, Phase, Reason, RecycleItem, Refused, Settings, SettingsPatch, Shadow, State,
+    Timestamp, TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
@@ -192,6 +192,12 @@ impl NaiveLine {
             let kept = old.admission_rate.map_or(full, |_| self.saved);
             self.saved = kept.min(full);
         }
+        if old.gate != new.gate {
+            if new.gate == Gate::Shadow {
+                self.shadow = Shadow::default();
+            }
+            self.opened += u64::from(new.gate != Gate::On);
+        }
         for set in &new.lanes {
             if !self.table.contains(&set.name) {
                 self.table.push(set.name.clone());
@@ -231,10 +237,12 @@ impl NaiveLine {
         Ok(Answer::Remaining(self.left_to_delete()))
     }
 
+    /// `shown_ms`: when it is to be shown to have entered, unless that is to come.
     pub fn enter(
         &mut self,
         key: Option<&[u8]>,
         lane: Option<&LaneName>,
+        shown_ms: Option<u64>,
         entry: &mut Entry<'_>,
     ) -> Result<Answer, Refused> {
         let now_ms = entry.now_ms;
@@ -262,7 +270,7 @@ impl NaiveLine {
         }
         let entered = Timestamp {
             service_ms: now_ms,
-            wall_ms: self.wall_ms,
+            wall_ms: shown_ms.unwrap_or(self.wall_ms).min(self.wall_ms),
         };
         let id = self.issue(lane, Tok::newcomer(key, entered));
         self.note_entered(id, entry.events);
@@ -461,8 +469,8 @@ impl NaiveLine {
         tok.claimed_at_ms = now_ms;
         tok.epoch = Some(self.epoch);
         tok.released = self.settings.release_on_claim;
-        self.event(id, TokenChange::Claimed, events);
         let epoch = self.epoch;
+        self.event(id, TokenChange::Claimed { epoch }, events);
         self.note(id, JournaledToken::Claimed { epoch });
         if self.settings.release_on_claim {
             self.end(id, Reason::Completed, events);

@@ -1,7 +1,7 @@
 //! Random settings beyond the limits and timeouts.
 
 use nowserving_line::{
-    Admission, AdmissionRate, Change, LaneName, LaneSettings, Phase, Positions, Quota, Renew,
+    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, Phase, Positions, Quota, Renew,
     Schedule, ScheduledChange, SettingsPatch,
 };
 use proptest::prelude::*;
@@ -24,6 +24,7 @@ pub enum Rule {
     Release(bool),
     EventKey(bool),
     Admission(Admission),
+    Gate(Gate),
     JumpsMax(u32),
     Schedule(Schedule),
 }
@@ -126,6 +127,7 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
         1 => any::<bool>().prop_map(Rule::Release),
         1 => any::<bool>().prop_map(Rule::EventKey),
         2 => prop_oneof![Just(Admission::Auto), Just(Admission::Called)].prop_map(Rule::Admission),
+        2 => prop::sample::select(&Gate::ALL[..]).prop_map(Rule::Gate),
         1 => (0..4u32).prop_map(Rule::JumpsMax),
         2 => prop::option::weighted(0.7, 1_000..3_000u64).prop_map(Rule::MaxWait),
     ]
@@ -154,6 +156,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
             Rule::Admission(it) => patch.admission = Some(Change::Set(*it)),
+            Rule::Gate(gate) => patch.gate = Some(Change::Set(*gate)),
             Rule::JumpsMax(n) => patch.jumps_max = Some(Change::Set(*n)),
             Rule::Schedule(schedule) => {
                 patch.schedule = Some(Change::Set(schedule.clone()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Event, LineChange, LineName, Op, Refused, RefusedCode, Settings};
+use nowserving_line::{Event, LineChange, LineName, Op, Refused, RefusedCode, Settings, Shadow};
 
 use crate::naive::{Answer, Events, NaiveLine, UNIT};
 
@@ -132,6 +132,9 @@ impl Naive {
             completed_in_past: 0,
             renews_at_ms: None,
             calls: Vec::new(),
+            shadow: Shadow::default(),
+            imported: None,
+            opened: 0,
         };
         line.line_event(LineChange::Created, events);
         let version = line.version;
@@ -154,7 +157,13 @@ fn on_line(
             patch, if_version, ..
         } => line.configure(patch, *if_version, entry),
         Op::Delete { force, .. } => line.delete(*force, entry),
-        Op::Enter { key, lane, .. } => line.enter(key.as_deref(), lane.as_ref(), entry),
+        Op::Enter { key, lane, .. } => line.enter(key.as_deref(), lane.as_ref(), None, entry),
+        Op::Import {
+            import_id,
+            first_row,
+            rows,
+            ..
+        } => line.import(import_id, *first_row, rows, entry),
         Op::RenewQuota { next_ms, .. } => {
             line.renew_quota(*next_ms, entry);
             Ok(Answer::Nothing)

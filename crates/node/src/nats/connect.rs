@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use nowserving_protocol::servers::Servers;
+use nowserving_security::{Security, explained};
 
 use super::rights::Rights;
 use super::stats::Stats;
@@ -33,9 +34,10 @@ impl ConnectionNumber {
 /// dropped by a slow consumer are counted in `stats`; events about rights go to `rights`.
 ///
 /// # Errors
-/// A URL that cannot be read.
+/// A URL that cannot be read, or a file of `security` that cannot be used.
 pub async fn connect(
     servers: &Servers,
+    security: &Security,
     name: &str,
     kind: &'static str,
     stats: Arc<Stats>,
@@ -74,7 +76,7 @@ pub async fn connect(
                 }
             }
         });
-    let connected = options.connect(servers.urls()).await;
+    let connected = security.apply(options)?.connect(servers.urls()).await;
     let client = connected.map_err(|error| match error.kind() {
         // Without the text: a comma in a password would put half of it there.
         ConnectErrorKind::ServerParse => {
@@ -143,7 +145,8 @@ fn tell(kind: &'static str, event: Event) {
             tracing::warn!(kind, id, "messages were dropped: slow consumer");
         }
         Event::ClientError(error) => {
-            tracing::warn!(kind, %error, "NATS is not reachable; trying again");
+            let error = explained(&error.to_string());
+            tracing::warn!(kind, error, "NATS is not reachable; trying again");
         }
         other => tracing::info!(kind, %other, "NATS"),
     }

@@ -14,6 +14,8 @@ use nowserving_protocol::subject::Subjects;
 use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
 
+use super::who::USER_HEADER;
+
 /// The time of a forward on the leader's clock: `<start, hexadecimal>-<microseconds>`.
 pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
 
@@ -129,6 +131,9 @@ fn headers(it: &ForwardTry) -> HeaderMap {
     }
     if let Some(LeaderTime { start, us }) = it.sent_at {
         headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
+    }
+    if let Some(user) = &it.user {
+        headers.insert(USER_HEADER, &**user);
     }
     if it.shared {
         headers.insert(SHARED_HEADER, "1");

@@ -13,6 +13,7 @@ fn a_try(id: u64) -> ForwardTry {
         line: LineName::try_from("shop").unwrap(),
         op: "enter",
         admin: false,
+        user: None,
         payload: "{}".into(),
         timeout_ms: 20_000,
         request_id: Some(RequestId {

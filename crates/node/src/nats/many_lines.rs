@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_nats::{Client, Message};
 use futures::{StreamExt as _, stream};
-use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
+use nowserving_engine::{ReplyTo, Via};
 use nowserving_line::LineName;
 use nowserving_protocol::admin::{
     Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, LineList, LineReply, ListLines,
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use super::node_request::{Failed, NodeRequest, Times};
 use super::parse::{client_id, hash, header, message_id};
 use super::respond::Responder;
+use super::who;
 
 /// Lines of one request that are changed at the same time.
 const LINES_AT_ONCE: usize = 16;
@@ -141,6 +142,8 @@ impl ManyLines {
             incarnation: Some(before.incarnation),
             dry_run: work.ask.dry_run,
             settings: work.ask.set.0.clone(),
+            by: work.ask.by.clone(),
+            reason: work.ask.reason.clone(),
         };
         let id = (!work.ask.dry_run).then(|| work.id_for(line));
         let after = self.ask(subject("configure"), &configure, id, work.until);
@@ -174,8 +177,11 @@ impl ManyLines {
 
 impl Work {
     fn read(message: &Message, taken: Micros) -> Result<Self, ApiError> {
-        let ask: ConfigureLines = decode_request(&message.payload)?;
+        let mut ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
+        if let Some(user) = who::user(message, Via::Plain)? {
+            ask.by = Some(user.into());
+        }
         let times = Times::of(message, taken)?;
         let until = match ask.dry_run {
             true => times.until,

@@ -18,6 +18,7 @@ mod parse_kv;
 mod parse_limit;
 pub mod peers;
 pub mod probe;
+pub mod public_keys;
 pub mod respond;
 pub mod rights;
 pub mod service;
@@ -26,4 +27,5 @@ pub mod subscriptions;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
+mod who;
 pub mod witness;

@@ -137,9 +137,13 @@ fn warn(others: &BTreeMap<Metadata, usize>, origin: &Origin) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use nowserving_engine::Refusal;
+    use nowserving_protocol::keys::ClusterKey;
 
     use super::*;
+    use crate::keys::Keys;
 
     fn metadata(cluster: &str, prefix: &str, shards: &str) -> Metadata {
         Metadata {
@@ -162,7 +166,7 @@ mod tests {
             prefix: "nowserving".into(),
             nodes: vec![1, 2, 3],
             election_ms: 750,
-            key_id: 1,
+            keys: Keys::new(ClusterKey::new([1; 32]).into(), None).unwrap(),
         };
         let test = metadata("test", "nowserving", "16");
         let eight = metadata("prod", "nowserving", "8");

@@ -9,7 +9,6 @@ use nowserving_protocol::header::{
     self, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, parse_sent_ms,
 };
 use nowserving_protocol::subject::{Subjects, Target, shard_of, unknown_op};
-use nowserving_protocol::ticket::TicketKeys;
 use nowserving_protocol::user;
 
 use super::forward;
@@ -17,7 +16,9 @@ use super::limits::rules::RulesReceiver;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
 use super::parse_limit::{Asked, limit_op};
+use super::who;
 use crate::clock::monotonic_us;
+use crate::keys::Keys;
 use crate::traces;
 use nowserving_engine::{Ask, Delivery, Inbox, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
@@ -37,7 +38,7 @@ pub struct Parser {
     /// For requests that a node forwards to the leader.
     pub forward: Subjects,
     shards: u32,
-    tickets: TicketKeys,
+    keys: Keys,
     /// Of rate limits, as this node knows them.
     rules: RulesReceiver,
 }
@@ -58,14 +59,14 @@ impl Parser {
     pub fn new(
         subjects: Subjects,
         shards: u32,
-        tickets: TicketKeys,
+        keys: Keys,
         rules: RulesReceiver,
     ) -> Result<Self, ApiError> {
         Ok(Parser {
             forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
             subjects,
             shards,
-            tickets,
+            keys,
             rules,
         })
     }
@@ -101,7 +102,8 @@ impl Parser {
         let deadline = deadline(message, reply.taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
-        let (home, line, ask) = match target {
+        let mut note = None;
+        let (home, line, mut ask) = match target {
             Target::Cluster { op } => {
                 reply.admin = true;
                 match members_ask(op, &message.payload, self.shards, reply)? {
@@ -158,7 +160,7 @@ impl Parser {
                         None => {
                             let home = self.home(&line, shard)?;
                             let ask = match admin {
-                                true => admin_ask(op, &line, &message.payload, reply)?,
+                                true => admin_ask(op, &line, &message.payload, (reply, &mut note))?,
                                 false => self.user_ask(op, &line, &message.payload, reply)?,
                             };
                             (home, line, ask)
@@ -169,6 +171,13 @@ impl Parser {
             // Those are answered before.
             Target::Limit { op, .. } | Target::AdminLimit { op } => return Err(unknown_op(op)),
         };
+        let user = match reply.admin {
+            true => who::user(message, via)?,
+            false => None,
+        };
+        if let Some(user) = &user {
+            who::name_user(&mut ask, &mut note, user);
+        }
         // Only nodes send these, and only there.
         let (passed_on_as, forwarded_at, shared) = match via {
             Via::Forwarded => (
@@ -194,6 +203,8 @@ impl Parser {
             deadline,
             id,
             sent_ms,
+            note,
+            user,
             payload: message.payload.clone(),
         };
         Ok(Input::Request {
@@ -228,7 +239,7 @@ impl Parser {
         payload: &[u8],
         reply: &mut ReplyTo,
     ) -> Result<Ask, ApiError> {
-        let at = |ticket: &str| self.tickets.verify_for(ticket, line);
+        let at = |ticket: &str| self.keys.in_use().tickets.verify_for(ticket, line);
         let token_by = |token| {
             Ok::<_, ApiError>(match token {
                 user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
@@ -240,6 +251,7 @@ impl Parser {
             "status" => {
                 reply.op = "status";
                 let ask: user::StatusRequest = decode_request(payload)?;
+                reply.pass = ask.pass;
                 Ask::Status {
                     token: token_by(ask.token)?,
                     consistency: ask.consistency.unwrap_or_default(),
@@ -272,6 +284,7 @@ impl Parser {
             "claim" => {
                 reply.op = "claim";
                 let ask: user::Claim = decode_request(payload)?;
+                reply.pass = ask.pass;
                 let at = at(&ask.ticket)?;
                 Ask::Write(Op::Claim { line, at })
             }
@@ -332,6 +345,7 @@ pub(super) fn reply_to(message: &Message) -> ReplyTo {
         format: Format::of(&message.payload),
         op: "unknown",
         admin: false,
+        pass: false,
         taken: monotonic_us(),
         trace: traces::begun(message.headers.as_ref()),
     }

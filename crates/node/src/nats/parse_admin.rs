@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_line::{LineName, Op, Restore};
+use nowserving_line::{LineName, Op, OperatorNote, Restore};
 use nowserving_protocol::codec::decode_request;
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::keys::{KeyPrint, Rotation};
+use nowserving_protocol::members::OLD_KEY_FOR_MS_DEFAULT;
+use nowserving_protocol::note::operator_note;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_protocol::{admin, backup};
 
+use crate::clock::now;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 
 use nowserving_engine::{Ask, Question, ReplyTo};
@@ -17,13 +21,18 @@ pub(super) fn admin_ask(
     op: &str,
     line: &LineName,
     payload: &[u8],
-    reply: &mut ReplyTo,
+    (reply, note): (&mut ReplyTo, &mut Option<Box<OperatorNote>>),
 ) -> Result<Ask, ApiError> {
     let line = line.clone();
+    let mut noted = |by, reason| -> Result<(), ApiError> {
+        *note = operator_note(by, reason)?.map(Box::new);
+        Ok(())
+    };
     Ok(match op {
         "create" => {
             reply.op = "create";
             let ask: admin::Create = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             let settings = ask.into_settings()?;
             Ask::Write(Op::Create { line, settings })
         }
@@ -33,6 +42,7 @@ pub(super) fn admin_ask(
             if ask.dry_run {
                 return Ok(Ask::TryConfigure(Box::new(ask)));
             }
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Configure {
                 line,
                 patch: Box::new(ask.settings),
@@ -48,6 +58,7 @@ pub(super) fn admin_ask(
         "delete" => {
             reply.op = "delete";
             let ask: admin::Delete = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Delete {
                 line,
                 force: ask.force,
@@ -57,6 +68,7 @@ pub(super) fn admin_ask(
         "move" => {
             reply.op = "move";
             let ask: admin::Move = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::Move {
                 line,
                 lane: ask.lane,
@@ -68,6 +80,7 @@ pub(super) fn admin_ask(
             reply.op = "capacity_told";
             let ask: admin::CapacityTold = decode_request(payload)?;
             let told = ask.told()?;
+            noted(ask.by, ask.reason)?;
             Ask::Write(Op::CapacityTold { line, told })
         }
         "kick" => {
@@ -76,6 +89,11 @@ pub(super) fn admin_ask(
             ask.check()?;
             Ask::Kick(Box::new(ask))
         }
+        "import" => {
+            reply.op = "import";
+            let ask: admin::Import = decode_request(payload)?;
+            Ask::Write(ask.into_op(line)?)
+        }
         "journal" => {
             reply.op = "journal";
             Ask::Journal(decode_request(payload)?)
@@ -83,11 +101,13 @@ pub(super) fn admin_ask(
         "call_next" => {
             reply.op = "call_next";
             let ask: admin::CallNext = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "take" => {
             reply.op = "take";
             let ask: admin::Take = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "list_tokens" => {
@@ -127,6 +147,7 @@ pub(super) fn admin_ask(
         "restore" => {
             reply.op = "restore";
             let ask: backup::RestoreLine = decode_request(payload)?;
+            noted(ask.by, ask.reason)?;
             let step = RestoreStep::Finish {
                 parts: ask.parts,
                 digest: ask.digest.0,
@@ -154,6 +175,7 @@ pub(super) fn members_ask(
         "replace_node" => "replace_node",
         "drain" => "drain",
         "transfer" => "transfer",
+        "rotate_key" => "rotate_key",
         _ => return Ok(None),
     };
     let ask: admin::ChangeMembers = decode_request(payload)?;
@@ -170,6 +192,7 @@ pub(super) fn members_ask(
             id,
             drained: ask.drained.unwrap_or(true),
         },
+        "rotate_key" => MembersChange::RotateKey(rotation(&ask)),
         _ => MembersChange::Prefer {
             shards: some_of(shards, ask.shards.unwrap_or_default())?,
             to: ask.node,
@@ -181,6 +204,20 @@ pub(super) fn members_ask(
         by: ask.by.unwrap_or_default(),
         reason: ask.reason.unwrap_or_default(),
     }))))
+}
+
+/// The leader knows the rest: it reads the request by its own clock, also if another node passes it on.
+fn rotation(ask: &admin::ChangeMembers) -> Rotation {
+    let old_for_ms = ask.old_for_ms.unwrap_or(OLD_KEY_FOR_MS_DEFAULT);
+    let old_until_ms = ask.old_until_ms;
+    Rotation {
+        current: KeyPrint {
+            id: ask.key_id.unwrap_or_default(),
+            fingerprint: 0,
+        },
+        old: KeyPrint::default(),
+        old_until_ms: old_until_ms.unwrap_or_else(|| now().wall_ms.saturating_add(old_for_ms)),
+    }
 }
 
 /// The shards that are asked for, each once, of a cluster that has so many.

@@ -33,6 +33,7 @@ fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<As
         format: Format::Json,
         op: "unknown",
         admin: false,
+        pass: false,
         taken: 0,
         trace: None,
     };

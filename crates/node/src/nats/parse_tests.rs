@@ -17,8 +17,8 @@ pub(in super::super) const SHARDS: u32 = 16;
 const ROUTED_AFTER: Micros = 7;
 
 pub(in super::super) fn parser() -> Parser {
-    let key = ClusterKey::new([7; 32]);
-    Parser::new(Subjects::default(), SHARDS, key.ticket_keys(), no_rules()).unwrap()
+    let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
+    Parser::new(Subjects::default(), SHARDS, keys, no_rules()).unwrap()
 }
 
 fn message(subject: &str, payload: Vec<u8>) -> Message {
@@ -68,7 +68,7 @@ fn kind(read: &Result<Input, ApiError>) -> Result<String, Code> {
 }
 
 fn ticket(parser: &Parser, line: &str) -> String {
-    parser.tickets.sign(&Ticket {
+    parser.keys.in_use().tickets.sign(&Ticket {
         line: LineName::try_from(line).unwrap(),
         at: TokenRef {
             incarnation: 5,
@@ -87,6 +87,26 @@ pub(in super::super) fn request(read: Input) -> (Request, Delivery) {
 
 fn line_ask(read: Input) -> Ask {
     request(read).0.ask
+}
+
+#[test]
+fn a_pass_is_asked_for_in_a_claim_and_a_status() {
+    let parser = parser();
+    let ticket = ticket(&parser, "shop");
+    for op in ["claim", "status"] {
+        let subject = format!("nowserving.line.shop.{op}");
+        for (body, pass) in [
+            (json!({"ticket": ticket, "pass": true}), true),
+            (json!({"ticket": ticket, "pass": false}), false),
+            (json!({"ticket": ticket}), false),
+        ] {
+            let (request, _) = request(ask(&parser, &subject, &body).unwrap());
+            assert_eq!(request.reply.pass, pass, "{op}");
+        }
+    }
+    let body = json!({"ticket": ticket, "pass": true});
+    let (leave, _) = request(ask(&parser, "nowserving.line.shop.leave", &body).unwrap());
+    assert!(!leave.reply.pass, "an unknown field there");
 }
 
 #[test]
@@ -203,6 +223,10 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
         ("kick", json!({"lane": "a", "dry_run": true})),
         ("journal", json!({"token": 7, "limit": 5})),
+        (
+            "import",
+            json!({"import_id": "i", "first_row": 7, "rows": [{"key": "k"}]}),
+        ),
         ("call_next", json!({"n": 7, "call_id": "c"})),
         ("take", json!({"lane": "a", "token": 7})),
         (
@@ -226,6 +250,7 @@ fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
             | ("show", Ask::Show)
             | ("move", Ask::Write(Op::Move { token: 7, .. }))
             | ("call_next", Ask::Write(Op::CallNext { n: 7, .. }))
+            | ("import", Ask::Write(Op::Import { first_row: 7, .. }))
             | ("take", Ask::Write(Op::Take { call_id: None, .. }))
             | ("kick", Ask::Kick(_))
             | ("list_tokens", Ask::ListTokens(_))
@@ -536,4 +561,50 @@ fn a_request_says_how_it_was_delivered() {
         assert_eq!(request.reply.inbox.subject(), Some("_INBOX.1"));
         assert_eq!(request.payload, message.payload);
     }
+}
+
+#[test]
+fn an_operators_name_and_reason_are_read_and_the_servers_user_wins() {
+    let parser = parser();
+    let bodies = [
+        ("create", json!({"seats": 2, "queue_limit": 3})),
+        ("configure", json!({"seats": 3})),
+        ("delete", json!({})),
+        ("move", json!({"lane": "a", "token": 7, "to": "b"})),
+        ("call_next", json!({"n": 7, "call_id": "c"})),
+        ("take", json!({"lane": "a", "token": 7})),
+        ("capacity_told", json!({"seats": null})),
+    ];
+    let info = r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#;
+    for (op, mut body) in bodies {
+        let subject = format!("nowserving.admin.line.shop.{op}");
+        let (plain, _) = request(ask(&parser, &subject, &body).unwrap());
+        assert_eq!(plain.note, None, "{op}");
+        body["by"] = json!("somebody");
+        body["reason"] = json!("because");
+        let (given, _) = request(ask(&parser, &subject, &body).unwrap());
+        let note = given.note.unwrap();
+        assert_eq!(note.by.as_deref(), Some("somebody"), "{op}");
+        assert_eq!(note.reason.as_deref(), Some("because"), "{op}");
+        let mut told = message(&subject, encode(&body, Format::Json));
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Request-Info", info);
+        told.headers = Some(headers);
+        let (told, _) = request(parse(&parser, &told).unwrap());
+        assert_eq!(told.user.as_deref(), Some("ann"), "{op}");
+        assert_eq!(told.note.unwrap().by.as_deref(), Some("ann"), "{op}");
+        for field in ["by", "reason"] {
+            let mut long = body.clone();
+            long[field] = json!("x".repeat(129));
+            let refused = ask(&parser, &subject, &long).unwrap_err();
+            assert!(refused.message.starts_with(field), "{op}: {refused:?}");
+        }
+    }
+    let mut passed_on = message("nowserving.forward.admin.line.shop.delete", b"{}".to_vec());
+    let mut headers = HeaderMap::new();
+    headers.insert("Nowserving-User", "ann");
+    headers.insert("Nats-Request-Info", r#"{"user": "not-a-node"}"#);
+    passed_on.headers = Some(headers);
+    let (passed_on, _) = request(parse(&parser, &passed_on).unwrap());
+    assert_eq!(passed_on.note.unwrap().by.as_deref(), Some("ann"));
 }

@@ -1,7 +1,6 @@
 //! The link between the nodes, which may lose, double and reorder: Raft repeats.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
@@ -9,8 +8,9 @@ use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::{Stream, StreamExt as _};
 use nowserving_engine::envelope::{
-    self, Frame, FrameError, FrameKey, NodeFacts, PeerDisk, ShardMessage,
+    self, Frame, FrameError, LoadedKey, NodeFacts, PeerDisk, ShardMessage,
 };
+use nowserving_protocol::keys::KeyPrint;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::Connection;
 use nowserving_shard::members::Members;
@@ -18,6 +18,7 @@ use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 
 use super::witness::Connections;
+use crate::keys::Keys;
 use crate::known_peers::KnownPeers;
 use crate::throttle::Throttle;
 use nowserving_engine::{FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader, Refusal};
@@ -94,8 +95,8 @@ pub struct Origin {
     pub nodes: Vec<u64>,
     /// The election timeout.
     pub election_ms: u64,
-    /// Of the cluster's key.
-    pub key_id: u32,
+    /// The cluster's keys.
+    pub keys: Keys,
 }
 
 /// The nodes with which this one exchanges frames, and the disks that they may have.
@@ -136,7 +137,8 @@ impl Origin {
             refuses_snapshots: batch.refuses_snapshots,
             connection: batch.connection,
             entry_format: batch.entry_format,
-            key_id: Some(self.key_id),
+            key_id: Some(u32::from(self.keys.in_use().ring.current().id())),
+            keys: batch.keys.iter().map(loaded_key).collect(),
             in_no_group: batch.in_no_group,
         }
     }
@@ -156,22 +158,51 @@ impl Origin {
             // A lease is measured by the leader's, loyalty to it by the voter's own.
             let (theirs, ours) = (theirs.election_ms, self.election_ms);
             format!("the election timeout {theirs} ms, node {me} has {ours} ms")
-        } else if let Some(theirs) = theirs.key_id.filter(|id| *id != self.key_id) {
+        } else if let Some((theirs, ours)) = self.unknown_key(theirs) {
             // The id is in every ticket, and not in the seal.
-            let ours = self.key_id;
             format!("a key file with the key id {theirs}, that of node {me} has {ours}")
         } else {
             return Ok(());
         };
         Err(format!("node {from} has {differ}"))
     }
+
+    /// The id of the key in force there, if this node has not loaded that key, and the ids of those that it has.
+    fn unknown_key(&self, theirs: &NodeFacts) -> Option<(u32, String)> {
+        // Older builds do not say it.
+        let id = theirs.key_id?;
+        let in_use = self.keys.in_use();
+        let named = theirs.keys.iter().find(|key| key.id == id);
+        let is_it = |key: &KeyPrint| {
+            u32::from(key.id) == id && named.is_none_or(|it| it.fingerprint == key.fingerprint)
+        };
+        if in_use.prints.iter().any(is_it) {
+            return None;
+        }
+        let ours = in_use.prints.iter().map(|key| key.id.to_string());
+        Some((id, ours.collect::<Vec<_>>().join(" and ")))
+    }
+}
+
+fn loaded_key(key: &KeyPrint) -> LoadedKey {
+    LoadedKey {
+        id: u32::from(key.id),
+        fingerprint: key.fingerprint,
+    }
+}
+
+/// `None`: no key can have this id.
+fn key_print(key: &LoadedKey) -> Option<KeyPrint> {
+    Some(KeyPrint {
+        id: u8::try_from(key.id).ok()?,
+        fingerprint: key.fingerprint,
+    })
 }
 
 /// Sends frames, with one task for each peer.
 #[derive(Debug)]
 pub struct Senders {
     link: NatsLink,
-    key: Arc<FrameKey>,
     origin: Origin,
     /// What this node knows of its peers.
     disks: watch::Receiver<Vec<PeerDisk>>,
@@ -183,15 +214,9 @@ pub struct Senders {
 impl Senders {
     /// Must be called in the runtime in which the tasks run.
     #[must_use]
-    pub fn new(
-        link: NatsLink,
-        key: Arc<FrameKey>,
-        origin: Origin,
-        disks: watch::Receiver<Vec<PeerDisk>>,
-    ) -> Self {
+    pub fn new(link: NatsLink, origin: Origin, disks: watch::Receiver<Vec<PeerDisk>>) -> Self {
         Senders {
             link,
-            key,
             origin,
             disks,
             runtime: tokio::runtime::Handle::current(),
@@ -203,10 +228,10 @@ impl Senders {
     pub fn send(&mut self, to: u64, batch: PeerBatch) {
         let sender = self.peers.entry(to).or_insert_with(|| {
             let (batches, inbox) = mpsc::channel(OUT_MAX);
-            let (link, key, origin) = (self.link.clone(), self.key.clone(), self.origin.clone());
+            let (link, origin) = (self.link.clone(), self.origin.clone());
             let disks = self.disks.clone();
             self.runtime
-                .spawn(send_frames(link, key, origin, disks, to, inbox));
+                .spawn(send_frames(link, origin, disks, to, inbox));
             batches
         });
         if sender.try_send(batch).is_err() {
@@ -217,7 +242,6 @@ impl Senders {
 
 async fn send_frames(
     link: NatsLink,
-    key: Arc<FrameKey>,
     origin: Origin,
     disks: watch::Receiver<Vec<PeerDisk>>,
     to: u64,
@@ -255,7 +279,7 @@ async fn send_frames(
             snapshot_request: batch.snapshot_request,
             snapshot_chunk: batch.snapshot_chunk.map(|it| *it),
         };
-        let sealed = envelope::seal(&key, &frame);
+        let sealed = envelope::seal(origin.keys.in_use().frames.current(), &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
         metrics::counter!("nowserving_peer_append_messages_sent_total").increment(appends);
         metrics::counter!("nowserving_peer_bytes_sent_total").increment(sealed.len() as u64);
@@ -271,7 +295,6 @@ async fn send_frames(
 /// The link cannot be opened.
 pub async fn receive_frames(
     link: NatsLink,
-    key: Arc<FrameKey>,
     origin: Origin,
     mut known: KnownPeers,
     peers: watch::Receiver<PeerList>,
@@ -283,7 +306,7 @@ pub async fn receive_frames(
     let mut incoming = link.receive(origin.me).await?;
     while let Some(it) = incoming.next().await {
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
-        let opened = open(it, &key, &origin);
+        let opened = open(it, &origin);
         let frame =
             match opened.and_then(|frame| check(frame, &origin, &peers.borrow(), &mut known)) {
                 Ok(frame) => frame,
@@ -358,9 +381,9 @@ impl NotOurs {
     }
 }
 
-/// Opens a frame that is sealed with our key. For others only the subject names the sender: not to be
+/// Opens a frame that is sealed with a key of ours. For others only the subject names the sender: not to be
 /// trusted, but a hint to operators.
-fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, NotOurs> {
+fn open(incoming: Incoming, origin: &Origin) -> Result<Frame, NotOurs> {
     let Incoming {
         cluster,
         from,
@@ -368,8 +391,8 @@ fn open(incoming: Incoming, key: &FrameKey, origin: &Origin) -> Result<Frame, No
     } = incoming;
     let number = from.map_or("?".to_owned(), |from| from.to_string());
     let reason = if cluster == origin.cluster {
-        match envelope::open(key, sealed) {
-            Ok(frame) => return Ok(frame),
+        match origin.keys.in_use().frames.open(sealed) {
+            Ok((frame, _)) => return Ok(frame),
             Err(FrameError::Seal) => format!(
                 "frames under the number of node {number} fail authentication: its key file and that of node {} differ",
                 origin.me
@@ -453,6 +476,7 @@ fn check(
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         entry_format: facts.entry_format,
+        keys: facts.keys.iter().filter_map(key_print).collect(),
         messages,
         state_hashes,
         snapshot_request,

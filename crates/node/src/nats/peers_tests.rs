@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_protocol::keys::ClusterKey;
+use nowserving_engine::envelope::FrameKey;
+use nowserving_protocol::keys::{ClusterKey, LoadedKeys};
 
 use super::*;
 
@@ -15,7 +16,7 @@ fn origin() -> Origin {
         prefix: "nowserving".into(),
         nodes: vec![1, 2, 3],
         election_ms: 750,
-        key_id: 1,
+        keys: Keys::new(ClusterKey::new([1; 32]).into(), None).unwrap(),
     }
 }
 
@@ -121,6 +122,34 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
 }
 
 #[test]
+fn while_the_key_is_rotated_a_peer_may_have_either_in_force() {
+    let both = LoadedKeys::from(ClusterKey::new([1; 32])).with_next([2; 32]);
+    let both = both.unwrap();
+    let origin = Origin {
+        keys: Keys::new(both.clone(), None).unwrap(),
+        ..origin()
+    };
+    let theirs = |id: u8, keys: &[LoadedKey]| NodeFacts {
+        key_id: Some(id.into()),
+        keys: keys.to_vec(),
+        ..facts()
+    };
+    let named: Vec<LoadedKey> = both.prints().iter().map(loaded_key).collect();
+    for id in [1, 2] {
+        assert_eq!(origin.agrees(2, &theirs(id, &named)), Ok(()));
+        assert_eq!(origin.agrees(2, &theirs(id, &[])), Ok(()));
+    }
+    let other = LoadedKey {
+        id: 2,
+        fingerprint: 5,
+    };
+    for facts in [theirs(3, &named), theirs(2, &[other])] {
+        let refused = origin.agrees(2, &facts).unwrap_err();
+        assert!(refused.ends_with("that of node 1 has 1 and 2"), "{refused}");
+    }
+}
+
+#[test]
 fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
     let keys = [[1; 32], [2; 32]].map(|secret| FrameKey::of(&ClusterKey::new(secret)));
     let open = |cluster: &str, from, key: &FrameKey| {
@@ -129,7 +158,7 @@ fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
             from,
             sealed: envelope::seal(key, &frame()).into(),
         };
-        open(incoming, &keys[0], &origin())
+        open(incoming, &origin())
     };
     assert_eq!(open("c", Some(2), &keys[0]).unwrap(), frame());
     assert_eq!(open("c", None, &keys[0]).unwrap(), frame());

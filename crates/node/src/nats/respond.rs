@@ -12,13 +12,14 @@ use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::limits::RulesChanged;
 use nowserving_protocol::subject::Subjects;
-use nowserving_protocol::ticket::{Ticket, TicketKeys};
+use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::stats::Stats;
 use super::tasks::{Finished, Tasks};
 use crate::backups::Backups;
+use crate::keys::Keys;
 use nowserving_engine::{Inbox, Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
 
@@ -32,7 +33,9 @@ pub struct Responder {
     /// For the events' subjects.
     pub subjects: Subjects,
     /// Signs what `enter` and `find` give out, and what a moved token gets anew.
-    pub tickets: Arc<TicketKeys>,
+    pub keys: Keys,
+    /// Named in passes.
+    pub cluster: Arc<str>,
     /// Counts.
     pub stats: Arc<Stats>,
     /// Snapshots that operators download.
@@ -147,7 +150,7 @@ impl Responder {
         }
         let encoded = result.and_then(|outcome| {
             let too_large = too_large_code(&outcome);
-            let payload = self.encode(outcome, reply.format);
+            let payload = self.encode(outcome, reply);
             let (bytes, max) = (payload.len(), self.client.max_payload());
             match bytes <= max {
                 true => Ok(payload),
@@ -193,7 +196,8 @@ impl Responder {
         }
     }
 
-    fn encode(&self, outcome: Outcome, format: Format) -> Vec<u8> {
+    fn encode(&self, outcome: Outcome, to: &ReplyTo) -> Vec<u8> {
+        let format = to.format;
         match outcome {
             Outcome::Status {
                 status,
@@ -203,7 +207,7 @@ impl Responder {
             } => {
                 let mut body = StatusReply::new(&status, now);
                 if with_ticket {
-                    body.ticket = Some(self.tickets.sign(&Ticket {
+                    body.ticket = Some(self.keys.in_use().tickets.sign(&Ticket {
                         line: status.line.clone(),
                         at: status.at,
                     }));
@@ -211,6 +215,9 @@ impl Responder {
                 body.holes = holes
                     .flatten()
                     .map(|ranges| ranges.into_iter().map(|(a, b)| [a, b]).collect());
+                if to.pass {
+                    self.keys.in_use().passes.add_to(&mut body, &self.cluster);
+                }
                 encode(&body, format)
             }
             Outcome::Info(info) => encode(&*info, format),

@@ -6,6 +6,7 @@ use nowserving_protocol::codec::decode;
 use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
+use nowserving_protocol::pass::PassVerifier;
 
 use nowserving_engine::Inbox;
 
@@ -23,7 +24,8 @@ impl Test {
         let responder = Responder {
             client: server.client.clone(),
             subjects: Subjects::default(),
-            tickets: Arc::new(ClusterKey::new([7; 32]).ticket_keys()),
+            keys: Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap(),
+            cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -38,6 +40,7 @@ fn to(inbox: &str, format: Format) -> ReplyTo {
         format,
         op: "delete",
         admin: false,
+        pass: false,
         taken: 0,
         trace: None,
     }
@@ -179,10 +182,46 @@ async fn a_ticket_is_added_only_where_it_is_given_out() {
         let body: StatusReply = decode(&sent.payload).unwrap();
         assert_eq!(body.token, at.token);
         let ticket = body.ticket.map(|ticket| {
-            let tickets = &test.responder.tickets;
-            tickets.verify_for(&ticket, &shop()).unwrap()
+            let keys = test.responder.keys.in_use();
+            keys.tickets.verify_for(&ticket, &shop()).unwrap()
         });
         assert_eq!(ticket, with_ticket.then_some(at));
+    }
+}
+
+#[tokio::test]
+async fn a_pass_is_added_only_if_requested_and_to_a_token_that_holds_a_seat() {
+    let mut test = Test::start().await;
+    for (requested, holds) in [(true, true), (false, true), (true, false)] {
+        let (mut status, now) = status();
+        if !holds {
+            status.state = nowserving_line::State::Gone;
+            status.deadline_ms = None;
+        }
+        let at = status.at;
+        let outcome = Outcome::Status {
+            status,
+            now,
+            with_ticket: false,
+            holes: None,
+        };
+        let to = ReplyTo {
+            pass: requested,
+            ..to("_INBOX.1", Format::Json)
+        };
+        test.responder.answer(&to, Ok(outcome)).await;
+        let sent = test.server.next_published().await;
+        let body: StatusReply = decode(&sent.payload).unwrap();
+        assert_eq!(body.pass.is_some(), requested && holds);
+        assert_eq!(body.pass_expires_in_ms.is_some(), body.pass.is_some());
+        let Some(pass) = body.pass else {
+            assert!(!String::from_utf8_lossy(&sent.payload).contains("pass"));
+            continue;
+        };
+        let keys = test.responder.keys.in_use().passes.jwks();
+        let verifier = PassVerifier::new(&keys).unwrap().of_cluster("test");
+        let claims = verifier.verify(pass.as_str(), Some(&shop()), 2).unwrap();
+        assert_eq!((claims.token, claims.epoch, claims.iat), (at.token, 0, 2));
     }
 }
 

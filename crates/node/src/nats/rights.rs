@@ -74,7 +74,7 @@ impl Rights {
     }
 
     fn login_refused(&self) {
-        let what = "the NATS server refused the login: unknown user, or wrong password or token";
+        let what = "the NATS server refused the login: unknown user, or wrong password, token, nkey or credentials";
         if self.was_connected.load(Ordering::Relaxed) {
             // Passwords are being changed, perhaps not yet on every server.
             self.warn(&format!("{what}; trying again"));

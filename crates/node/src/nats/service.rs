@@ -14,6 +14,7 @@ use super::limits::Limits;
 use super::many_lines::ManyLines;
 use super::mapping;
 use super::parse::{Parser, reply_to};
+use super::public_keys::PublicKeys;
 use super::respond::Responder;
 
 /// Everything that handling a request needs.
@@ -26,6 +27,7 @@ pub struct Service {
     /// Back out.
     pub responder: Responder,
     pub many_lines: ManyLines,
+    pub public_keys: PublicKeys,
     pub limits: Arc<Limits>,
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     /// The time of sending of the newest probe that came back.
@@ -46,6 +48,9 @@ impl Service {
             // An answer there would be a request, a frame or an event in this node's name.
             metrics::counter!("nowserving_replies_refused_total").increment(1);
             return;
+        }
+        if self.public_keys.takes(&message) {
+            return self.public_keys.handle(&message).await;
         }
         let many_lines = self.many_lines.takes(&message);
         if many_lines || (via == Via::Plain && self.limits.takes(&message)) {

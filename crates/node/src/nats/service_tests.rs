@@ -4,6 +4,7 @@ use nowserving_engine::{Delivery, ShardDelivery};
 use nowserving_protocol::codec::{Format, decode};
 use nowserving_protocol::error::{Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
+use nowserving_protocol::pass::Jwks;
 
 use super::super::stats::UNDER_WAY_MAX;
 use super::super::testing::{Sent, TestService};
@@ -69,6 +70,25 @@ async fn a_request_is_given_to_the_engine_with_its_delivery() {
     };
     assert_eq!(delivery, expected);
     assert_eq!(test.server.all_sent().await, [], "the engine answers");
+}
+
+#[tokio::test]
+async fn public_keys_are_answered_without_the_engine() {
+    let mut test = TestService::start(1).await;
+    let subject = "nowserving.admin.cluster.jwks";
+    for (format, payload) in [(Format::Json, &b"{}"[..]), (Format::MsgPack, b"\x80")] {
+        test.handle(message(subject, Some("_INBOX.1"), payload))
+            .await;
+        let sent = test.server.next_published().await;
+        assert_eq!(Format::of(&sent.payload), format);
+        let keys: Jwks = decode(&sent.payload).unwrap();
+        assert_eq!(keys, test.service.responder.keys.in_use().passes.jwks());
+    }
+    test.handle(message(subject, Some("_INBOX.1"), br#"{"kid":"1"}"#))
+        .await;
+    test.refused("_INBOX.1", Format::Json, Code::BadRequest)
+        .await;
+    assert!(test.inbox.try_recv().is_err());
 }
 
 #[tokio::test]

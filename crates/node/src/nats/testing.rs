@@ -22,8 +22,10 @@ use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
+use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
+use crate::keys::Keys;
 
 /// The largest payload that this server takes.
 pub const MAX_PAYLOAD: usize = 4_096;
@@ -249,11 +251,12 @@ impl TestService {
     /// [`TestService::start`], with rules of limits.
     pub async fn start_with(inbox_max: usize, rules: KnownRules) -> TestService {
         let server = TestServer::start().await;
-        let tickets = ClusterKey::new([7; 32]).ticket_keys();
+        let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
         let responder = Responder {
             client: server.client.clone(),
             subjects: Subjects::default(),
-            tickets: Arc::new(tickets.clone()),
+            keys: keys.clone(),
+            cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
             tasks: Arc::default(),
@@ -261,7 +264,7 @@ impl TestService {
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
-        let parser = Parser::new(Subjects::default(), SHARDS, tickets, no_rules()).unwrap();
+        let parser = Parser::new(Subjects::default(), SHARDS, keys, no_rules()).unwrap();
         let client = server.client.clone();
         let own = Own {
             requests: requests.clone(),
@@ -277,12 +280,14 @@ impl TestService {
             SHARDS,
         ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());
+        let public_keys = PublicKeys::new(&Subjects::default(), responder.clone());
         let service = Service {
             client: server.client.clone(),
             parser: Arc::new(parser),
             requests,
             responder,
             many_lines,
+            public_keys,
             limits,
             subscriptions: wanted,
             probed: echoes,

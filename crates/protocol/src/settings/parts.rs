@@ -4,10 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use nowserving_line::{
-    Admission, AdmissionRate, BOOST_MS_MAX, LANES_MAX, LaneName, LaneSettings, POSITION_EVENT_MAX,
-    POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX,
-    RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, STANDBY_PERCENT_MAX, ScheduledChange,
-    SettingsPatch, ZoneName,
+    Admission, AdmissionRate, BOOST_MS_MAX, Gate, LANES_MAX, LaneName, LaneSettings,
+    POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
+    RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, STANDBY_PERCENT_MAX,
+    ScheduledChange, SettingsPatch, ZoneName,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -339,6 +339,21 @@ impl Visitor<'_> for AdmissionVisitor {
 
     fn visit_str<E: Error>(self, word: &str) -> Result<Admission, E> {
         Admission::parse(word).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
+    }
+}
+
+/// Reads the word for the gate.
+pub(super) struct GateVisitor;
+
+impl Visitor<'_> for GateVisitor {
+    type Value = Gate;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("on, shadow or off")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Gate, E> {
+        Gate::parse(word).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
     }
 }
 

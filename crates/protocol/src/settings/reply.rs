@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use nowserving_line::{
-    Admission, AdmissionRate, Labels, LaneName, LaneSettings, Lanes, Phase, Positions, Quota,
+    Admission, AdmissionRate, Gate, Labels, LaneName, LaneSettings, Lanes, Phase, Positions, Quota,
     RATE_MICRO_MAX, RATE_MICRO_MIN, Renew, Schedule, ScheduledChange, Settings,
 };
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
@@ -27,6 +27,7 @@ macro_rules! field_type {
     ($default:ident LaneName) => { String };
     ($default:ident Phase) => { String };
     ($default:ident Admission) => { String };
+    ($default:ident Gate) => { String };
     ($default:ident $plain:ident) => { $plain };
 }
 
@@ -81,6 +82,7 @@ as_reply! {
     bool as bool: flag => *flag;
     Phase as String: phase => phase.as_str().to_owned();
     Admission as String: admission => admission.as_str().to_owned();
+    Gate as String: gate => gate.as_str().to_owned();
     LaneName as String: name => name.as_str().to_owned();
     AdmissionRate as AdmissionRateReply: rate => (*rate).into();
     Quota as QuotaReply: quota => (*quota).into();

@@ -195,6 +195,7 @@ impl What {
                 MembersChange::Replace { .. } => ("replace_node", true),
                 MembersChange::Drain { .. } => ("drain", true),
                 MembersChange::Prefer { .. } => ("transfer", true),
+                MembersChange::RotateKey(_) => ("rotate_key", true),
             },
             What::Kv(kv::Op::Put { above: 1.., .. }) => ("kv_restore", true),
             What::Kv(kv::Op::Put { .. }) => ("kv_put", false),

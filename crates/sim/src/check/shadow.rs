@@ -45,6 +45,7 @@ pub struct ShadowLine {
     gone: BTreeMap<Reason, u64>,
     /// Tokens that left the waiting ones other than by a seat: by version.
     holes: BTreeMap<u64, Id>,
+    /// Any number while the gate holds nobody back.
     seats: u64,
     claim_timeout_ms: u64,
     checkout_timeout_ms: u64,
@@ -259,8 +260,12 @@ impl ShadowLine {
         self.jump_lanes = lanes.map(|(id, _)| id).collect();
         self.jumps_max = settings.jumps_max;
         self.schedule.clone_from(&settings.schedule);
-        self.called = settings.admission == Admission::Called;
-        self.seats = self.told.seats(settings, now_ms);
+        let holds_back = settings.gate.holds_back();
+        self.called = settings.admission == Admission::Called && holds_back;
+        self.seats = match holds_back {
+            true => self.told.seats(settings, now_ms),
+            false => u64::MAX,
+        };
         self.claim_timeout_ms = settings.claim_timeout_ms;
         self.checkout_timeout_ms = settings.checkout_timeout_ms;
     }
@@ -364,7 +369,7 @@ impl ShadowLine {
                 ))
             }
             TokenChange::Admitted { by } => self.admitted(id, *by, *version, place),
-            TokenChange::Claimed => {
+            TokenChange::Claimed { .. } => {
                 let held = self.held.contains(&id);
                 self.restart_clock(id, place);
                 held.then_some(())
@@ -596,7 +601,7 @@ impl ShadowLine {
             return Err(("S9", format!("a claim of {id:?} without an epoch")));
         };
         let is_new = events.iter().any(|event| {
-            matches!(event, Event::Token { what: TokenChange::Claimed, token, lane_id, .. }
+            matches!(event, Event::Token { what: TokenChange::Claimed { .. }, token, lane_id, .. }
                 if (*lane_id, *token) == id)
         });
         let Some(token) = self.tokens.get_mut(&id) else {

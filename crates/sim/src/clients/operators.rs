@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use nowserving_line::{Admission, Change, LineName, Op, SettingsPatch, TakeBy};
+use nowserving_line::{Admission, Change, Gate, LineName, Op, SettingsPatch, TakeBy};
 use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::user::Key;
 
@@ -125,7 +125,7 @@ impl Clients {
         env.counts.add(kind);
     }
 
-    /// A change of how tokens are admitted, or a call; sometimes with the id of an earlier one.
+    /// A change of how tokens are admitted or of the gate, or a call; sometimes with the id of an earlier one.
     fn call(&mut self, env: &Env, line: LineName, shop: usize) -> Option<Op> {
         let waiting = self.clients.iter().find_map(|client| client.waits_in(shop));
         let place = self.shops.get_mut(shop)?;
@@ -133,14 +133,12 @@ impl Clients {
         let random = &mut self.random;
         let kind = random.below(8);
         if kind < 2 {
-            let admission = match random.below(3) {
-                0 => Admission::Auto,
-                _ => Admission::Called,
-            };
-            let patch = SettingsPatch {
-                admission: Some(Change::Set(admission)),
-                ..unique_patch(env.calls.all.len())
-            };
+            let mut patch = unique_patch(env.calls.all.len());
+            match random.below(5) {
+                0 => patch.admission = Some(Change::Set(Admission::Auto)),
+                1 | 2 => patch.admission = Some(Change::Set(Admission::Called)),
+                _ => patch.gate = random.pick(&Gate::ALL).copied().map(Change::Set),
+            }
             return Some(Op::Configure {
                 line,
                 patch: Box::new(patch),

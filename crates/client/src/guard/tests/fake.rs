@@ -306,6 +306,8 @@ impl Lines {
         let left = token.expires.saturating_duration_since(Instant::now());
         let is_claimed = token.state == State::InCheckout;
         StatusReply {
+            pass: None,
+            pass_expires_in_ms: None,
             line: LineName::try_from("fake").expect("a name"),
             incarnation: 1,
             lane: LaneName::try_from("normal").expect("a name"),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures::future::join_all;
-use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{no_rules, rules_changed};
+use nowserving_engine::{ReplyTo, Via};
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
@@ -22,11 +22,17 @@ use tokio::time::Instant;
 use super::parts::Effect;
 use super::rules::{KnownDomain, KnownRules, changes, described, read_one};
 use super::{Call, Limits, entries, resolve};
+use crate::nats::who;
 
 /// A text of rules in JSON can be longer than what it says.
 const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 /// After a change, for so long at most its answer waits until this node knows it.
 const LEARNING_MAX: Duration = Duration::from_secs(1);
+
+/// The user that the NATS server names.
+fn named(message: &Message) -> Result<Option<String>, ApiError> {
+    Ok(who::user(message, Via::Plain)?.map(Into::into))
+}
 
 impl Limits {
     pub(super) async fn answer_admin(
@@ -45,14 +51,16 @@ impl Limits {
                     let what = format!("payload: {bytes} bytes, at most {APPLY_BYTES_MAX}");
                     return Err(ApiError::bad_request(what));
                 }
-                let ask: ApplyRules = decode(payload)?;
+                let mut ask: ApplyRules = decode(payload)?;
                 ask.check()?;
+                ask.by = named(message)?.or(ask.by);
                 Ok(encode(&self.apply(ask, &call).await?, format))
             }
             "delete" => {
                 reply.op = "limit_delete";
-                let ask: DeleteRules = decode_request(payload)?;
+                let mut ask: DeleteRules = decode_request(payload)?;
                 ask.check()?;
+                ask.by = named(message)?.or(ask.by);
                 Ok(encode(&self.delete(&ask, &call).await?, format))
             }
             "show" => {

@@ -54,6 +54,7 @@ fn requester() -> ReplyTo {
         format: Format::Json,
         op: "limit",
         admin: false,
+        pass: false,
         taken: monotonic_us(),
         trace: None,
     }

@@ -134,12 +134,15 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
             format: Format::MsgPack,
             op: "limit_part",
             admin: false,
+            pass: false,
             taken: now,
             trace: None,
         },
         deadline,
         id: None,
         sent_ms: None,
+        note: None,
+        user: None,
         payload: Bytes::new(),
     };
     Input::Request {

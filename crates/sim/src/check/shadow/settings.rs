@@ -48,7 +48,7 @@ impl ShadowLine {
         now: &Settings,
         events: &[Event],
     ) -> Result<(), Broken> {
-        let called = self.called && now.admission == Admission::Called;
+        let called = self.called && now.admission == Admission::Called && now.gate.holds_back();
         let is_call = matches!(op, Op::CallNext { .. } | Op::Take { .. });
         let admitted = events.iter().find(|event| {
             let Event::Token { what, .. } = event else {

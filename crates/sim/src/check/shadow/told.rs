@@ -155,9 +155,11 @@ impl Told {
         self.completed += 1;
     }
 
-    /// S10: admitted are no more than the quota has units.
+    /// S10: admitted are no more than the quota has units, unless the gate holds nobody back.
     pub fn quota_holds(&self, settings: &Settings, held: u64) -> Result<(), Broken> {
-        let total = settings.quota.as_ref().map(|quota| quota.total);
+        let quota = settings.quota.as_ref();
+        let quota = quota.filter(|_| settings.gate.holds_back());
+        let total = quota.map(|quota| quota.total);
         let taken = self.completed + held;
         match total.is_none_or(|total| taken <= total) {
             true => Ok(()),

@@ -1,0 +1,137 @@
+//! What events say about passes: which tokens are gone, and which were claimed since. Bounded.
+
+use std::collections::{HashMap, VecDeque};
+
+use nowserving_line::LaneName;
+use nowserving_protocol::event::{LineEvent, TokenEvent};
+use nowserving_protocol::pass::{PASS_MS_MAX, PassClaims};
+
+/// So many tokens are remembered, some 30 MB; beyond that the oldest are forgotten, and passes that are as old refused.
+pub(super) const MARKS_MAX: usize = 262_144;
+/// Between the clocks of nodes and of the edge, and for its leeway.
+const SLACK_S: u64 = 60;
+/// After an event, older passes are good for no longer than this.
+const KEPT_S: u64 = PASS_MS_MAX / 1_000 + SLACK_S;
+
+type Id = (LaneName, u64);
+
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Passes with an older epoch are revoked; `None`: all are, as the token is gone.
+    epoch: Option<u64>,
+    until_s: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Revoked {
+    incarnation: u64,
+    /// Passes that were signed in this second or before are revoked.
+    floor_s: Option<u64>,
+    // Looked up, and never walked through.
+    marks: HashMap<Id, Mark>,
+    /// The marks by age. A token that was marked again is in it twice; the older one has another time.
+    by_age: VecDeque<(Id, u64)>,
+    marks_max: usize,
+}
+
+impl Default for Revoked {
+    fn default() -> Revoked {
+        Revoked::with_room(MARKS_MAX)
+    }
+}
+
+impl Revoked {
+    pub(super) fn with_room(marks_max: usize) -> Revoked {
+        Revoked {
+            incarnation: 0,
+            floor_s: None,
+            marks: HashMap::new(),
+            by_age: VecDeque::new(),
+            marks_max,
+        }
+    }
+
+    /// Whether the pass is of a token that is gone, or that was claimed since.
+    pub(super) fn has(&self, claims: &PassClaims) -> bool {
+        if claims.incarnation != self.incarnation {
+            // Of a line that was deleted. One of a later creation comes before its first event at times.
+            return claims.incarnation < self.incarnation;
+        }
+        if self.floor_s.is_some_and(|floor_s| claims.iat <= floor_s) {
+            return true;
+        }
+        let mark = self.marks.get(&(claims.lane.clone(), claims.token));
+        mark.is_some_and(|mark| mark.epoch.is_none_or(|epoch| claims.epoch < epoch))
+    }
+
+    /// Takes a token event.
+    pub(super) fn token(&mut self, event: &TokenEvent, now_s: u64) {
+        if !self.is_of(event.incarnation) {
+            return;
+        }
+        let epoch = match event.event.as_str() {
+            "gone" | "moved" => None,
+            // Without an epoch, from an older release: passes from before the claim have none.
+            "claimed" => Some(event.epoch.unwrap_or(1)),
+            _ => return,
+        };
+        let until_s = (event.at_ms / 1_000).saturating_add(KEPT_S);
+        let id = (event.lane.clone(), event.token);
+        self.marks.insert(id.clone(), Mark { epoch, until_s });
+        self.by_age.push_back((id, until_s));
+        self.forget(now_s);
+    }
+
+    /// Takes a line event.
+    pub(super) fn line(&mut self, event: &LineEvent) {
+        if !self.is_of(event.incarnation) {
+            return;
+        }
+        // In a line that was put back tokens live that were gone, and others are gone, without events.
+        if matches!(event.event.as_str(), "restored" | "deleted") {
+            self.marks.clear();
+            self.by_age.clear();
+            self.raise_floor(event.at_ms / 1_000);
+        }
+    }
+
+    /// Drops what is no longer needed, and then the oldest.
+    fn forget(&mut self, now_s: u64) {
+        while let Some((_, until_s)) = self.by_age.front() {
+            let too_many = self.by_age.len() > self.marks_max;
+            if *until_s >= now_s && !too_many {
+                return;
+            }
+            let Some((id, until_s)) = self.by_age.pop_front() else {
+                return;
+            };
+            let is_newest = |mark: &Mark| mark.until_s == until_s;
+            if self.marks.get(&id).is_some_and(is_newest) {
+                self.marks.remove(&id);
+                if until_s >= now_s {
+                    self.raise_floor(until_s.saturating_sub(KEPT_S));
+                }
+            }
+        }
+    }
+
+    fn raise_floor(&mut self, to_s: u64) {
+        self.floor_s = self.floor_s.max(Some(to_s));
+    }
+
+    /// A later creation of the line begins with nothing; events of an earlier one are dropped.
+    fn is_of(&mut self, incarnation: u64) -> bool {
+        if incarnation > self.incarnation {
+            *self = Revoked {
+                incarnation,
+                ..Revoked::with_room(self.marks_max)
+            };
+        }
+        incarnation == self.incarnation
+    }
+
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> usize {
+        self.marks.len().max(self.by_age.len())
+    }
+}

@@ -1,0 +1,110 @@
+//! Who asks for an operator's change: the user that the NATS server names, where it does, else the name in the request.
+//!
+//! The server names the user of a request that comes by a service import with `share: true`.
+
+use async_nats::Message;
+use nowserving_engine::{Ask, Via};
+use nowserving_line::{KICK_TEXT_BYTES_MAX, Op, OperatorNote};
+use nowserving_protocol::error::ApiError;
+use nowserving_shard::restore::RestoreStep;
+use serde::Deserialize;
+
+use super::parse::header;
+
+/// The server's own header: JSON about the client.
+const REQUEST_INFO_HEADER: &str = "Nats-Request-Info";
+
+/// The user on a request that a node forwards.
+pub const USER_HEADER: &str = "Nowserving-User";
+
+#[derive(Deserialize)]
+struct RequestInfo {
+    #[serde(default)]
+    user: Option<String>,
+}
+
+/// The user that the NATS server names; `None` if it names none.
+pub(in crate::nats) fn user(message: &Message, via: Via) -> Result<Option<Box<str>>, ApiError> {
+    let user = match via {
+        // Only nodes send these.
+        Via::Forwarded => header(message, USER_HEADER, |text| Ok(text.to_owned()))?,
+        Via::Plain | Via::Shard(_) => named_by_server(message),
+    };
+    Ok(user.filter(|it| is_name(it)).map(Into::into))
+}
+
+fn named_by_server(message: &Message) -> Option<String> {
+    let info = message.headers.as_ref()?.get(REQUEST_INFO_HEADER)?;
+    // Another server's header may have another form: then it names nobody.
+    let info: RequestInfo = serde_json::from_str(info.as_str()).ok()?;
+    info.user
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= KICK_TEXT_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
+/// Puts the user in the place of the name that an operator's request gives.
+pub(super) fn name_user(ask: &mut Ask, note: &mut Option<Box<OperatorNote>>, user: &str) {
+    match ask {
+        Ask::Kick(kick) => kick.by = Some(user.to_owned()),
+        Ask::Members(request) => request.by = user.to_owned(),
+        // A backend tells it every few seconds, which is no operator's act unless the request says so.
+        Ask::Write(Op::CapacityTold { .. }) if note.is_none() => {}
+        Ask::Restore(command) if !matches!(command.step, RestoreStep::Finish { .. }) => {}
+        Ask::Write(_) | Ask::Restore(_) => {
+            note.get_or_insert_default().by = Some(user.into());
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_line::LineName;
+
+    use super::*;
+
+    fn told() -> Ask {
+        Ask::Write(Op::CapacityTold {
+            line: LineName::try_from("shop").unwrap(),
+            told: None,
+        })
+    }
+
+    #[test]
+    fn the_user_of_the_server_wins_over_the_name_in_the_request() {
+        let given = || {
+            Some(Box::new(OperatorNote {
+                by: Some("somebody".into()),
+                reason: Some("because".into()),
+            }))
+        };
+        let mut note = given();
+        name_user(&mut told(), &mut note, "ann");
+        let note = note.unwrap();
+        assert_eq!(note.by.as_deref(), Some("ann"));
+        assert_eq!(note.reason.as_deref(), Some("because"));
+        let mut none = None;
+        name_user(&mut told(), &mut none, "a-backend");
+        assert_eq!(none, None, "a backend's own telling is not noted");
+        let mut kick = Ask::Kick(Box::default());
+        name_user(&mut kick, &mut None, "ann");
+        let Ask::Kick(kick) = kick else {
+            panic!("{kick:?}");
+        };
+        assert_eq!(kick.by.as_deref(), Some("ann"));
+    }
+
+    #[test]
+    fn a_user_is_a_short_text_without_control_characters() {
+        assert!(is_name("ann") && is_name("UAB7X"));
+        assert!(!is_name("") && !is_name("a\nb") && !is_name(&"x".repeat(129)));
+        let info: RequestInfo =
+            serde_json::from_str(r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#).unwrap();
+        assert_eq!(info.user.as_deref(), Some("ann"));
+        let unshared: RequestInfo = serde_json::from_str(r#"{"acc": "OPS"}"#).unwrap();
+        assert_eq!(unshared.user, None);
+    }
+}

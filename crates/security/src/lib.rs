@@ -1,0 +1,218 @@
+//! How nodes, the SDK and the command line tool log in to NATS and encrypt, beyond what a URL says.
+//!
+//! [`Security`] names files. [`Security::apply`] reads them, refuses secrets that others can read (`secret.rs`), and
+//! sets the options of a connection. NATS's library reads the TLS files again for each connection that it makes, so
+//! that a renewed certificate counts at the next one; credentials and seeds stay as they were read.
+
+mod secret;
+
+use std::path::{Path, PathBuf};
+
+use async_nats::ConnectOptions;
+use nkeys::{KeyPair, KeyPairType};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+
+const CREDENTIALS: &str = "credentials_file";
+const NKEY: &str = "nkey_file";
+const TLS_CA: &str = "tls_ca_file";
+const TLS_CERT: &str = "tls_cert_file";
+const TLS_KEY: &str = "tls_key_file";
+
+/// The names of all fields of [`Security`].
+pub const FIELDS: [&str; 6] = [CREDENTIALS, NKEY, TLS_CA, TLS_CERT, TLS_KEY, "tls_first"];
+
+/// How a connection to NATS logs in and encrypts, beyond what its URLs say. It has no secrets, only the names of files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Security {
+    /// A NATS credentials file (`.creds`): a user's JWT and its seed. For its owner only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials_file: Option<PathBuf>,
+    /// A file with the seed of a user's nkey (`SU…`), instead of credentials. For its owner only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nkey_file: Option<PathBuf>,
+    /// The roots (PEM) that must have signed the server's certificate; by default those of the system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_ca_file: Option<PathBuf>,
+    /// The client's certificate (PEM), with `tls_key_file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// The key of that certificate (PEM). For its owner only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Encrypts before the server's first word, for servers with `handshake_first`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tls_first: bool,
+}
+
+/// Why a [`Security`] cannot be used: always names the field. No content of a file is in it.
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    /// A field does not go with the others.
+    #[error("{field} {why}")]
+    Fields {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A file cannot be used.
+    #[error("{field} {}: {why}", path.display())]
+    File {
+        /// Which field.
+        field: &'static str,
+        /// The file that it names.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl SecurityError {
+    /// The field that is wrong.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            SecurityError::Fields { field, .. } | SecurityError::File { field, .. } => field,
+        }
+    }
+}
+
+impl Security {
+    /// Whether the fields go together. Reads no file.
+    ///
+    /// # Errors
+    /// The first field that does not go with the others.
+    pub fn check(&self) -> Result<(), SecurityError> {
+        let refuse = |field, why| Err(SecurityError::Fields { field, why });
+        if self.credentials_file.is_some() && self.nkey_file.is_some() {
+            return refuse(NKEY, "is not possible together with credentials_file");
+        }
+        match (&self.tls_cert_file, &self.tls_key_file) {
+            (Some(_), None) => refuse(TLS_CERT, "needs tls_key_file"),
+            (None, Some(_)) => refuse(TLS_KEY, "needs tls_cert_file"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a connection must be encrypted: then one to a server without TLS fails.
+    #[must_use]
+    pub fn wants_tls(&self) -> bool {
+        self.tls_first || self.tls_ca_file.is_some() || self.tls_cert_file.is_some()
+    }
+
+    /// Sets the options of a connection. Reads all files.
+    ///
+    /// # Errors
+    /// The fields do not go together, or a file cannot be used.
+    pub fn apply(&self, mut options: ConnectOptions) -> Result<ConnectOptions, SecurityError> {
+        self.check()?;
+        if let Some(path) = &self.credentials_file {
+            options = log_in_by_credentials(options, path)?;
+        }
+        if let Some(path) = &self.nkey_file {
+            options = options.nkey(seed(path)?);
+        }
+        if let Some(path) = &self.tls_ca_file {
+            certificates(TLS_CA, path)?;
+            options = options.add_root_certificates(path.clone());
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
+            certificates(TLS_CERT, certificate)?;
+            private_key(key)?;
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        if self.wants_tls() {
+            options = options.require_tls(true);
+        }
+        if self.tls_first {
+            options = options.tls_first();
+        }
+        Ok(options)
+    }
+}
+
+/// The error of a connection, with what to do about it where the reason is TLS and its text does not say so.
+#[must_use]
+pub fn explained(error: &str) -> String {
+    const HINTS: [(&str, &str); 3] = [
+        (
+            "UnknownIssuer",
+            "no root of tls_ca_file (without it, of the system) has signed the server's certificate",
+        ),
+        (
+            "CertificateRequired",
+            "the server demands a client certificate: tls_cert_file and tls_key_file",
+        ),
+        (
+            "received corrupt message",
+            "the server does not seem to speak TLS at this point: see tls_first, and whether the server has TLS",
+        ),
+    ];
+    let hint = HINTS.iter().find(|(part, _)| error.contains(part));
+    match hint {
+        Some((_, hint)) => format!("{error} ({hint})"),
+        None => error.to_owned(),
+    }
+}
+
+fn failed(field: &'static str, path: &Path, why: impl Into<String>) -> SecurityError {
+    SecurityError::File {
+        field,
+        path: path.to_owned(),
+        why: why.into(),
+    }
+}
+
+fn log_in_by_credentials(
+    options: ConnectOptions,
+    path: &Path,
+) -> Result<ConnectOptions, SecurityError> {
+    let text = secret::read_text(path).map_err(|why| failed(CREDENTIALS, path, why))?;
+    // The library's error may quote the seed.
+    options.credentials(&text).map_err(|_| {
+        let why =
+            "not a credentials file: a user's JWT and its seed, each between two lines of dashes";
+        failed(CREDENTIALS, path, why)
+    })
+}
+
+/// The first line that is neither empty nor a comment.
+fn seed(path: &Path) -> Result<String, SecurityError> {
+    let text = secret::read_text(path).map_err(|why| failed(NKEY, path, why))?;
+    let mut lines = text.lines().map(str::trim);
+    let seed = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_user = |seed: &&str| {
+        KeyPair::from_seed(seed).is_ok_and(|pair| matches!(pair.key_pair_type(), KeyPairType::User))
+    };
+    match seed.filter(is_user) {
+        Some(seed) => Ok(seed.to_owned()),
+        None => Err(failed(NKEY, path, "not the seed of a user's nkey (SU…)")),
+    }
+}
+
+fn certificates(field: &'static str, path: &Path) -> Result<(), SecurityError> {
+    let bytes = secret::read(path).map_err(|why| failed(field, path, why))?;
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        certificate.map_err(|error| failed(field, path, format!("not PEM: {error}")))?;
+        count += 1;
+    }
+    match count {
+        0 => Err(failed(field, path, "has no certificate in PEM")),
+        _ => Ok(()),
+    }
+}
+
+fn private_key(path: &Path) -> Result<(), SecurityError> {
+    let text = secret::read_text(path).map_err(|why| failed(TLS_KEY, path, why))?;
+    match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(failed(TLS_KEY, path, "has no private key in PEM")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

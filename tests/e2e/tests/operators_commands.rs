@@ -1,0 +1,252 @@
+//! What operators do by the command line beside `line set`: phases with a reason, contexts, completions, manual pages.
+
+use anyhow::{Context as _, Result, ensure};
+use nowserving_e2e::Cli;
+use serde_json::{Value, json};
+
+const REFUSED: i32 = 1;
+const USAGE: i32 = 2;
+
+async fn done(cli: &Cli, words: &[&str]) -> Result<Value> {
+    cli.run(words).await?.done()
+}
+
+/// Pauses, opens, drains and closes a line, with a reason; the journal says who did, and why.
+pub async fn phases(cli: &Cli) -> Result<()> {
+    let line = "cli-phases";
+    let create = [
+        "line",
+        "create",
+        line,
+        "--seats",
+        "1",
+        "--queue-limit",
+        "50",
+        "--by",
+        "ann",
+        "--reason",
+        "for the sale",
+    ];
+    done(cli, &create).await?;
+    for key in 0..12 {
+        done(cli, &["enter", line, "--key", &format!("k{key}")]).await?;
+    }
+    let tried = ["line", "pause", line, "--dry-run"];
+    ensure!(done(cli, &tried).await?["settings"]["phase"] == "paused");
+    ensure!(done(cli, &["line", "show", line]).await?["settings"]["phase"] == "open");
+    for (verb, phase, by) in [
+        ("pause", "paused", "ann"),
+        ("open", "open", "bob"),
+        ("drain", "draining", "cat"),
+    ] {
+        let words = ["line", verb, line, "--reason", verb, "--by", by];
+        ensure!(done(cli, &words).await?["settings"]["phase"] == phase);
+    }
+    let text = cli.run_as_text(&["line", "open", line]).await?;
+    ensure!(
+        format!("{text:?}").contains("phase draining → open"),
+        "{text:?}"
+    );
+    closing(cli, line).await?;
+    journal(cli, line).await?;
+    nearest(cli).await
+}
+
+/// It sends 12 people away: that needs `--yes` where nobody can be asked.
+async fn closing(cli: &Cli, line: &str) -> Result<()> {
+    let refused = cli.run(&["line", "close", line]).await?;
+    let refusal = refused.failed(USAGE, "bad_request")?;
+    ensure!(
+        refusal["message"]
+            .as_str()
+            .is_some_and(|it| it.contains("end 12 tokens")),
+        "{refusal}"
+    );
+    let deletion = cli.run(&["line", "delete", line, "--force"]).await?;
+    deletion.failed(USAGE, "bad_request")?;
+    let node = cli.run(&["cluster", "remove-node", "3"]).await?;
+    node.failed(USAGE, "bad_request")?;
+    let words = [
+        "line", "close", line, "--reason", "sold out", "--by", "dan", "--yes",
+    ];
+    ensure!(done(cli, &words).await?["settings"]["phase"] == "closed");
+    Ok(())
+}
+
+async fn journal(cli: &Cli, line: &str) -> Result<()> {
+    let journal = done(cli, &["line", "journal", line]).await?;
+    let entries = journal["entries"].as_array().context("entries")?;
+    let named = |what: &str| -> Vec<Value> {
+        let such = entries.iter().filter(|it| it["what"] == what);
+        such.map(|it| json!([it["by"], it["reason"]])).collect()
+    };
+    ensure!(
+        named("created") == [json!(["ann", "for the sale"])],
+        "{journal}"
+    );
+    let configured = named("configured");
+    ensure!(
+        configured.len() == 5
+            && configured[..3]
+                == [
+                    json!(["ann", "pause"]),
+                    json!(["bob", "open"]),
+                    json!(["cat", "drain"]),
+                ]
+            && configured[4] == json!(["dan", "sold out"]),
+        "{journal}"
+    );
+    let text = cli.run_as_text(&["line", "journal", line]).await?;
+    ensure!(format!("{text:?}").contains("by dan, sold out"), "{text:?}");
+    Ok(())
+}
+
+/// Every command names lines that exist.
+async fn nearest(cli: &Cli) -> Result<()> {
+    for words in [
+        &["line", "pause", "cli-phasse"][..],
+        &["line", "kick", "cli-phasse", "--all"],
+        &["line", "take", "cli-phasse", "--key", "k"],
+    ] {
+        let refusal = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
+        ensure!(
+            refusal["message"]
+                .as_str()
+                .is_some_and(|it| it.contains("cli-phases")),
+            "{words:?}: {refusal}"
+        );
+    }
+    Ok(())
+}
+
+/// An operator moves and calls tokens: their entries say who asked.
+pub async fn calls(cli: &Cli) -> Result<()> {
+    let line = "cli-called";
+    let create = [
+        "line",
+        "create",
+        line,
+        "--seats",
+        "2",
+        "--queue-limit",
+        "9",
+        "--admission",
+        "called",
+        "--lane",
+        "normal",
+        "--lane",
+        "vip",
+    ];
+    done(cli, &create).await?;
+    for key in ["a", "b"] {
+        done(cli, &["enter", line, "--key", key]).await?;
+    }
+    let to_vip = [
+        "line", "move", line, "--lane", "normal", "--token", "1", "--to", "vip", "--by", "ann",
+    ];
+    done(cli, &to_vip).await?;
+    let next = [
+        "line",
+        "call-next",
+        line,
+        "--n",
+        "2",
+        "--by",
+        "bob",
+        "--reason",
+        "desk 2",
+    ];
+    done(cli, &next).await?;
+    let told = [
+        "line",
+        "capacity",
+        line,
+        "--seats",
+        "5",
+        "--for",
+        "1h",
+        "--reason",
+        "more staff",
+    ];
+    done(cli, &told).await?;
+    let journal = done(cli, &["line", "journal", line]).await?;
+    let entries = journal["entries"].as_array().context("entries")?;
+    let first = |what: &str| {
+        let mut such = entries.iter().filter(|it| it["what"] == what);
+        such.next().cloned().unwrap_or_default()
+    };
+    ensure!(first("moved")["operator"] == "ann", "{journal}");
+    let called = first("admitted");
+    ensure!(
+        called["operator"] == "bob" && called["operator_reason"] == "desk 2",
+        "{journal}"
+    );
+    let told = first("capacity_told");
+    ensure!(
+        told["seats"] == 5 && told["reason"] == "more staff",
+        "{journal}"
+    );
+    Ok(())
+}
+
+/// Adds a context and uses it instead of `--nats`.
+pub async fn contexts(url: &str) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let run = async |words: &[&str]| Cli::run_by_contexts(dir.path(), words).await;
+    let secret = url.replace("nats://", "nats://ann:secret@");
+    run(&["context", "add", "other", "--nats", &secret])
+        .await?
+        .done()?;
+    let added = run(&["context", "add", "here", "--nats", url])
+        .await?
+        .done()?;
+    ensure!(added["current"] == false, "the first one counts: {added}");
+    let all = run(&["context", "list"]).await?.done()?;
+    ensure!(all[1]["current"] == true && all.as_array().is_some_and(|it| it.len() == 2));
+    ensure!(!all.to_string().contains("secret"), "{all}");
+    let twice = run(&["context", "add", "here", "--nats", url]).await?;
+    twice.failed(USAGE, "bad_request")?;
+    let unknown = run(&["context", "use", "heer"]).await?;
+    let unknown = unknown.failed(USAGE, "bad_request")?;
+    ensure!(
+        unknown["message"]
+            .as_str()
+            .is_some_and(|it| it.contains("here")),
+        "{unknown}"
+    );
+    run(&["context", "use", "here"]).await?.done()?;
+    run(&[
+        "line",
+        "create",
+        "by-context",
+        "--seats",
+        "1",
+        "--queue-limit",
+        "1",
+    ])
+    .await?
+    .done()?;
+    let shown = run(&["--context", "here", "line", "show", "by-context"]).await?;
+    ensure!(shown.done()?["line"] == "by-context");
+    run(&["context", "remove", "here"]).await?.done()?;
+    let current = run(&["context", "show"]).await?;
+    current.failed(USAGE, "bad_request")?;
+    Ok(())
+}
+
+/// Completions and manual pages are made without a cluster.
+pub async fn papers(cli: &Cli) -> Result<()> {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = cli.run_as_text(&["completions", shell]).await?;
+        ensure!(
+            script.code == 0 && format!("{script:?}").contains("call-next"),
+            "{shell}"
+        );
+    }
+    let dir = tempfile::tempdir()?;
+    let folder = dir.path().to_str().context("a folder's name")?;
+    done(cli, &["man", folder]).await?;
+    let page = std::fs::read_to_string(dir.path().join("nowserving-line-kick.1"))?;
+    ensure!(page.contains("idle"), "{page}");
+    Ok(())
+}

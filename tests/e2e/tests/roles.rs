@@ -1,0 +1,305 @@
+//! The roles of deploy/nats: their rights are those of the README's table, and a NATS server grants each role just these.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use async_nats::{ConnectOptions, Event, ServerError};
+use nowserving_e2e::{Nats, PASSWORD};
+use nowserving_protocol::rights::{Action, MissingRight};
+use tokio::sync::mpsc;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Who may do everything in the account, and who may ask but not listen.
+const MORE_USERS: &str = r#"users: [
+  { user: "tests", password: $NATS_TESTS_PASSWORD }
+  { user: "mute", password: $NATS_MUTE_PASSWORD, permissions: { subscribe: ["_INBOX.>"] } }"#;
+
+/// A file of deploy/nats.
+fn file(name: &str) -> Result<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats");
+    let path = Path::new(folder).join(name);
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// `server.conf` with the files that it includes, without the addresses on which it listens. `users` takes the place of
+/// `users.conf`; without `tls`, the folder of certificates, it does not encrypt.
+fn inlined(name: &str, users: &str, tls: Option<&Path>) -> Result<String> {
+    let mut text = String::new();
+    for line in file(name)?.lines() {
+        let included = line.trim().strip_prefix("include \"");
+        match included.map(|rest| rest.trim_end_matches('"')) {
+            Some("tls.conf") if tls.is_none() => {}
+            Some("users.conf") => text += &inlined(users, users, tls)?,
+            Some(other) => text += &inlined(other, users, tls)?,
+            None if line.starts_with("listen:") || line.starts_with("http:") => {}
+            None => text = text + line + "\n",
+        }
+    }
+    Ok(match tls {
+        Some(folder) => text.replace("/etc/nats/tls", &folder.display().to_string()),
+        None => text,
+    })
+}
+
+/// Puts the values in place of the variables of the server's environment.
+fn filled(text: &str, value: impl Fn(&str) -> String) -> String {
+    let mut parts = text.split("$NATS_");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_end = |c: char| !c.is_ascii_uppercase() && c != '_';
+        let (name, rest) = part.split_at(part.find(is_end).unwrap_or(part.len()));
+        filled += &format!("{:?}{rest}", value(name));
+    }
+    filled
+}
+
+/// The configuration as shipped, for the harness: every password is [`PASSWORD`], and users `tests` and `mute` are added.
+pub fn as_shipped(tls: Option<&Path>) -> Result<String> {
+    let text = inlined("server.conf", "users.conf", tls)?.replacen("users: [", MORE_USERS, 1);
+    Ok(filled(&text, |_| PASSWORD.to_owned()))
+}
+
+/// The same with nkeys instead of passwords. `public_key`: that of a role, in upper case.
+pub fn with_nkeys(public_key: impl Fn(&str) -> String) -> Result<String> {
+    let text = inlined("server.conf", "users-nkeys.conf", None)?;
+    Ok(filled(&text, |name| match name.strip_suffix("_NKEY") {
+        Some(role) => public_key(role),
+        None => PASSWORD.to_owned(),
+    }))
+}
+
+/// The subjects that a role may publish and subscribe to, and those that it may not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    pub publish: [BTreeSet<String>; 2],
+    pub subscribe: [BTreeSet<String>; 2],
+}
+
+/// The README's table.
+fn of_the_readme() -> Result<BTreeMap<String, Rights>> {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme)?;
+    let table = readme.lines().map(str::trim);
+    let table = table.skip_while(|line| !line.starts_with("| who | publishes | subscribes |"));
+    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+    let mut roles = BTreeMap::new();
+    let mut before = Rights::default();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [who, publish, subscribe] = cells[..] else {
+            continue;
+        };
+        let read = |cell: &str, before: &[BTreeSet<String>; 2]| {
+            let (allowed, denied) = cell.split_once(", not ").unwrap_or((cell, ""));
+            let mut allowed = in_ticks(allowed);
+            if cell.starts_with("the same") {
+                allowed.extend(before[0].iter().cloned());
+            }
+            [allowed, in_ticks(denied)]
+        };
+        before = Rights {
+            publish: read(publish, &before.publish),
+            subscribe: read(subscribe, &before.subscribe),
+        };
+        let mut rights = before.clone();
+        if rights.publish[0].is_empty() {
+            rights.publish[1].insert(">".to_owned());
+        }
+        roles.insert(who.to_owned(), rights);
+    }
+    Ok(roles)
+}
+
+fn in_ticks(cell: &str) -> BTreeSet<String> {
+    let subjects = cell.split('`').skip(1).step_by(2);
+    subjects.map(str::to_owned).collect()
+}
+
+/// `roles.conf`.
+fn of_the_file() -> Result<BTreeMap<String, Rights>> {
+    let text = file("roles.conf")?;
+    let mut roles = BTreeMap::new();
+    for block in text.split("\nrole_").skip(1) {
+        let (name, block) = block.split_once(" = {").context("a block")?;
+        let (block, _) = block.split_once("\n}").context("the end of a block")?;
+        let (publish, subscribe) = block.split_once("subscribe:").context("both rights")?;
+        let rights = |part: &str| ["allow: [", "deny: ["].map(|begin| quoted_after(part, begin));
+        let rights = Rights {
+            publish: rights(publish),
+            subscribe: rights(subscribe),
+        };
+        roles.insert(name.replace('_', "-"), rights);
+    }
+    Ok(roles)
+}
+
+/// The quoted words of the list that begins so.
+fn quoted_after(text: &str, begin: &str) -> BTreeSet<String> {
+    let list = text.split_once(begin).map_or("", |(_, list)| list);
+    let list = list.split(']').next().unwrap_or_default();
+    let words = list.split('"').skip(1).step_by(2);
+    words.map(str::to_owned).collect()
+}
+
+/// The README and the configuration say the same.
+pub fn are_those_of_the_readme() -> Result<()> {
+    let (readme, file) = (of_the_readme()?, of_the_file()?);
+    ensure!(readme.len() == 9, "{:?}", readme.keys());
+    for (role, rights) in &readme {
+        ensure!(file.get(role) == Some(rights), "{role}: {rights:?}");
+    }
+    ensure!(file.len() == readme.len(), "{:?}", file.keys());
+    Ok(())
+}
+
+/// The permissions of a role as they stand in a user's JWT.
+pub fn permissions_of(role: &str) -> Result<Rights> {
+    of_the_file()?.remove(role).with_context(|| role.to_owned())
+}
+
+const ALL: &str = "nodes backends operators auditors capacity dispatchers key-values limits";
+
+/// Who may publish to a subject.
+const PUBLISH: [(&str, &str); 27] = [
+    ("nowserving.line.a.enter", "nodes backends operators"),
+    ("nowserving.line.a.claim", "nodes backends operators"),
+    (
+        "nowserving.line.a.info",
+        "nodes backends operators auditors",
+    ),
+    ("nowserving.shard.0.b.enter", "nodes backends operators"),
+    ("nowserving.kv.b.put", "nodes backends operators key-values"),
+    (
+        "nowserving.shard.0.kv.b.put",
+        "nodes backends operators key-values",
+    ),
+    (
+        "nowserving.limit.d.check",
+        "nodes backends operators limits",
+    ),
+    (
+        "nowserving.leader.0.limit.d.check",
+        "nodes backends operators limits",
+    ),
+    ("nowserving.admin.line.a.show", "nodes operators auditors"),
+    (
+        "nowserving.admin.line.a.journal",
+        "nodes operators auditors",
+    ),
+    (
+        "nowserving.admin.line.a.list_tokens",
+        "nodes operators auditors dispatchers",
+    ),
+    ("nowserving.admin.line.a.configure", "nodes operators"),
+    ("nowserving.admin.line.a.kick", "nodes operators"),
+    ("nowserving.admin.line.a.backup", "nodes operators"),
+    (
+        "nowserving.admin.line.a.capacity_told",
+        "nodes operators capacity",
+    ),
+    (
+        "nowserving.admin.line.a.call_next",
+        "nodes operators dispatchers",
+    ),
+    (
+        "nowserving.admin.cluster.status",
+        "nodes operators auditors",
+    ),
+    ("nowserving.admin.cluster.remove_node", "nodes operators"),
+    ("nowserving.admin.limit.show", "nodes operators auditors"),
+    ("nowserving.admin.limit.apply", "nodes operators"),
+    ("nowserving.admin.kv.b.restore", "nodes operators"),
+    ("nowserving.forward.admin.shard.0.a.configure", "nodes"),
+    ("nowserving.raft.c.1.2", "nodes"),
+    ("nowserving.raft.join", "nodes"),
+    ("nowserving.event.a.board", "nodes"),
+    ("_INBOX.somebody.1", "nodes"),
+    ("$SRV.INFO.nowserving", ALL),
+];
+
+/// Who may subscribe to a subject.
+const SUBSCRIBE: [(&str, &str); 12] = [
+    (
+        "nowserving.event.a.board",
+        "nodes backends operators auditors push-services",
+    ),
+    (
+        "nowserving.event.a.token.main.1",
+        "nodes backends operators auditors push-services",
+    ),
+    (
+        "nowserving.event.kv.b.0",
+        "nodes backends operators auditors key-values",
+    ),
+    ("nowserving.line.>", "nodes"),
+    ("nowserving.shard.0.>", "nodes"),
+    ("nowserving.admin.>", "nodes"),
+    ("nowserving.forward.>", "nodes"),
+    ("nowserving.raft.>", "nodes"),
+    ("_INBOX.a.*", ALL),
+    ("$SRV.INFO", "nodes"),
+    ("$SYS.>", ""),
+    (">", ""),
+];
+
+/// Each role against each subject, in both directions.
+pub async fn do_just_what_they_should() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let nats = Nats::start(folder.path(), None, &as_shipped(None)?).await?;
+    for role in of_the_file()?.keys() {
+        let denied = denied(&nats, role).await?;
+        for (actions, action) in [
+            (&PUBLISH[..], Action::Publish),
+            (&SUBSCRIBE[..], Action::Subscribe),
+        ] {
+            for (subject, may) in actions {
+                let expected = !may.split(' ').any(|who| who == role);
+                let found = denied.iter().any(|missing| match action {
+                    Action::Publish => missing.forbids_sending_to(subject),
+                    Action::Subscribe => missing.action == action && missing.subject == *subject,
+                });
+                ensure!(
+                    found == expected,
+                    "{role}: {action:?} {subject}: denied is {found}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the server denies to a role of all that is listed.
+async fn denied(nats: &Nats, role: &str) -> Result<Vec<MissingRight>> {
+    let (found, mut missing) = mpsc::unbounded_channel();
+    let options = ConnectOptions::with_user_and_password(role.to_owned(), PASSWORD.to_owned());
+    let options = options.event_callback(move |event| {
+        if let Event::ServerError(ServerError::Other(text)) = event
+            && let Some(right) = MissingRight::parse(&text)
+        {
+            let _ = found.send(right);
+        }
+        async {}
+    });
+    let client = options.connect(nats.url()).await?;
+    let mut subscribers = Vec::new();
+    for (subject, _) in SUBSCRIBE {
+        subscribers.push(client.subscribe(subject).await?);
+    }
+    for (subject, _) in PUBLISH {
+        client.publish(subject, "".into()).await?;
+    }
+    // The server answers in order, and nobody may send this.
+    let last = "nobody.may.send.this";
+    client.publish(last, "".into()).await?;
+    let mut denied = Vec::new();
+    loop {
+        let right = tokio::time::timeout(PATIENCE, missing.recv()).await?;
+        let right = right.context("the connection is closed")?;
+        if right.subject == last {
+            return Ok(denied);
+        }
+        denied.push(right);
+    }
+}
