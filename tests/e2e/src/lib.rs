@@ -13,6 +13,7 @@ mod cli;
 mod cluster;
 mod disk;
 pub mod guarded;
+pub mod hour;
 pub mod http;
 mod languages;
 pub mod limited;
