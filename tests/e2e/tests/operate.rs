@@ -71,7 +71,7 @@ struct Operator {
 }
 
 impl Operator {
-    async fn new(machines: &[&str]) -> Result<Operator> {
+    async fn at(machines: &[&str]) -> Result<Operator> {
         Ok(Operator {
             text: document()?,
             site: Site::start(machines).await?,
@@ -107,7 +107,7 @@ async fn operate(
     machines: &[&str],
     body: impl AsyncFnOnce(&mut Operator) -> Result<()>,
 ) -> Result<()> {
-    let mut operator = Operator::new(machines).await?;
+    let mut operator = Operator::at(machines).await?;
     let outcome = body(&mut operator).await;
     if let Err(error) = &outcome {
         eprintln!("failed: {error:?}");
