@@ -28,6 +28,7 @@ use crate::output::WrongUsage;
 use crate::pass::PassCommand;
 use crate::rehearse::RehearseArgs;
 use crate::shells::{CompletionsArgs, ManArgs};
+use crate::top::TopArgs;
 use crate::user::UserCommand;
 use crate::watch::WatchArgs;
 
@@ -333,6 +334,7 @@ pub enum Command {
     Context(ContextCommand),
     Completions(CompletionsArgs),
     Man(ManArgs),
+    Top(TopArgs),
     Watch(WatchArgs),
     #[command(flatten)]
     User(UserCommand),

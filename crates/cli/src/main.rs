@@ -39,6 +39,7 @@ mod shell;
 mod shells;
 mod tables;
 mod tokens;
+mod top;
 mod user;
 mod wait;
 mod watch;
@@ -121,6 +122,7 @@ async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow:
             shells::man(&args, output)?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Top(args) => top::run(args, global, output).await,
         Command::Watch(args) => watch::run(args, global, output).await,
         Command::User(command) => user::run(command, global, output).await,
         Command::Leash(args) => embedded::leash::run(args),

@@ -13,8 +13,10 @@ use nowserving_client::{
 };
 pub use nowserving_rehearse::duration;
 
-pub use self::cluster::{caught_up, cluster, lags, members_changes};
-pub use self::journal::{changes, clock, journal};
+pub use self::cluster::{
+    caught_up, cluster, lags, last_heard, members_changes, node_state, ranges,
+};
+pub use self::journal::{changes, clock, journal, what as journaled};
 use self::settings::settings_table;
 use crate::output::Output;
 use nowserving_protocol::time;

@@ -90,7 +90,13 @@ mod tests {
         let ticket = || secret.to_owned();
         let key = Key::new(secret.as_bytes()).unwrap();
         let printed = [
-            format!("{:?}", Claim { ticket: ticket() }),
+            format!(
+                "{:?}",
+                Claim {
+                    ticket: ticket(),
+                    pass: false
+                }
+            ),
             format!("{:?}", Leave { ticket: ticket() }),
             format!(
                 "{:?}",

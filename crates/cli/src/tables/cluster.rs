@@ -15,17 +15,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     let header = "node, state, votes in, caught up, last heard, leads, version, metrics";
     let mut nodes = Sheet::new(header, output);
     for node in &status.nodes {
-        let (word, color) = match (node.alive, &node.refused) {
-            (true, _) if node.disk_full => ("disk full", Color::Red),
-            (true, _) if node.leaving => ("leaving", Color::Yellow),
-            (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
-            (true, _) if node.drained => ("drained", Color::Yellow),
-            (true, _) if node.refuses_snapshots > 0 => ("refuses a snapshot", Color::Red),
-            (true, _) if lags(node, status) => ("catching up", Color::Yellow),
-            (true, _) => ("alive", Color::Green),
-            (false, Some(_)) => ("refused", Color::Red),
-            (false, None) => ("silent", Color::Red),
-        };
+        let (word, color) = node_state(node, status);
         nodes.row(vec![
             number(node.id),
             Cell::new(word).fg(color),
@@ -80,6 +70,21 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     text.push_str(&key(status));
     text.push_str(&mapping(status));
     text + &nodes.text() + "\n" + &shards.text()
+}
+
+/// The state of a node in words, and the colour for it.
+pub fn node_state(node: &NodeStatus, status: &ClusterStatus) -> (&'static str, Color) {
+    match (node.alive, &node.refused) {
+        (true, _) if node.disk_full => ("disk full", Color::Red),
+        (true, _) if node.leaving => ("leaving", Color::Yellow),
+        (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
+        (true, _) if node.drained => ("drained", Color::Yellow),
+        (true, _) if node.refuses_snapshots > 0 => ("refuses a snapshot", Color::Red),
+        (true, _) if lags(node, status) => ("catching up", Color::Yellow),
+        (true, _) => ("alive", Color::Green),
+        (false, Some(_)) => ("refused", Color::Red),
+        (false, None) => ("silent", Color::Red),
+    }
 }
 
 /// Whether a node lacks entries of a shard that others have.
@@ -255,7 +260,7 @@ fn mapping(status: &ClusterStatus) -> String {
     )
 }
 
-fn last_heard(node: &NodeStatus, answered_by: u64) -> String {
+pub fn last_heard(node: &NodeStatus, answered_by: u64) -> String {
     match node.last_heard_ms {
         Some(ms) => format!("{} ago", duration(ms)),
         None if node.id == answered_by => "this one".to_owned(),
@@ -264,7 +269,7 @@ fn last_heard(node: &NodeStatus, answered_by: u64) -> String {
 }
 
 /// `0-3, 7`
-fn ranges(numbers: &[u32]) -> String {
+pub fn ranges(numbers: &[u32]) -> String {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     let mut ranges: Vec<(u32, u32)> = Vec::new();

@@ -49,7 +49,8 @@ fn entries(entries: &[JournalEntryReply], output: &Output) -> String {
     sheet.text()
 }
 
-fn what(entry: &JournalEntryReply) -> String {
+/// What an entry is about, in words.
+pub fn what(entry: &JournalEntryReply) -> String {
     let mut text = entry.what.clone();
     if let Some(ms) = entry.scheduled_at_ms {
         text.push_str(&format!(" of {}", clock(ms)));

@@ -1,6 +1,7 @@
 //! `nowserving watch`: a line's board, or one's own place in it, live.
 
 mod contact;
+mod csv;
 mod happened;
 mod rates;
 mod scene;
@@ -17,7 +18,8 @@ use self::happened::{Events, Happened, Recent};
 use self::rates::Rates;
 use self::scene::Scene;
 use crate::args::Global;
-use crate::output::Output;
+use crate::duration;
+use crate::output::{Output, WrongUsage};
 use crate::tables;
 
 /// Rates and ages change between two boards.
@@ -35,7 +37,8 @@ Examples:
   nowserving watch shop-1
   nowserving watch shop-1 --json | jq .lanes[0].waiting
   nowserving watch shop-1 --ticket $TICKET
-  nowserving watch shop-1 --events --json | jq 'select(.keys).keys'")]
+  nowserving watch shop-1 --events --json | jq 'select(.keys).keys'
+  nowserving watch shop-1 --csv --interval 300ms > shop-1.csv")]
 pub struct WatchArgs {
     /// The line.
     pub line: String,
@@ -46,6 +49,16 @@ pub struct WatchArgs {
     /// its token (position, moved, …). A screen always shows them.
     #[arg(long)]
     events: bool,
+    /// Prints a table instead: a header, then a row each --interval, with the columns of `rehearse --csv`. It takes the
+    /// rights of an operator.
+    #[arg(long, conflicts_with_all = ["ticket", "events"])]
+    csv: bool,
+    /// With --csv: the time between two rows.
+    #[arg(
+        long, requires = "csv", value_name = "TIME", default_value = "1s",
+        value_parser = duration::between(100..=3_600_000)
+    )]
+    interval: u64,
 }
 
 enum Update {
@@ -55,7 +68,15 @@ enum Update {
 
 /// Runs until interrupted, or until the line or token is gone.
 pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
-    let line = global.connect().await?.line(&args.line)?;
+    if args.csv && output.json {
+        return Err(WrongUsage("--csv: not with --json".to_owned()).into());
+    }
+    let client = global.connect().await?;
+    if args.csv {
+        let line = client.admin().line(&args.line)?;
+        return csv::run(&line, Duration::from_millis(args.interval), output).await;
+    }
+    let line = client.line(&args.line)?;
     let mut events = match args.events || output.live {
         true => Some(Events::of(&line).await?),
         false => None,

@@ -1,0 +1,279 @@
+//! The lines on the screen: by pressure or otherwise, all or some.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use nowserving_client::{LineName, LineSummary};
+
+use super::pace::{self, Detail, Pace};
+
+/// What is known of one line.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub summary: LineSummary,
+    pub detail: Option<Detail>,
+    pub pace: Option<Pace>,
+}
+
+/// The column that lines are sorted by; the most pressing first, names from A to Z.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Lines that are stuck, then by waiting people per seat.
+    #[default]
+    Pressure,
+    /// People who wait.
+    Waiting,
+    /// Seats that are held.
+    Held,
+    /// Entrants a second.
+    Entered,
+    /// Forecast of a newcomer's wait.
+    Eta,
+    /// Requests to enter that were refused.
+    Refused,
+    /// Name of the line.
+    Name,
+}
+
+impl Sort {
+    /// The next one, or the one before, round and round.
+    pub fn turned(self, by: isize) -> Sort {
+        let all = Sort::value_variants();
+        let at = all.iter().position(|it| *it == self).unwrap_or(0);
+        let next = at.wrapping_add_signed(by).wrapping_add(all.len()) % all.len();
+        all[next]
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Sort::Pressure => "pressure",
+            Sort::Waiting => "waiting",
+            Sort::Held => "held",
+            Sort::Entered => "entered",
+            Sort::Eta => "eta",
+            Sort::Refused => "refused",
+            Sort::Name => "name",
+        }
+    }
+}
+
+impl Known {
+    /// People who wait, per seat: how often all seats must change hands until the last of them is admitted. Of a line
+    /// without seats, the people who wait.
+    pub fn pressure(&self) -> f64 {
+        self.summary.waiting as f64 / f64::from(self.summary.seats.max(1))
+    }
+
+    /// People wait, and nobody is admitted until somebody acts: the line is paused, its quota is used up, nobody calls, or
+    /// it has no seats.
+    pub fn is_stuck(&self) -> bool {
+        let held_back = self.held_back_by();
+        self.summary.waiting > 0
+            && (self.summary.seats == 0
+                || self.summary.phase == "paused"
+                || matches!(held_back, Some("quota" | "called")))
+    }
+
+    /// As in `held_back_by` of the contract, if it is known.
+    pub fn held_back_by(&self) -> Option<&str> {
+        let detail = self.detail.as_ref()?;
+        Some(detail.shown.held_back_by.by.as_str())
+    }
+
+    pub fn held(&self) -> u64 {
+        self.summary.admitted + self.summary.in_checkout
+    }
+
+    pub fn refused(&self) -> Option<u64> {
+        Some(pace::refused(&self.detail.as_ref()?.shown.counts))
+    }
+
+    pub fn newcomer_eta_ms(&self) -> Option<u64> {
+        self.detail.as_ref()?.newcomer_eta_ms
+    }
+
+    /// The share of the queue's limit that is taken; 1 and more: newcomers are refused.
+    pub fn full(&self) -> f64 {
+        let most = u64::from(self.summary.seats) + u64::from(self.summary.queue_limit);
+        (self.summary.waiting + self.held()) as f64 / most.max(1) as f64
+    }
+
+    fn compare(&self, other: &Known, by: Sort) -> Ordering {
+        let entered = |known: &Known| known.pace.map_or(-1.0, |pace| pace.entered);
+        let order = match by {
+            Sort::Pressure => {
+                let stuck = other.is_stuck().cmp(&self.is_stuck());
+                stuck.then_with(|| other.pressure().total_cmp(&self.pressure()))
+            }
+            Sort::Waiting => other.summary.waiting.cmp(&self.summary.waiting),
+            Sort::Held => other.held().cmp(&self.held()),
+            Sort::Entered => entered(other).total_cmp(&entered(self)),
+            Sort::Eta => other.newcomer_eta_ms().cmp(&self.newcomer_eta_ms()),
+            Sort::Refused => other.refused().cmp(&self.refused()),
+            Sort::Name => Ordering::Equal,
+        };
+        order.then_with(|| self.summary.line.cmp(&other.summary.line))
+    }
+}
+
+/// All lines that the cluster has listed.
+#[derive(Debug, Clone, Default)]
+pub struct Lines {
+    known: BTreeMap<LineName, Known>,
+    /// The cluster has more than are listed.
+    pub more: bool,
+}
+
+impl Lines {
+    /// Takes a new list: lines that it lacks are gone. Details of others are kept.
+    pub fn take(&mut self, list: Vec<LineSummary>, more: bool, details: Vec<Detail>) {
+        let mut before = std::mem::take(&mut self.known);
+        for summary in list {
+            let old = before.remove(&summary.line);
+            // A line that was deleted and created again begins anew.
+            let old = old.filter(|old| old.summary.incarnation == summary.incarnation);
+            let (detail, pace) = old.map_or((None, None), |old| (old.detail, old.pace));
+            let known = Known {
+                summary,
+                detail,
+                pace,
+            };
+            self.known.insert(known.summary.line.clone(), known);
+        }
+        for detail in details {
+            if let Some(known) = self.known.get_mut(&detail.shown.line) {
+                let before = known.detail.as_ref();
+                known.pace = before.and_then(|before| Pace::between(before, &detail));
+                known.detail = Some(detail);
+            }
+        }
+        self.more = more;
+    }
+
+    pub fn get(&self, name: &LineName) -> Option<&Known> {
+        self.known.get(name)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Known> {
+        self.known.values()
+    }
+
+    /// Those that fit the filter, in this order.
+    pub fn sorted(&self, by: Sort, reverse: bool, filter: &str) -> Vec<&Known> {
+        let mut lines: Vec<&Known> = self.all().filter(|it| fits(it, filter)).collect();
+        lines.sort_by(|a, b| a.compare(b, by));
+        if reverse {
+            lines.reverse();
+        }
+        lines
+    }
+}
+
+/// Every word of the filter fits: `label=value` is a label and the beginning of its value; another word is in the line's
+/// name, its phase or the value of a label. Upper and lower case are the same.
+fn fits(known: &Known, filter: &str) -> bool {
+    filter.split_whitespace().all(|word| {
+        let word = word.to_lowercase();
+        let labels = &known.summary.labels;
+        let mut labels = labels
+            .iter()
+            .map(|(name, value)| (name.to_lowercase(), value.to_lowercase()));
+        match word.split_once('=') {
+            Some((name, value)) => labels.any(|it| it.0 == name && it.1.starts_with(value)),
+            None => {
+                let name = known.summary.line.as_str().to_lowercase();
+                name.contains(&word)
+                    || known.summary.phase == word
+                    || labels.any(|it| it.1.contains(&word))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::top::scenes;
+
+    fn names(lines: &[&Known]) -> Vec<String> {
+        let names = lines.iter().map(|it| it.summary.line.to_string());
+        names.collect()
+    }
+
+    fn three() -> Lines {
+        let mut lines = Lines::default();
+        let list = vec![
+            scenes::summary("calm", "open", 10, 5),
+            scenes::summary("Paused", "paused", 10, 1),
+            scenes::summary("rush", "open", 10, 500),
+        ];
+        lines.take(list, false, vec![]);
+        lines
+    }
+
+    #[test]
+    fn stuck_lines_come_first_and_then_the_fullest() {
+        let lines = three();
+        let sorted = |by, reverse| names(&lines.sorted(by, reverse, ""));
+        assert_eq!(sorted(Sort::Pressure, false), ["Paused", "rush", "calm"]);
+        assert_eq!(sorted(Sort::Pressure, true), ["calm", "rush", "Paused"]);
+        assert_eq!(sorted(Sort::Waiting, false), ["rush", "calm", "Paused"]);
+        assert_eq!(sorted(Sort::Name, false), ["Paused", "calm", "rush"]);
+    }
+
+    #[test]
+    fn filters_are_words_or_labels() {
+        let lines = three();
+        for (filter, found) in [
+            ("", &["Paused", "calm", "rush"][..]),
+            ("US", &["Paused", "rush"]),
+            ("paused", &["Paused"]),
+            ("us open", &["rush"]),
+            ("city=Taipei us", &["Paused", "rush"]),
+            ("city=t", &["Paused", "calm", "rush"]),
+            ("city=Tokyo", &[]),
+            ("taip", &["Paused", "calm", "rush"]),
+        ] {
+            assert_eq!(
+                names(&lines.sorted(Sort::Name, false, filter)),
+                found,
+                "{filter}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_keeps_its_details_until_it_is_another_one() {
+        let (mut lines, start) = (three(), Instant::now());
+        let list: Vec<LineSummary> = lines.all().map(|it| it.summary.clone()).collect();
+        lines.take(list.clone(), false, vec![scenes::detail("rush", start)]);
+        let name: LineName = "rush".parse().unwrap();
+        assert_eq!(lines.get(&name).unwrap().pace, None);
+        let later = start + Duration::from_secs(2);
+        lines.take(list.clone(), true, vec![scenes::detail("rush", later)]);
+        assert!(lines.get(&name).unwrap().pace.is_some() && lines.more);
+        lines.take(list.clone(), false, vec![]);
+        assert!(lines.get(&name).unwrap().pace.is_some());
+        let mut again = list;
+        again.retain(|it| it.line == name);
+        again[0].incarnation += 1;
+        lines.take(again, false, vec![]);
+        assert!(lines.get(&name).unwrap().detail.is_none());
+        assert_eq!(lines.all().count(), 1);
+    }
+
+    #[test]
+    fn orders_go_round() {
+        let all = Sort::value_variants();
+        let mut sort = Sort::default();
+        for _ in all {
+            sort = sort.turned(1);
+        }
+        assert_eq!(sort, Sort::default());
+        assert_eq!(sort.turned(-1), Sort::Name);
+    }
+}

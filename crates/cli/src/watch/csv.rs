@@ -1,0 +1,116 @@
+//! `nowserving watch --csv`: a line over time as a table, with the columns of a rehearsal's.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nowserving_client::{AdminLine, LineReply};
+use tokio::time::MissedTickBehavior;
+
+use crate::output::{Output, error_text};
+use crate::top;
+
+/// The seed article's columns, in its order; docs/operations.md explains each.
+const HEADER: &str =
+    "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
+
+/// Prints the header, and a row each interval, until the line is gone or the reader of stdout is. An interval without an
+/// answer has no row.
+pub async fn run(line: &AdminLine, every: Duration, output: &Output) -> anyhow::Result<ExitCode> {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks.tick().await;
+    let start = Instant::now();
+    // A line that does not exist has no header either.
+    let mut shown = line.show().await;
+    output_header(&shown, output)?;
+    loop {
+        match shown {
+            Ok(reply) => output.line(&row(elapsed_ms(start), &reply))?,
+            Err(error) if error.is_transient() => {
+                eprintln!("{}; still trying", error_text(&error.into(), false));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        ticks.tick().await;
+        shown = line.show().await;
+    }
+}
+
+fn output_header(
+    first: &nowserving_client::Result<LineReply>,
+    output: &Output,
+) -> anyhow::Result<()> {
+    match first {
+        Err(error) if !error.is_transient() => Ok(()),
+        _ => output.line(HEADER),
+    }
+}
+
+fn elapsed_ms(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The pointers are those of the first lane, the numbers of tokens those of all lanes.
+fn row(at_ms: u64, shown: &LineReply) -> String {
+    let (board, counts) = (&shown.board, &shown.counts);
+    let completed = top::completed(counts);
+    let from_seats = top::gone_from(counts, "admitted") + top::gone_from(counts, "in_checkout");
+    let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
+    let first = board.lanes.first();
+    let pointers = first.map_or([0; 4], |lane| {
+        [
+            lane.next_token,
+            lane.done_through,
+            lane.admitted_through,
+            lane.accepts_through,
+        ]
+    });
+    let [next, done, admitted, accepts] = pointers;
+    let numbers = [
+        at_ms,
+        next,
+        done,
+        admitted,
+        accepts,
+        waiting,
+        board.in_checkout,
+        completed,
+        from_seats.saturating_sub(completed),
+        top::gone_from(counts, "waiting"),
+        top::refused(counts),
+        waiting + board.admitted + board.in_checkout,
+    ];
+    numbers.map(|number| number.to_string()).join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_has_a_number_for_each_column() {
+        let shown: LineReply = serde_json::from_value(json!({
+            "line": "shop-1", "incarnation": 1, "version": 9, "settings_version": 1,
+            "created_at_ms": 1, "shard": 3, "leader": 1, "held_back_by": {"by": "seats"},
+            "settings": {"seats": 7, "queue_limit": 15},
+            "board": {"line": "shop-1", "incarnation": 1, "version": 9, "at_ms": 1, "phase": "open",
+                "seats": 7, "admitted": 2, "in_checkout": 5, "lanes": [
+                    {"lane": "normal", "next_token": 26, "done_through": 3,
+                     "admitted_through": 10, "accepts_through": 32, "waiting": 15},
+                    {"lane": "vip", "next_token": 9, "done_through": 8,
+                     "admitted_through": 8, "accepts_through": 20, "waiting": 1}]},
+            "counts": {"issued": 33, "waiting": 16, "admitted": 2, "in_checkout": 5,
+                "gone": {"completed": 3, "no_show": 2, "checkout_expired": 1, "left": 4},
+                "gone_from": {"waiting": {"left": 4}, "admitted": {"no_show": 2},
+                    "in_checkout": {"completed": 3, "checkout_expired": 1}},
+                "refused": {"line_full": 5, "sold_out": 1}}
+        }))
+        .unwrap();
+        let row = row(1_500, &shown);
+        assert_eq!(row, "1500,26,3,10,32,16,5,3,3,4,6,23");
+        assert_eq!(row.split(',').count(), HEADER.split(',').count());
+    }
+}
