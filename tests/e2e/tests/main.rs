@@ -48,6 +48,7 @@ mod operate;
 mod operations;
 mod operators;
 mod operators_commands;
+mod operators_hour;
 mod passes;
 mod places;
 mod polls;

@@ -26,6 +26,8 @@ const LINE: &str = "hour";
 /// Its seats, before and after they are raised.
 const SEATS: u64 = 20;
 const RAISED: u64 = 30;
+/// All steps one after the other, with hardly a pause.
+pub const QUICK: Duration = Duration::from_secs(40);
 /// Of the crowd in the other line.
 const SHOPPERS_A_SECOND: u64 = 10;
 
