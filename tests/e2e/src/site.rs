@@ -9,6 +9,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -179,8 +180,7 @@ impl Site {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let ended = command.spawn()?.wait_with_output();
-        let ended = tokio::time::timeout(PATIENCE, ended);
-        tokio::pin!(ended);
+        let mut ended = pin!(tokio::time::timeout(PATIENCE, ended));
         let output = loop {
             tokio::select! {
                 ended = &mut ended => break ended.context("the runbook does not end")??,

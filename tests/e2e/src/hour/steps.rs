@@ -230,10 +230,10 @@ impl Hour<'_> {
         Ok(())
     }
 
-    /// Waits for the time of the next step: they are spread evenly.
+    /// Waits for the time of the next step: they are spread evenly, and the last one comes as the crowd ends.
     async fn turn(&mut self) {
         self.turns += 1;
-        let time = self.plan.lasts * self.turns / (STEPS + 1);
+        let time = self.plan.lasts * self.turns / STEPS;
         tokio::time::sleep(time.saturating_sub(self.begin.elapsed())).await;
     }
 
@@ -327,7 +327,7 @@ fn sum(nodes: &[Metrics], metric: &str) -> f64 {
 
 /// Of the line, on whatever node leads it.
 fn line(nodes: &[Metrics], metric: &str, labels: &[&str]) -> f64 {
-    let labels = [&[THIS_LINE], labels].concat();
+    let labels = [&[THIS_LINE][..], labels].concat();
     nodes.iter().map(|node| node.sum(metric, &labels)).sum()
 }
 
