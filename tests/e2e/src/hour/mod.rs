@@ -1,7 +1,8 @@
 //! An operator's hour: all that an operator does on a live cluster under load, one step after the other.
 //!
 //! Each step names the metric that shows its effect, and is timed from the answer of its command until all nodes' metrics say
-//! so. Two crowds are audited meanwhile: `nowserving crowd` in a line of its own, and people in the line that the operator changes.
+//! so. Two crowds are audited meanwhile: `nowserving crowd` in a line of its own, and people in the line that the
+//! operator changes.
 
 mod people;
 mod steps;

@@ -14,13 +14,13 @@ use super::LINE;
 use crate::api::{Api, HOUR_MS, number};
 
 /// More than there are ever seats: somebody always waits.
-const VISITORS: usize = 60;
+const VISITORS: usize = 45;
 /// People that take a number and are not heard of again. Visitors go first, so they stay in line.
 pub const SLEEPERS: usize = 20;
 const VISITORS_LANE: &str = "visitors";
 const SLEEPERS_LANE: &str = "sleepers";
 /// Between two polls of one visitor.
-const POLL: Duration = Duration::from_millis(300);
+const POLL: Duration = Duration::from_millis(500);
 /// In checkout.
 const STAY: Duration = Duration::from_secs(2);
 /// Tokens that are asked about at once in the end.
@@ -154,7 +154,7 @@ impl People {
     pub async fn audit(&self) -> Result<Audit> {
         let visits = self.visits();
         let lost = lost(&self.api, &visits, true).await?;
-        let ended = |end| visits.iter().filter(|it| it.end == end).count() as u64;
+        let ended = |end: End| visits.iter().filter(|it| it.end == end).count() as u64;
         let book = self.book.borrow();
         Ok(Audit {
             entered: visits.len() as u64,
