@@ -28,7 +28,7 @@ use crate::wait::free_port;
 
 const UNIT: &str = include_str!("../../../deploy/systemd/nowserving.service");
 /// No runbook takes longer, on a slow machine either.
-const PATIENCE: Duration = Duration::from_secs(400);
+const PATIENCE: Duration = Duration::from_secs(200);
 /// As the unit says.
 const STOP: Duration = Duration::from_secs(30);
 /// As a node starts with if it is not told otherwise.
