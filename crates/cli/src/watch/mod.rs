@@ -119,7 +119,9 @@ fn follow(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, R
     let Some(ticket) = ticket else {
         return boards.boxed();
     };
-    let places = line.track(ticket).map(|status| status.map(|status| Update::Place(Box::new(status))));
+    let places = line
+        .track(ticket)
+        .map(|status| status.map(|status| Update::Place(Box::new(status))));
     // Only a screen has a place for both.
     if live {
         stream::select(boards, places).boxed()
