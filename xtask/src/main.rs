@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|bench|failover|soak|guard|limits|upgrade|turns|sim|bite|dist|tidy|metrics-doc`.
+//! `cargo xtask demo|test|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -51,6 +51,9 @@ enum Command {
     /// Kills, stops and cuts off nodes of real clusters under an audited crowd
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
+    /// Does what an operator does to a live cluster under load, and times each effect in the metrics: [--minutes N] [--quick]
+    #[command(disable_help_flag = true)]
+    Hour(PassedOn),
     /// Puts many processes behind one concurrency guard, and counts from outside how many handlers run at once
     #[command(disable_help_flag = true)]
     Guard(PassedOn),
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
         Command::Bench(PassedOn { args }) => release::bench(&args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
+        Command::Hour(PassedOn { args }) => release::measure("hour", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),
         Command::Limits(PassedOn { args }) => release::measure("limits", &args),
         Command::Upgrade { revision, args } => upgrade::run(&revision, &args),

@@ -181,6 +181,8 @@ pub async fn watch(
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        let in_force = keys.in_use().ring.current().id();
+        metrics::gauge!("nowserving_key_in_force").set(f64::from(in_force));
         let changed = tokio::select! {
             changed = list.changed() => {
                 if changed.is_err() {

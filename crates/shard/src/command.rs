@@ -106,18 +106,24 @@ impl Command {
     }
 
     /// The first format of entries that has this command with all its fields. It may not be proposed in others.
+    ///
+    /// A loop: of the recursion, rustc 1.95 makes code in which a format of 7 is not equal to 7 when optimised.
     #[must_use]
     pub fn format(&self) -> u32 {
-        match self {
-            Command::Line(op) => op_format(op),
-            Command::Once(_, command) => command.format(),
-            Command::Noted(_, command) => command.format().max(NOTES_FORMAT),
-            Command::Stamp => FORMAT_MIN,
-            Command::Members(command) => command.format(),
-            // Its parts are those of a snapshot of any format.
-            Command::Restore(_) => 7,
-            Command::Kv(_) => 7,
-            Command::Limit(_) => 7,
+        let (mut command, mut least) = (self, FORMAT_MIN);
+        loop {
+            command = match command {
+                Command::Once(_, inner) => inner,
+                Command::Noted(_, inner) => {
+                    least = NOTES_FORMAT;
+                    inner
+                }
+                Command::Line(op) => return op_format(op).max(least),
+                Command::Members(command) => return command.format().max(least),
+                Command::Stamp => return least,
+                // Of a restore, the parts are those of a snapshot of any format.
+                Command::Restore(_) | Command::Kv(_) | Command::Limit(_) => return least.max(7),
+            }
         }
     }
 }

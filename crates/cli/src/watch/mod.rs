@@ -63,7 +63,7 @@ pub struct WatchArgs {
 
 enum Update {
     Board(BoardUpdate),
-    Place(StatusReply),
+    Place(Box<StatusReply>),
 }
 
 /// Runs until interrupted, or until the line or token is gone.
@@ -119,7 +119,7 @@ fn follow(line: &Line, ticket: Option<&str>, live: bool) -> BoxStream<'static, R
     let Some(ticket) = ticket else {
         return boards.boxed();
     };
-    let places = line.track(ticket).map(|status| status.map(Update::Place));
+    let places = line.track(ticket).map(|status| status.map(|status| Update::Place(Box::new(status))));
     // Only a screen has a place for both.
     if live {
         stream::select(boards, places).boxed()
@@ -174,7 +174,7 @@ impl<'a> Screen<'a> {
         if !self.output.live {
             return match &update {
                 Update::Board(board) => self.output.answer(board, |u| tables::board_line(&u.board)),
-                Update::Place(status) => self.output.answer(status, tables::place_line),
+                Update::Place(status) => self.output.answer(&**status, tables::place_line),
             };
         }
         match update {
@@ -182,7 +182,7 @@ impl<'a> Screen<'a> {
                 self.scene.rates.take(&board.board, board.gap, now);
                 self.scene.board = Some(board.board);
             }
-            Update::Place(status) => self.scene.place = Some(status),
+            Update::Place(status) => self.scene.place = Some(*status),
         }
         self.draw()
     }

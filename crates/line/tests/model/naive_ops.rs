@@ -502,7 +502,7 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
     set! {
         seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
         checkout_max_ms lanes call_ahead call_ahead_ms callback_limit position_events phase
-        release_on_claim jumps_max schedule event_key admission
+        release_on_claim jumps_max schedule event_key admission gate
     }
     macro_rules! option {
         ($($field:ident)*) => {

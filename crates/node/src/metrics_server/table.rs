@@ -406,6 +406,11 @@ pub const SECTIONS: &[Section] = &[
                 &[],
                 "Lists of members of another cluster of the same name that were refused.",
             ),
+            gauge(
+                "nowserving_key_in_force",
+                &[],
+                "The id of the key with which this node signs tickets and seals frames.",
+            ),
         ],
     },
     Section {

@@ -4,7 +4,7 @@
 //! end. Beside it a prober measures after each blow how long writes are not acknowledged. A soak of a few
 //! seconds is a test; `cargo xtask soak` runs long ones and prints a table.
 
-mod disks;
+pub(crate) mod disks;
 mod trouble;
 mod upgrade;
 

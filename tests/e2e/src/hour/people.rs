@@ -1,0 +1,259 @@
+//! The people of the line that the operator changes, and an account of what they were told.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use futures::future::try_join_all;
+use futures::{StreamExt as _, stream};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::LINE;
+use crate::api::{Api, HOUR_MS, number};
+
+/// More than there are ever seats: somebody always waits.
+const VISITORS: usize = 45;
+/// People that take a number and are not heard of again. Visitors go first, so they stay in line.
+pub const SLEEPERS: usize = 20;
+const VISITORS_LANE: &str = "visitors";
+const SLEEPERS_LANE: &str = "sleepers";
+/// Between two polls of one visitor.
+const POLL: Duration = Duration::from_millis(500);
+/// In checkout.
+const STAY: Duration = Duration::from_secs(2);
+/// Tokens that are asked about at once in the end.
+const ASKED_AT_ONCE: usize = 32;
+
+/// What they were told, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    pub entered: u64,
+    pub completed: u64,
+    pub kicked: u64,
+    /// Tokens that were acknowledged, and are not there or not as they should be.
+    pub lost: u64,
+    /// Numbers that were given twice.
+    pub doubled: u64,
+    /// Seats held at once beyond those that there are.
+    pub oversold: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    NotYet,
+    Completed,
+    Kicked,
+}
+
+/// One number that was acknowledged.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    lane: &'static str,
+    token: u64,
+    ticket: Value,
+    end: End,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// The most seats that there are.
+    seats: u64,
+    held: u64,
+    oversold: u64,
+    doubled: u64,
+    numbers: BTreeSet<(&'static str, u64)>,
+    visits: Vec<Visit>,
+}
+
+/// Everybody, until they are told to stop.
+#[derive(Debug)]
+pub struct People {
+    api: Api,
+    book: RefCell<Book>,
+    stopped: Cell<bool>,
+}
+
+impl People {
+    /// Creates the line, which nobody is in yet.
+    ///
+    /// # Errors
+    /// The line cannot be created.
+    pub async fn create(api: &Api, seats: u64) -> Result<People> {
+        let settings = json!({
+            "seats": seats,
+            "queue_limit": 1_000_000,
+            "lanes": [{"name": VISITORS_LANE, "absolute": true}, {"name": SLEEPERS_LANE}],
+            "waiting_idle_timeout_ms": HOUR_MS,
+            "claim_timeout_ms": HOUR_MS,
+            "checkout_timeout_ms": HOUR_MS,
+        });
+        api.admin(LINE, "create", settings).await?;
+        let people = People {
+            api: api.clone(),
+            book: RefCell::default(),
+            stopped: Cell::new(false),
+        };
+        people.allow(seats);
+        Ok(people)
+    }
+
+    /// Lets visitors come and go until [`People::stop`], and waits for the last one.
+    ///
+    /// # Errors
+    /// A visitor cannot go on.
+    pub async fn come_and_go(&self) -> Result<()> {
+        let visitor = |visitor: usize| async move {
+            for nth in 0.. {
+                if self.stopped.get() {
+                    break;
+                }
+                self.visit(&format!("visitor-{visitor}-{nth}")).await?;
+            }
+            anyhow::Ok(())
+        };
+        try_join_all((0..VISITORS).map(visitor)).await.map(drop)
+    }
+
+    /// Nobody comes any more.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+    }
+
+    /// From now on so many seats may be held: before they are raised, and after the last one too many was given back.
+    pub fn allow(&self, seats: u64) {
+        self.book.borrow_mut().seats = seats;
+    }
+
+    /// Lets people enter that are not heard of again.
+    ///
+    /// # Errors
+    /// They may not.
+    pub async fn fall_asleep(&self) -> Result<()> {
+        for nth in 0..SLEEPERS {
+            let body = json!({"key": format!("sleeper-{nth}"), "lane": SLEEPERS_LANE});
+            let entered = self.api.ok(LINE, "enter", body).await?;
+            let mut book = self.book.borrow_mut();
+            let nth = book.note(SLEEPERS_LANE, &entered)?;
+            book.end(nth, End::Kicked);
+        }
+        Ok(())
+    }
+
+    /// Everything that was acknowledged so far.
+    #[must_use]
+    pub fn visits(&self) -> Vec<Visit> {
+        self.book.borrow().visits.clone()
+    }
+
+    /// Asks about each number once more, after the last visit.
+    ///
+    /// # Errors
+    /// No answer, or an error that says nothing about the number.
+    pub async fn audit(&self) -> Result<Audit> {
+        let visits = self.visits();
+        let lost = lost(&self.api, &visits, true).await?;
+        let ended = |end: End| visits.iter().filter(|it| it.end == end).count() as u64;
+        let book = self.book.borrow();
+        Ok(Audit {
+            entered: visits.len() as u64,
+            completed: ended(End::Completed),
+            kicked: ended(End::Kicked),
+            lost,
+            doubled: book.doubled,
+            oversold: book.oversold,
+        })
+    }
+
+    /// Takes a number, waits, goes into checkout and completes.
+    async fn visit(&self, key: &str) -> Result<()> {
+        let api = &self.api;
+        let entered = api.ok(LINE, "enter", json!({"key": key})).await?;
+        let nth = self.book.borrow_mut().note(VISITORS_LANE, &entered)?;
+        let ticket = json!({"ticket": entered["ticket"]});
+        let mut status = entered;
+        loop {
+            match status["state"].as_str() {
+                Some("admitted") => break,
+                Some("waiting") => tokio::time::sleep(POLL).await,
+                // On a machine that stood still for longer than the operator looks for.
+                Some("gone") if status["reason"] == "kicked" => {
+                    self.book.borrow_mut().end(nth, End::Kicked);
+                    return Ok(());
+                }
+                _ => bail!("{key}: {status}"),
+            }
+            status = api.ok(LINE, "status", ticket.clone()).await?;
+        }
+        api.ok(LINE, "claim", ticket.clone()).await?;
+        self.book.borrow_mut().hold();
+        tokio::time::sleep(STAY).await;
+        // Before the seat is given back: this account never has more than there are.
+        self.book.borrow_mut().held -= 1;
+        let done = api.ok(LINE, "complete", ticket).await?;
+        ensure!(done["reason"] == "completed", "{key}: {done}");
+        self.book.borrow_mut().end(nth, End::Completed);
+        Ok(())
+    }
+}
+
+/// Of these numbers, how many are not there; with `ended`, also those that have not ended as they should have.
+///
+/// # Errors
+/// No answer, or an error that says nothing about the number.
+pub async fn lost(api: &Api, visits: &[Visit], ended: bool) -> Result<u64> {
+    let mut asked = stream::iter(visits)
+        .map(|visit| is_lost(api, visit, ended))
+        .buffer_unordered(ASKED_AT_ONCE);
+    let mut lost = 0;
+    while let Some(is_lost) = asked.next().await {
+        lost += u64::from(is_lost?);
+    }
+    Ok(lost)
+}
+
+async fn is_lost(api: &Api, visit: &Visit, ended: bool) -> Result<bool> {
+    let body = json!({"ticket": visit.ticket});
+    let reply = api.call(LINE, "status", &body).await?;
+    let found = match reply.code.as_deref() {
+        None => reply.body["token"] == visit.token && reply.body["lane"] == visit.lane,
+        Some("ticket_invalid" | "token_not_found" | "line_not_found") => false,
+        Some(code) => bail!("{visit:?}: {code}"),
+    };
+    let reason = match visit.end {
+        End::NotYet => None,
+        End::Completed => Some("completed"),
+        End::Kicked => Some("kicked"),
+    };
+    let as_ended = !ended || (reason.is_some() && reply.body["reason"].as_str() == reason);
+    if !(found && as_ended) {
+        eprintln!("lost: {visit:?}: {}", reply.body);
+    }
+    Ok(!(found && as_ended))
+}
+
+impl Book {
+    fn note(&mut self, lane: &'static str, entered: &Value) -> Result<usize> {
+        let token = number(entered, "token")?;
+        self.doubled += u64::from(!self.numbers.insert((lane, token)));
+        self.visits.push(Visit {
+            lane,
+            token,
+            ticket: entered["ticket"].clone(),
+            end: End::NotYet,
+        });
+        Ok(self.visits.len() - 1)
+    }
+
+    fn end(&mut self, nth: usize, end: End) {
+        if let Some(visit) = self.visits.get_mut(nth) {
+            visit.end = end;
+        }
+    }
+
+    fn hold(&mut self) {
+        self.held += 1;
+        self.oversold = self.oversold.max(self.held.saturating_sub(self.seats));
+    }
+}

@@ -1,0 +1,82 @@
+//! The commands of the tool, each in a cluster.
+
+use anyhow::Result;
+use nowserving_e2e::{Cli, Options, Scenarios, run};
+
+use crate::{
+    command_line, demo_command, doctor_command, examples, large_lines, operators_commands, readme,
+    sdk, top_command, watch_command,
+};
+
+/// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
+/// by way of the tool, over a crash.
+#[tokio::test]
+async fn the_command_line_speaks_json() -> Result<()> {
+    run(Options::default(), async |cluster| {
+        let url = cluster.nats.url();
+        let cli = Cli::new(url.clone());
+        let api = cluster.api().clone();
+        Scenarios::default()
+            .with("cli_operators", command_line::operators(&cli))
+            .with("cli_users", command_line::users(&cli))
+            .with("cli_phases", operators_commands::phases(&cli))
+            .with("cli_calls", operators_commands::calls(&cli))
+            .with("cli_contexts", operators_commands::contexts(&url))
+            .with("cli_papers", operators_commands::papers(&cli))
+            .with("cli_watch", command_line::watch(&cli))
+            .with("cli_errors", command_line::errors(&cli))
+            .with(
+                "cli_doctor",
+                doctor_command::lines(api.clone(), cli.clone()),
+            )
+            .with("cli_no_cluster", doctor_command::nothing_answers())
+            .run()
+            .await?;
+        // Alone: it takes the whole machine.
+        Scenarios::default()
+            .with("large_closing", large_lines::closing(&api))
+            .with("large_phases", large_lines::opened_and_closed(&api))
+            .with("large_forgotten", large_lines::forgotten(&api))
+            .run()
+            .await?;
+        sdk::over_a_crash_of_the_leader(cluster, &cli).await?;
+        doctor_command::a_node_is_down(&cli).await
+    })
+    .await
+}
+
+/// `nowserving demo`: a small crowd, and its last line.
+#[tokio::test]
+async fn the_demo_keeps_its_promises() -> Result<()> {
+    demo_command::a_small_crowd().await
+}
+
+/// `nowserving demo --limits`: its last line.
+#[tokio::test]
+async fn the_demo_of_rate_limits_keeps_them() -> Result<()> {
+    demo_command::rate_limits().await
+}
+
+/// The README's examples in Python and JavaScript, as they stand there.
+#[tokio::test]
+async fn examples_of_the_readme_run() -> Result<()> {
+    run(Options::default(), readme::examples).await
+}
+
+/// The programs in `examples/`.
+#[tokio::test]
+async fn examples_tell_their_stories() -> Result<()> {
+    run(Options::default(), examples::tell_their_stories).await
+}
+
+/// `nowserving watch` while nodes stand still.
+#[tokio::test]
+async fn a_watch_says_why_it_is_outdated() -> Result<()> {
+    run(Options::default(), watch_command::says_why_it_is_old).await
+}
+
+/// `nowserving top`, on a terminal and without, and `watch --csv`.
+#[tokio::test]
+async fn top_shows_the_cluster() -> Result<()> {
+    run(Options::default(), top_command::shows_the_cluster).await
+}
