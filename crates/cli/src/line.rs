@@ -275,7 +275,7 @@ pub async fn run(
         }
         LineCommand::Import(args) => {
             let line = line(global, args.line()).await?;
-            import::run(&args, &line, output).await?;
+            import::run(&args, &line, global, output).await?;
         }
         LineCommand::Journal(args) => {
             let line = line(global, args.line()).await?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    HeldBackBy, LaneName, Line, LineName, OFF_BY_PERCENT, Phase, Reason, RefusedCode,
+    Gate, HeldBackBy, LaneName, Line, LineName, OFF_BY_PERCENT, Phase, Reason, RefusedCode,
 };
 use nowserving_shard::clock::Micros;
 use nowserving_shard::leader_state::LeaderState;
@@ -78,6 +78,7 @@ pub struct LineDetails {
     pub newcomer_eta_ms: Option<u64>,
     pub phase: Phase,
     pub held_back_by: HeldBackBy,
+    pub gate: Gate,
     /// Waiting tokens, in the order of the settings.
     pub lanes: Vec<(LaneName, u64)>,
 }
@@ -201,6 +202,7 @@ impl LineDetails {
             newcomer_eta_ms: line.newcomer_eta_ms(now_ms),
             phase: line.phase(),
             held_back_by: line.held_back_by(now_ms),
+            gate: line.settings().gate,
             lanes: lanes.map(|lane| (lane.lane, lane.waiting)).collect(),
         }
     }

@@ -79,7 +79,7 @@ impl Line {
                 };
                 (entry.version, entry.version)
             }
-            Op::Move { .. } | Op::CallNext { .. } | Op::Take { .. } => {
+            Op::Move { .. } | Op::CallNext { .. } | Op::Take { .. } | Op::Import { .. } => {
                 let mut entries = self.journal.after(before);
                 let Some(first) = entries.next() else {
                     return;

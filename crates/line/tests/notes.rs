@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
-    Change, Journaled, LaneName, LaneSettings, Limits, Line, LineName, Lines, Op, OperatorNote,
-    Phase, Refused, Reply, Settings, SettingsPatch, Stamp,
+    Change, ImportRow, Journaled, LaneName, LaneSettings, Limits, Line, LineName, Lines, Op,
+    OperatorNote, Phase, Refused, Reply, Settings, SettingsPatch, Stamp,
 };
 
 fn name() -> LineName {
@@ -110,6 +110,18 @@ fn the_entries_of_an_operation_have_its_note_and_no_others() {
         to,
     };
     world.apply(&op, Some(&note("cat"))).unwrap();
+    let row = |key: &str| ImportRow {
+        key: key.as_bytes().into(),
+        lane: Some(lane("b")),
+        entered_at_ms: None,
+    };
+    let import = Op::Import {
+        line: name(),
+        import_id: "old".into(),
+        first_row: 0,
+        rows: vec![row("3"), row("4")],
+    };
+    world.apply(&import, Some(&note("eve"))).unwrap();
     let told = Op::CapacityTold {
         line: name(),
         told: Some((3, 60_000)),
@@ -117,7 +129,7 @@ fn the_entries_of_an_operation_have_its_note_and_no_others() {
     world.apply(&told, Some(&note("dan"))).unwrap();
     let noted = world.noted();
     let by: Vec<&str> = noted.iter().filter_map(|(_, by)| *by).collect();
-    assert_eq!(by, ["ann", "bob", "cat", "dan"]);
+    assert_eq!(by, ["ann", "bob", "cat", "eve", "eve", "dan"]);
     assert_eq!(noted[0], (Journaled::Created, Some("ann")));
     let last = (Journaled::CapacityTold { seats: Some(3) }, Some("dan"));
     assert_eq!(noted.last(), Some(&last));

@@ -118,7 +118,7 @@ pub struct JournalEntryReply {
     /// With `gone`: why; with those of the line: what the operator gave as the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// With `admitted`, `taken` and `moved` by an operator: who asked, if that was said. Of the entries of one call the
+    /// With `admitted`, `taken`, `moved` and `entered` by an operator: who asked, if that was said. Of the entries of one call the
     /// first on a page has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,

@@ -8,8 +8,8 @@
 
 use nowserving_kv as kv;
 use nowserving_line::{
-    Event, Line, LineChange, LineName, Lines, Live, Op, Reason, Refused, Reply, Timestamp,
-    TokenChange, TokenRef,
+    Event, Line, LineChange, LineName, Lines, Live, Op, Refused, Reply, Timestamp, TokenChange,
+    TokenRef,
 };
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::event::{LineEvent, TokenEvent};
@@ -21,7 +21,7 @@ use crate::command::Command;
 use crate::kick::Kicks;
 use crate::limits::LeaderLimits;
 use crate::published::OutEvent;
-use crate::recycle::Recycler;
+use crate::recycle::{self, Recycler};
 use crate::refusals::Refusals;
 use crate::renewal;
 use crate::state::{AppliedLimit, AppliedRestore, AppliedToLine, State};
@@ -471,7 +471,7 @@ impl LeaderState {
             self.recycler.reschedule(op.line());
         }
         if let Op::Recycle { .. } = op {
-            count_recycled(events);
+            recycle::count(events);
         }
         if events.iter().any(is_deletion) {
             self.refusals.forget(op.line());
@@ -645,28 +645,6 @@ fn is_change_of_settings(event: &Event) -> bool {
 
 fn is_deletion(event: &Event) -> bool {
     matches!(event, Event::Line { what, .. } if *what == LineChange::Deleted)
-}
-
-/// Looks the metric up once for each reason, not for each token.
-fn count_recycled(events: &[Event]) {
-    for expired in [
-        Reason::Idle,
-        Reason::WaitExpired,
-        Reason::NoShow,
-        Reason::CheckoutExpired,
-    ] {
-        let is_such = |event: &&Event| match event {
-            Event::Token { what, .. } => {
-                matches!(what, TokenChange::Gone { reason, .. } if *reason == expired)
-            }
-            Event::Line { .. } => false,
-        };
-        let count = events.iter().filter(is_such).count();
-        if count > 0 {
-            metrics::counter!("nowserving_recycled_total", "reason" => expired.as_str())
-                .increment(count as u64);
-        }
-    }
 }
 
 #[cfg(feature = "bite")]

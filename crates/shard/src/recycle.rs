@@ -13,8 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nowserving_line::{
-    Line, LineName, Lines, Live, Op, RECYCLE_MAX, RecycleItem, Settings, State, TOUCH_MAX, Token,
-    TokenRef, WORK_MAX,
+    Event, Line, LineName, Lines, Live, Op, RECYCLE_MAX, Reason, RecycleItem, Settings, State,
+    TOUCH_MAX, Token, TokenChange, TokenRef, WORK_MAX,
 };
 
 use crate::token_map::TokenMap;
@@ -383,6 +383,28 @@ fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
     // Whether a client was seen does not matter for how long it may wait.
     let wait_expires_ms = line.wait_expires_at_ms(live).unwrap_or(u64::MAX);
     due_ms.saturating_add(grace_ms).min(wait_expires_ms)
+}
+
+/// Counts the tokens that expired. Looks the metric up once for each reason, not for each token.
+pub(crate) fn count(events: &[Event]) {
+    for expired in [
+        Reason::Idle,
+        Reason::WaitExpired,
+        Reason::NoShow,
+        Reason::CheckoutExpired,
+    ] {
+        let is_such = |event: &&Event| match event {
+            Event::Token { what, .. } => {
+                matches!(what, TokenChange::Gone { reason, .. } if *reason == expired)
+            }
+            Event::Line { .. } => false,
+        };
+        let count = events.iter().filter(is_such).count();
+        if count > 0 {
+            metrics::counter!("nowserving_recycled_total", "reason" => expired.as_str())
+                .increment(count as u64);
+        }
+    }
 }
 
 #[cfg(test)]

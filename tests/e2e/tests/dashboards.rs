@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use crate::rate_limits::apply_text;
 
 const LINE: &str = "dashboards";
+/// A line whose gate holds nobody back.
+const TRIED: &str = "dashboards-tried";
 const DOMAIN: &str = "dashboards";
 /// Between two rounds of the crowd.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -65,7 +67,7 @@ pub async fn return_data(cluster: &Cluster, program: &Path) -> Result<()> {
     }
 }
 
-/// A line with a label, and rules with each outcome.
+/// A line with a label, one without a gate, and rules with each outcome.
 async fn prepare(api: &Api) -> Result<()> {
     let settings = json!({
         "seats": 4, "queue_limit": 30, "labels": {"city": "Taipei"},
@@ -73,6 +75,8 @@ async fn prepare(api: &Api) -> Result<()> {
         "checkout_timeout_ms": HOUR_MS, "checkout_max_ms": HOUR_MS,
     });
     api.admin(LINE, "create", settings).await?;
+    let tried = json!({"seats": 4, "queue_limit": 30, "gate": "shadow"});
+    api.admin(TRIED, "create", tried).await?;
     let rules = format!(
         "domain: {DOMAIN}
 descriptors:

@@ -98,7 +98,7 @@ pub async fn import(cluster: &Cluster) -> Result<()> {
     let rows = (0..ROWS).map(|nth| format!("order-{nth},{}\n", 1_700_000_000_000 + nth));
     let rows: String = rows.collect();
     std::fs::write(&file, format!("key,entered_at\n{rows}"))?;
-    let words = ["line", "import", line, text(&file)?];
+    let words = ["line", "import", line, text(&file)?, "--reason", "new shop"];
     let tried = cli.run(&[&words[..], &["--dry-run"][..]].concat()).await?;
     let tried = tried.done()?;
     ensure!(tried["rows"] == ROWS && tried["done"] == 0, "{tried}");
@@ -116,6 +116,10 @@ pub async fn import(cluster: &Cluster) -> Result<()> {
         let done = cli.run(&words).await?.done()?;
         ensure!(done["done"] == ROWS && done["entered"] == ROWS, "{done}");
     }
+    let journal = api.admin(line, "journal", json!({"limit": 1_000})).await?;
+    let entries = journal["entries"].as_array().context("entries")?;
+    let asked = |it: &Value| it["what"] == "entered" && it["operator_reason"] == "new shop";
+    ensure!(entries.iter().any(asked), "{journal}");
     in_order(api, line).await?;
     wrong_files(cluster, line).await
 }

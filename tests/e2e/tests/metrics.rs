@@ -132,6 +132,7 @@ async fn shown(api: &Api) -> Result<Vec<(String, Vec<String>, f64)>> {
     add("line_entered_total", &[], number(counts, "issued")? as f64);
     add("line_phase", &[("phase", "open")], 1.0);
     add("line_held_back", &[("by", "seats")], 1.0);
+    add("line_gate", &[("gate", "on")], 1.0);
     add("lane_waiting", &[("lane", "normal")], 1.0);
     add("lane_waiting", &[("lane", "vip")], 1.0);
     Ok(samples)

@@ -137,7 +137,10 @@ fn differing(status: &ClusterStatus) -> Option<Finding> {
         details: shards,
         ..found
     };
-    Some(found.mend("see \"States that differ\" in the README: restart one of the two nodes"))
+    Some(
+        found
+            .mend("see \"States that differ\" in docs/operations.md: restart one of the two nodes"),
+    )
 }
 
 fn mapping(seen: &Seen) -> Option<Finding> {

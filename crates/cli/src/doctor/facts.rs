@@ -103,7 +103,7 @@ fn refused(error: &Error) -> Finding {
         Kind::Connection => Finding::problem("nats_unreachable", text)
             .mend("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context"),
         Kind::Forbidden => Finding::problem("nats_rights", text).mend(
-            "use the login of an operator: the README's table of NATS rights says what it needs",
+            "use the login of an operator (--creds, --nkey or a context): docs/security.md has the roles, deploy/nats their rights",
         ),
         Kind::Unavailable => Finding::problem("no_answer", text)
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")

@@ -34,6 +34,7 @@ pub fn findings(facts: &LineFacts) -> Vec<Finding> {
     found.extend(leader(facts));
     found.extend(deleting(facts));
     found.extend(held_back(facts));
+    found.extend(gate(facts));
     found.extend(silent_backend(facts));
     found.extend(room(facts));
     found.extend(schedule(facts));
@@ -100,6 +101,32 @@ fn phase(facts: &LineFacts) -> Finding {
         None => found,
     };
     found.mend(format!("nowserving line {verb} {name}"))
+}
+
+/// Nobody is held back, also where there are more people than seats.
+fn gate(facts: &LineFacts) -> Option<Finding> {
+    let line = &facts.line;
+    let gate = line.settings.gate.as_str();
+    if !matches!(gate, "shadow" | "off") {
+        return None;
+    }
+    let (held, seats) = (
+        line.board.admitted + line.board.in_checkout,
+        u64::from(line.board.seats),
+    );
+    let text = format!("the line's gate is {gate}: everybody is admitted at once");
+    let found = match held > seats {
+        true => Finding::warning("gate_over_seats", text).detail(format!(
+            "{held} seats are held, {} over the limit",
+            held - seats
+        )),
+        false => Finding::note("gate", text),
+    };
+    let found = match last_change(facts, "gate") {
+        Some(who) => found.detail(who),
+        None => found,
+    };
+    Some(found.mend(format!("nowserving line set {} --gate on", line.line)))
 }
 
 /// When, by whom and why a setting was last changed, as far as the journal knows.

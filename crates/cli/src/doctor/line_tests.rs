@@ -86,6 +86,32 @@ fn a_pause_says_who_and_why_and_until_when() {
 }
 
 #[test]
+fn a_gate_that_holds_nobody_back_is_told() {
+    let with_gate = |held: u64| {
+        facts(|line| {
+            line["settings"]["gate"] = "shadow".into();
+            line["board"]["in_checkout"] = held.into();
+        })
+    };
+    let mut facts = with_gate(2);
+    facts.journal = serde_json::from_value(json!([
+        {"version": 3, "at_ms": 1_000, "what": "configured", "by": "ann",
+         "changes": [{"setting": "gate", "from": "on", "to": "shadow"}]},
+    ]))
+    .unwrap();
+    let found = one(&facts);
+    assert_eq!((found.code, found.severity), ("gate", Severity::Note));
+    assert!(found.details[0].contains("by ann"), "{found:?}");
+    assert_eq!(found.mend, ["nowserving line set shop-1 --gate on"]);
+    let found = one(&with_gate(5));
+    assert_eq!(
+        (found.code, found.severity),
+        ("gate_over_seats", Severity::Warning)
+    );
+    assert!(found.details[0].contains("3 over"), "{found:?}");
+}
+
+#[test]
 fn held_seats_are_listed_with_their_holders() {
     let mut facts = held_by("seats");
     facts.seated = serde_json::from_value(json!([

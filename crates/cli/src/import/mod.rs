@@ -13,6 +13,7 @@ use nowserving_client::{AdminLine, Import, LineReply};
 use serde::Serialize;
 
 use self::rows::{Row, RowFormat};
+use crate::args::{Global, Why};
 use crate::output::{Output, WrongFile, WrongUsage};
 use crate::progress::Progress;
 
@@ -53,6 +54,8 @@ pub struct ImportArgs {
     /// Only reads the file, and says how much of it is done.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    why: Why,
 }
 
 impl ImportArgs {
@@ -77,7 +80,12 @@ struct Done {
 }
 
 /// Reads the file and imports its rows.
-pub async fn run(args: &ImportArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+pub async fn run(
+    args: &ImportArgs,
+    line: &AdminLine,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<()> {
     let text = read(&args.file)?;
     let name = args.file.display().to_string();
     let format = args.format.or_else(|| RowFormat::of(&name));
@@ -102,16 +110,31 @@ pub async fn run(args: &ImportArgs, line: &AdminLine, output: &Output) -> anyhow
     if args.dry_run {
         check_lanes(&rows, &shown, &name)?;
     } else {
-        import(line, &rows, &mut done, &name, output).await?;
+        let ask = Import {
+            import_id: done.import_id.clone(),
+            first_row: 0,
+            rows: Vec::new(),
+            by: global.by(),
+            reason: args.why.reason.clone(),
+        };
+        import(
+            line,
+            &ask,
+            (name.as_str(), rows.as_slice()),
+            &mut done,
+            output,
+        )
+        .await?;
     }
     output.answer(&done, Done::text)
 }
 
+/// `ask`: a request without rows. `name`: the file's.
 async fn import(
     line: &AdminLine,
-    rows: &[Row],
+    ask: &Import,
+    (name, rows): (&str, &[Row]),
     done: &mut Done,
-    name: &str,
     output: &Output,
 ) -> anyhow::Result<()> {
     let template = "{wide_bar} {pos} of {len} rows";
@@ -124,9 +147,9 @@ async fn import(
     {
         let some = rest.iter().take(ROWS_AT_ONCE);
         let request = Import {
-            import_id: done.import_id.clone(),
             first_row: done.done,
             rows: some.map(|row| row.row.clone()).collect(),
+            ..ask.clone()
         };
         match line.import(&request).await {
             Ok(reply) => {

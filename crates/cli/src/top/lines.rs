@@ -81,6 +81,12 @@ impl Known {
         Some(detail.shown.held_back_by.by.as_str())
     }
 
+    /// `shadow` or `off`, if the line is known to hold nobody back.
+    pub fn open_gate(&self) -> Option<&str> {
+        let gate = self.detail.as_ref()?.shown.settings.gate.as_str();
+        matches!(gate, "shadow" | "off").then_some(gate)
+    }
+
     pub fn held(&self) -> u64 {
         self.summary.admitted + self.summary.in_checkout
     }
@@ -264,6 +270,18 @@ mod tests {
         lines.take(again, false, vec![]);
         assert!(lines.get(&name).unwrap().detail.is_none());
         assert_eq!(lines.all().count(), 1);
+    }
+
+    #[test]
+    fn a_gate_that_holds_nobody_back_is_known() {
+        let mut lines = three();
+        let list: Vec<LineSummary> = lines.all().map(|it| it.summary.clone()).collect();
+        let mut details = ["calm", "rush"].map(|name| scenes::detail(name, Instant::now()));
+        details[0].shown.settings.gate = "on".to_owned();
+        details[1].shown.settings.gate = "shadow".to_owned();
+        lines.take(list, false, details.into());
+        let gates = lines.all().map(Known::open_gate);
+        assert_eq!(gates.collect::<Vec<_>>(), [None, None, Some("shadow")]);
     }
 
     #[test]

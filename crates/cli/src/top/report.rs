@@ -36,6 +36,8 @@ struct LineReport<'a> {
     /// With the four pointers of each.
     lanes: Option<&'a [LaneReply]>,
     held_back_by: Option<&'a HeldBackReply>,
+    /// `shadow` or `off`: it holds nobody back.
+    open_gate: Option<&'a str>,
     newcomer_eta_ms: Option<u64>,
     /// Requests to enter that were refused so far.
     refused: Option<u64>,
@@ -69,6 +71,7 @@ impl<'a> LineReport<'a> {
             labels: &line.labels,
             lanes: shown.map(|shown| shown.board.lanes.as_slice()),
             held_back_by: shown.map(|shown| &shown.held_back_by),
+            open_gate: known.open_gate(),
             newcomer_eta_ms: known.newcomer_eta_ms(),
             refused: known.refused(),
             per_second: known.pace,

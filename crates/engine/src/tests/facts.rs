@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{HeldBackBy, Op, Phase, Reason, Settings};
+use nowserving_line::{Gate, HeldBackBy, Op, Phase, Reason, Settings};
 
 use super::rig::{Rig, name};
 use crate::facts::{Gathered, LINES_SHOWN, LabelFacts, ShardFacts};
@@ -74,6 +74,7 @@ fn a_leader_reports_its_lines_as_they_are_shown() {
     assert_eq!(details.line, name("shop"), "the busiest comes first");
     assert_eq!(details.phase, Phase::Open);
     assert_eq!(details.held_back_by, HeldBackBy::Seats);
+    assert_eq!(details.gate, Gate::On);
     assert_eq!(details.queue_limit, 10);
     assert_eq!(details.lanes.len(), 1);
     assert_eq!(details.lanes[0].1, 2);

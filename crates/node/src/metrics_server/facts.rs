@@ -214,6 +214,11 @@ impl<'a> Shown<'a> {
             let by = ("by", it.held_back_by.as_str());
             family.sample(&[("line", it.line.as_str()), by], 1);
         }
+        let mut family = text.family("nowserving_line_gate");
+        for it in &self.details {
+            let gate = ("gate", it.gate.as_str());
+            family.sample(&[("line", it.line.as_str()), gate], 1);
+        }
         let mut family = text.family("nowserving_lane_waiting");
         for it in &self.details {
             for (lane, waiting) in &it.lanes {

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_line::{HeldBackBy, Phase};
+use nowserving_line::{Gate, HeldBackBy, Phase};
 
 use super::*;
 
@@ -30,6 +30,7 @@ fn details(text: &str) -> LineDetails {
         newcomer_eta_ms: Some(1_500),
         phase: Phase::Open,
         held_back_by: HeldBackBy::Seats,
+        gate: Gate::Shadow,
         lanes: vec![("normal".try_into().unwrap(), 7)],
     }
 }
@@ -76,6 +77,7 @@ fn a_line_has_its_metrics_until_another_node_leads_it() {
         ("nowserving_line_newcomer_eta_seconds{line=\"shop\"}", 1.5),
         ("nowserving_line_phase{line=\"shop\",phase=\"open\"}", 1.0),
         ("nowserving_line_held_back{line=\"shop\",by=\"seats\"}", 1.0),
+        ("nowserving_line_gate{line=\"shop\",gate=\"shadow\"}", 1.0),
         ("nowserving_line_entered_total{line=\"shop\"}", 10.0),
         (
             "nowserving_line_gone_total{line=\"shop\",reason=\"left\"}",

@@ -160,6 +160,11 @@ pub const SECTIONS: &[Section] = &[
                 &["line", "by"],
                 "1, with what keeps the next waiting token from being admitted, as held_back_by says. Not for (others).",
             ),
+            gauge(
+                "nowserving_line_gate",
+                &["line", "gate"],
+                "1, with the setting gate: on, or shadow or off, with which the line holds nobody back. Not for (others).",
+            ),
             counter(
                 "nowserving_line_entered_total",
                 &["line"],

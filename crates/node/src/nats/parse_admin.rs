@@ -92,6 +92,7 @@ pub(super) fn admin_ask(
         "import" => {
             reply.op = "import";
             let ask: admin::Import = decode_request(payload)?;
+            noted(ask.by.clone(), ask.reason.clone())?;
             Ask::Write(ask.into_op(line)?)
         }
         "journal" => {

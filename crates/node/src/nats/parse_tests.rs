@@ -571,6 +571,10 @@ fn an_operators_name_and_reason_are_read_and_the_servers_user_wins() {
         ("configure", json!({"seats": 3})),
         ("delete", json!({})),
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
+        (
+            "import",
+            json!({"import_id": "i", "first_row": 0, "rows": [{"key": "k"}]}),
+        ),
         ("call_next", json!({"n": 7, "call_id": "c"})),
         ("take", json!({"lane": "a", "token": 7})),
         ("capacity_told", json!({"seats": null})),

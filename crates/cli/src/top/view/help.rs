@@ -16,6 +16,7 @@ Everywhere    p    pause     q  quit
 PRESS         waiting people per seat: how often all seats must change hands
 !             stuck: people wait until somebody acts (paused, quota, no seats …)
 F             full: newcomers are refused
+G             its gate is shadow or off: nobody is held back
 ADM+CHK/OF    seats held and not claimed, in checkout, and all seats in force
 IN/S … DONE/S entered, admitted, completed a second, since the last refresh
 ETA           the forecast of a newcomer's wait

@@ -64,8 +64,10 @@ fn board(known: &Known, shown: &LineReply, palette: Palette) -> Vec<Row> {
         .iter()
         .map(|(name, value)| format!("{name}={value}"));
     let labels: Vec<String> = labels.collect();
+    let gate = known.open_gate();
+    let gate = gate.map_or(String::new(), |gate| format!(", gate {gate}"));
     let head = format!(
-        "{}, version {}, shard {} {leader}   {}",
+        "{}{gate}, version {}, shard {} {leader}   {}",
         board.phase,
         board.version,
         shown.shard,
