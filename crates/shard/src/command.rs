@@ -121,8 +121,10 @@ impl Command {
                 Command::Line(op) => return op_format(op).max(least),
                 Command::Members(command) => return command.format().max(least),
                 Command::Stamp => return least,
-                // Of a restore, the parts are those of a snapshot of any format.
-                Command::Restore(_) | Command::Kv(_) | Command::Limit(_) => return least.max(7),
+                // Its parts may be of a backup of this very format: a member that does not read all of them would keep
+                // other lines than the rest.
+                Command::Restore(_) => return FORMAT,
+                Command::Kv(_) | Command::Limit(_) => return least.max(7),
             }
         }
     }

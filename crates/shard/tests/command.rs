@@ -16,6 +16,7 @@ use nowserving_shard::command::{
 };
 use nowserving_shard::members::{Member, Members, MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
+use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -548,6 +549,19 @@ fn an_operators_note_survives_and_is_left_out_of_earlier_formats() {
         ..Entry::default()
     };
     assert!(decode(&encode(&entry)).is_err());
+}
+
+#[test]
+fn a_line_is_put_back_only_where_all_members_read_whatever_a_backup_has() {
+    let part = Command::Restore(RestoreCommand {
+        line: LineName::try_from("a").unwrap(),
+        upload: 1,
+        step: RestoreStep::Part {
+            number: 0,
+            data: Vec::<u8>::new().into(),
+        },
+    });
+    assert_eq!(part.format(), FORMAT);
 }
 
 #[test]

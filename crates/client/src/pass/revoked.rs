@@ -20,6 +20,8 @@ struct Mark {
     /// Passes with an older epoch are revoked; `None`: all are, as the token is gone.
     epoch: Option<u64>,
     until_s: u64,
+    /// The line's, at the newest of its events.
+    version: u64,
 }
 
 #[derive(Debug)]
@@ -27,7 +29,8 @@ pub(super) struct Revoked {
     incarnation: u64,
     /// Passes that were signed in this second or before are revoked.
     floor_s: Option<u64>,
-    // Looked up, and never walked through.
+    /// The line's version when it was last put back or deleted: events of tokens up to it say nothing any more.
+    since: u64,
     marks: HashMap<Id, Mark>,
     /// The marks by age. A token that was marked again is in it twice; the older one has another time.
     by_age: VecDeque<(Id, u64)>,
@@ -45,6 +48,7 @@ impl Revoked {
         Revoked {
             incarnation: 0,
             floor_s: None,
+            since: 0,
             marks: HashMap::new(),
             by_age: VecDeque::new(),
             marks_max,
@@ -66,7 +70,7 @@ impl Revoked {
 
     /// Takes a token event.
     pub(super) fn token(&mut self, event: &TokenEvent, now_s: u64) {
-        if !self.is_of(event.incarnation) {
+        if !self.is_of(event.incarnation) || event.version <= self.since {
             return;
         }
         let epoch = match event.event.as_str() {
@@ -77,8 +81,19 @@ impl Revoked {
         };
         let until_s = (event.at_ms / 1_000).saturating_add(KEPT_S);
         let id = (event.lane.clone(), event.token);
-        self.marks.insert(id.clone(), Mark { epoch, until_s });
-        self.by_age.push_back((id, until_s));
+        let mut mark = Mark {
+            epoch,
+            until_s,
+            version: event.version,
+        };
+        // An event of an earlier leader may come after those of the next one: nothing that was revoked is good again.
+        if let Some(known) = self.marks.get(&id) {
+            mark.epoch = known.epoch.zip(epoch).map(|(known, it)| known.max(it));
+            mark.until_s = known.until_s.max(until_s);
+            mark.version = known.version.max(event.version);
+        }
+        self.marks.insert(id.clone(), mark);
+        self.by_age.push_back((id, mark.until_s));
         self.forget(now_s);
     }
 
@@ -89,8 +104,11 @@ impl Revoked {
         }
         // In a line that was put back tokens live that were gone, and others are gone, without events.
         if matches!(event.event.as_str(), "restored" | "deleted") {
-            self.marks.clear();
-            self.by_age.clear();
+            // Events of tokens come on another subscription: some that are newer than this may be here already.
+            self.since = self.since.max(event.version);
+            self.marks.retain(|_, mark| mark.version > event.version);
+            let marks = &self.marks;
+            self.by_age.retain(|(id, _)| marks.contains_key(id));
             self.raise_floor(event.at_ms / 1_000);
         }
     }

@@ -174,6 +174,45 @@ fn a_claim_revokes_passes_with_older_epochs() {
 }
 
 #[test]
+fn a_late_event_makes_no_revoked_pass_good() {
+    let checker = checker();
+    let claimed = |epoch| TokenEvent {
+        epoch: Some(epoch),
+        ..token("claimed", 18, NOW_S)
+    };
+    checker.token_at(&claimed(5), NOW_S);
+    checker.token_at(&claimed(4), NOW_S);
+    assert_eq!(outcome(&checker, &pass(18, 4)), Err(BadPass::Revoked));
+    checker.token_at(&token("gone", 18, NOW_S + 1), NOW_S + 1);
+    checker.token_at(&claimed(5), NOW_S + 1);
+    assert_eq!(outcome(&checker, &pass(18, 5)), Err(BadPass::Revoked));
+}
+
+#[test]
+fn the_events_of_tokens_may_overtake_those_of_the_line() {
+    let checker = checker();
+    let gone = |nth, version| TokenEvent {
+        version,
+        ..token("gone", nth, NOW_S)
+    };
+    let later = |nth| {
+        let claims = PassClaims {
+            iat: NOW_S + 1,
+            ..claims(nth, 3)
+        };
+        key(7).sign(&claims).into_string()
+    };
+    checker.token_at(&gone(18, 9), NOW_S);
+    checker.token_at(&gone(19, 11), NOW_S);
+    // Of version 10.
+    checker.line(&line("restored", 7, NOW_S));
+    checker.token_at(&gone(20, 8), NOW_S);
+    assert_eq!(outcome(&checker, &later(18)), Ok(18), "it lives again");
+    assert_eq!(outcome(&checker, &later(19)), Err(BadPass::Revoked));
+    assert_eq!(outcome(&checker, &later(20)), Ok(20), "it lives again");
+}
+
+#[test]
 fn a_line_that_is_put_back_or_made_anew_takes_no_older_pass() {
     let checker = checker();
     checker.line(&line("phase", 7, NOW_S));
