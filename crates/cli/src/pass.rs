@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use nowserving_client::{Admin, Jwks, LineName, PassClaims, PassVerifier};
-use nowserving_protocol::pass::PASS_BYTES_MAX;
+use nowserving_pass::PASS_BYTES_MAX;
 use nowserving_protocol::time;
 
 use crate::output::{Output, WrongFile, WrongUsage};
@@ -149,8 +149,8 @@ fn claims_text(claims: &PassClaims, output: &Output) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_pass::{PassKey, PassKeys};
     use nowserving_protocol::keys::ClusterKey;
-    use nowserving_protocol::pass::PassKeys;
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jwks.json");
         for seed in [7, 8] {
-            let key = ClusterKey::new([seed; 32]).pass_key();
+            let key = PassKey::of(&ClusterKey::new([seed; 32]));
             let jwks = PassKeys::one(key).jwks();
             save(&path, &serde_json::to_string_pretty(&jwks).unwrap()).unwrap();
             assert!(verifier(&path).is_ok());

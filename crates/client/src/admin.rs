@@ -1,6 +1,7 @@
 //! Operations of operators.
 
 use nowserving_line::{LaneName, LineName};
+use nowserving_pass::Jwks;
 use nowserving_protocol::admin::{
     CallNext, CalledReply, CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest,
     Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Import, Journal,
@@ -14,7 +15,6 @@ use nowserving_protocol::limits::{
     ApplyRules, CheckReply, DeleteRules, LimitStats, LimitStatsReply, ResetLimit, ResetReply,
     RulesChanged, RulesReply, ShowRules, TestLimits,
 };
-use nowserving_protocol::pass::Jwks;
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

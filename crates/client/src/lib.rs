@@ -77,6 +77,7 @@ pub use nowserving_line::{
     Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, LineName, Phase, Quota,
     ScheduledChange, Settings, SettingsPatch, State,
 };
+pub use nowserving_pass::{BadPass, Jwk, Jwks, NoPassKey, PassClaims, PassVerifier};
 pub use nowserving_protocol::admin::{
     AdmissionRateReply, CALL_NEXT_MAX, CallNext, CalledReply, CalledTokenReply, CandidateStatus,
     CapacityTold, CapacityToldReply, ChangeMembers, ClusterStatus, Configure, ConfigureLines,
@@ -97,9 +98,7 @@ pub use nowserving_protocol::kv::{
     KvPrefix, KvPut, KvReply, KvRestore, KvValue,
 };
 pub use nowserving_protocol::limits;
-pub use nowserving_protocol::pass::{
-    BadPass, Jwk, Jwks, NoPassKey, Pass, PassClaims, PassVerifier,
-};
+pub use nowserving_protocol::pass::Pass;
 pub use nowserving_protocol::user::{
     BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
     StatusRequest, TokenBy, UserQuota, UserSettings,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use nowserving_engine::Input;
 use nowserving_engine::envelope::{FrameKey, FrameKeys};
+use nowserving_pass::{PassKey, PassKeys};
 use nowserving_protocol::keys::{ClusterKey, KeyPrint, KeyRing, LacksKey, LoadedKeys, Rotation};
-use nowserving_protocol::pass::PassKeys;
 use nowserving_protocol::ticket::TicketKeys;
 use tokio::sync::watch;
 
@@ -54,8 +54,8 @@ impl InUse {
         InUse {
             tickets: ring.ticket_keys(now_ms),
             passes: PassKeys {
-                current: current.pass_key(),
-                other: other.map(ClusterKey::pass_key),
+                current: PassKey::of(current),
+                other: other.map(PassKey::of),
             },
             frames: keys(FrameKey::of),
             joining: keys(FrameKey::for_joining),

@@ -17,7 +17,6 @@ use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-use crate::pass::PassKey;
 use crate::ticket::TicketKeys;
 
 /// The longest text that is read as keys, in bytes. Two keys have a tenth of it; a reader that stops
@@ -26,7 +25,6 @@ pub const KEY_TEXT_BYTES_MAX: usize = 4_096;
 
 const MAGIC: &str = "nowserving-cluster-key-v1";
 const TICKET_CONTEXT: &str = "nowserving cluster key v1: tickets";
-const PASS_CONTEXT: &str = "nowserving cluster key v1: passes";
 const FINGERPRINT_CONTEXT: &str = "nowserving cluster key v1: fingerprint";
 
 /// The secret of a cluster. Never printed.
@@ -96,11 +94,6 @@ impl ClusterKey {
     /// The key that signs and checks tickets.
     pub fn ticket_keys(&self) -> TicketKeys {
         TicketKeys::new(self.id, self.derive(TICKET_CONTEXT))
-    }
-
-    /// The key pair that signs passes: the derived key is the seed of Ed25519.
-    pub fn pass_key(&self) -> PassKey {
-        PassKey::new(self.id, &self.derive(PASS_CONTEXT))
     }
 
     /// The key for another purpose, which `context` names: no two purposes may have the same.
@@ -387,8 +380,6 @@ mod tests {
         for secret in ["ab", "171", "cd", "205"] {
             assert!(!printed.contains(secret), "{printed}");
         }
-        let pass_key = format!("{:?}", ring.current().pass_key());
-        assert!(pass_key.starts_with("PassKey(1-") && pass_key.len() < 30);
     }
 
     #[test]

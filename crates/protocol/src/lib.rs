@@ -5,7 +5,6 @@
 //! payload ──► codec::decode_request ─────► a request of user or admin; its settings are read
 //!                                          after the table in crates/line/src/settings
 //! ticket ───► ticket::TicketKeys::verify ► the token it names
-//! status ───► pass::PassKeys::add_to ► a signed pass, which pass::PassVerifier checks
 //! answer of the line crate ─► a reply of user, admin or journal ─► codec::encode ─► payload
 //! refusal ──────────────────► error::ApiError, the same way
 //! change ───────────────────► event::{BoardEvent, TokenEvent, LineEvent}, the same way
@@ -46,3 +45,5 @@ pub mod time;
 mod tokens;
 pub mod user;
 mod wire;
+
+pub use wire::name as serde_name;

@@ -28,17 +28,25 @@ pub(crate) fn fill<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
 }
 
 /// `with` for a [`nowserving_line::LineName`] or [`nowserving_line::LaneName`].
-pub(crate) mod name {
+pub mod name {
     use super::*;
 
-    pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
+    /// Writes the text.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<T: AsRef<str>, S: serde::Serializer>(
         name: &T,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(name.as_ref())
     }
 
-    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// It is not text, or no name; the message says what is wrong.
+    pub fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
     where
         T: for<'a> TryFrom<&'a str, Error = BadName>,
         D: Deserializer<'de>,

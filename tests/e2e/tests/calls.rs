@@ -117,7 +117,8 @@ async fn refusals(api: &Api, line: &str) -> Result<()> {
         ("take", json!({"lane": "vip"}), "token: required"),
         ("take", json!({"key": "a", "token": 3}), "key: not together"),
         ("take", json!({"lane": "gold", "token": 3}), "lane"),
-        ("take", json!({"key": "a", "by": "ops"}), "by"),
+        ("take", json!({"key": "a", "buy": "ops"}), "buy"),
+        ("take", json!({"key": "a", "by": "x".repeat(129)}), "by"),
         ("configure", json!({"admission": "never"}), "admission"),
     ] {
         let error = api

@@ -30,7 +30,8 @@ async fn say_what_happens(cluster: &mut Cluster) -> Result<()> {
     busy_line(&api).await?;
     for nth in 0..IDLE_LINES {
         let labels = json!({"city": "Beijing", "nth": nth.to_string()});
-        let settings = json!({"seats": 2, "labels": labels, "claim_timeout_ms": 300});
+        let settings =
+            json!({"seats": 2, "queue_limit": 10, "labels": labels, "claim_timeout_ms": 300});
         api.admin(&idle(nth), "create", settings).await?;
     }
     let leader = cluster.leader_of(LINE).await?;

@@ -12,11 +12,12 @@ const FORBIDDEN: &str = "\
 nowserving-line: tokio async-nats raft raft-engine rand getrandom serde
 nowserving-limit: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
 nowserving-kv: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
-nowserving-protocol: tokio async-nats raft raft-engine nowserving-shard
+nowserving-protocol: tokio async-nats raft raft-engine getrandom ed25519-dalek nowserving-shard
+nowserving-pass: tokio async-nats raft raft-engine nowserving-shard
 nowserving-shard: tokio async-nats raft raft-engine rand getrandom nowserving-replica nowserving-engine
-nowserving-replica: tokio async-nats raft-engine nowserving-shard nowserving-log nowserving-engine nowserving-node
+nowserving-replica: tokio async-nats raft-engine nowserving-shard nowserving-pass nowserving-log nowserving-engine nowserving-node
 nowserving-log: tokio async-nats nowserving-engine nowserving-node
-nowserving-engine: tokio async-nats raft-engine crossbeam-channel nowserving-log nowserving-node
+nowserving-engine: tokio async-nats raft-engine crossbeam-channel nowserving-pass nowserving-log nowserving-node
 nowserving-node: nowserving-client nowserving nowserving-sim
 nowserving-sim: tokio async-nats nowserving-node nowserving
 nowserving-rehearse: tokio async-nats raft

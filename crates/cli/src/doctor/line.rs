@@ -11,6 +11,8 @@ use crate::tables::{self, many};
 const HOLDERS_LISTED: usize = 5;
 /// A line with this share of its room taken is nearly full, in percent.
 const NEARLY_FULL_PERCENT: u64 = 90;
+/// A time to claim that is no longer needs no shortening.
+const SHORT_CLAIM_TIMEOUT_MS: u64 = 30_000;
 /// Forecasts are judged once there were so many.
 const FORECASTS_JUDGED_MIN: u64 = 20;
 /// So many of 100 forecasts should have covered the wait.
@@ -208,20 +210,25 @@ fn seats(facts: &LineFacts) -> Finding {
     };
     found.details.extend(holders(&facts.seated));
     let unclaimed = board.admitted * 2 > u64::from(board.seats).max(1);
+    let timeout_ms = line.settings.claim_timeout_ms;
     if unclaimed {
-        let timeout = duration(line.settings.claim_timeout_ms);
-        found = found
-            .detail(format!(
-                "most holders have not claimed theirs: a seat is free again after {timeout} only"
-            ))
-            .mend(format!("nowserving line set {name} --claim-timeout 30s"));
+        let timeout = duration(timeout_ms);
+        found = found.detail(format!(
+            "most holders have not claimed theirs: such a seat is free again after {timeout}"
+        ));
     }
-    found
-        .mend(format!("nowserving line tokens {name} --state in_checkout"))
+    let state = if unclaimed { "admitted" } else { "in_checkout" };
+    let found = found
+        .mend(format!("nowserving line tokens {name} --state {state}"))
         .mend(format!(
             "nowserving line set {name} --seats {}",
             u64::from(board.seats).saturating_mul(2).max(1)
-        ))
+        ));
+    // Of those who are admitted from now on; so the last of the commands.
+    match unclaimed && timeout_ms > SHORT_CLAIM_TIMEOUT_MS {
+        true => found.mend(format!("nowserving line set {name} --claim-timeout 30s")),
+        false => found,
+    }
 }
 
 /// Those that hold their seats for longest, or keep them for longest.

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 use nowserving_line::LineName;
+use nowserving_pass::{BadPass, PassClaims, PassVerifier};
 use nowserving_protocol::event::{LineEvent, TokenEvent};
-use nowserving_protocol::pass::{BadPass, PassClaims, PassVerifier};
 
 use self::revoked::Revoked;
 use crate::error::{Error, Kind, Result};

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use nowserving_line::LaneName;
+use nowserving_pass::{PASS_MS_MAX, PassClaims};
 use nowserving_protocol::event::{LineEvent, TokenEvent};
-use nowserving_protocol::pass::{PASS_MS_MAX, PassClaims};
 
 /// So many tokens are remembered, some 30 MB; beyond that the oldest are forgotten, and passes that are as old refused.
 pub(super) const MARKS_MAX: usize = 262_144;

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use nowserving_line::LaneName;
+use nowserving_pass::{Jwks, PASS_MS_MAX, PassKey, PassKeys};
 use nowserving_protocol::keys::ClusterKey;
-use nowserving_protocol::pass::{Jwks, PASS_MS_MAX, PassKey, PassKeys};
 
 use super::*;
 
@@ -9,7 +9,7 @@ const NOW_S: u64 = 1_766_222_333;
 const HOUR_S: u64 = PASS_MS_MAX / 1_000;
 
 fn key(seed: u8) -> PassKey {
-    ClusterKey::new([seed; 32]).pass_key()
+    PassKey::of(&ClusterKey::new([seed; 32]))
 }
 
 fn verifier(key: PassKey) -> PassVerifier {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod passes;
 mod replicated;
 mod requests;
 mod texts;

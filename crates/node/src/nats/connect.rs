@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Server};
 use nowserving_protocol::servers::Servers;
 use nowserving_security::{Security, explained};
 
@@ -63,6 +63,11 @@ pub async fn connect(
         .reconnect_delay_callback(move |attempts| {
             attempt.end();
             reconnect_delay(attempts)
+        })
+        // The event of a failed attempt does not say what has failed; the list of servers does.
+        .reconnect_to_server_callback(move |servers, _| {
+            tell_why(kind, &servers);
+            async { None }
         })
         .event_callback(move |event| {
             if matches!(event, Event::SlowConsumer(_)) {
@@ -144,11 +149,24 @@ fn tell(kind: &'static str, event: Event) {
         Event::SlowConsumer(id) => {
             tracing::warn!(kind, id, "messages were dropped: slow consumer");
         }
-        Event::ClientError(error) => {
-            let error = explained(&error.to_string());
-            tracing::warn!(kind, error, "NATS is not reachable; trying again");
-        }
+        // A failed attempt, by its kind alone: `tell_why` knows more.
+        Event::ClientError(error) => tracing::debug!(kind, %error, "NATS"),
         other => tracing::info!(kind, %other, "NATS"),
+    }
+}
+
+/// Before an attempt to connect: why those before have failed.
+fn tell_why(kind: &'static str, servers: &[Server]) {
+    for server in servers.iter().filter(|it| it.failed_attempts > 0) {
+        let error = explained(server.last_error.as_deref().unwrap_or("unknown"));
+        // Not the whole address: it may have a password.
+        let address = format!("{}:{}", server.addr.host(), server.addr.port());
+        tracing::warn!(
+            kind,
+            server = address,
+            error,
+            "NATS is not reachable; trying again"
+        );
     }
 }
 

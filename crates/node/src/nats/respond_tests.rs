@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used)]
 use nowserving_kv::{Full, Refused};
 use nowserving_line::{LineName, Lines, Op, Settings, Stamp, Timestamp};
+use nowserving_pass::PassVerifier;
 use nowserving_protocol::admin::LineList;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
-use nowserving_protocol::pass::PassVerifier;
 
 use nowserving_engine::Inbox;
 

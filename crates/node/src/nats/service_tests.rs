@@ -1,10 +1,10 @@
 #![allow(clippy::unwrap_used)]
 use async_nats::HeaderMap;
 use nowserving_engine::{Delivery, ShardDelivery};
+use nowserving_pass::Jwks;
 use nowserving_protocol::codec::{Format, decode};
 use nowserving_protocol::error::{Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
-use nowserving_protocol::pass::Jwks;
 
 use super::super::stats::UNDER_WAY_MAX;
 use super::super::testing::{Sent, TestService};

@@ -10,6 +10,7 @@ use nowserving_client::{BadPass, Client, PassChecker, PassClaims, PassVerifier};
 use nowserving_e2e::{
     Api, Cli, Cluster, Format, HOUR_MS, Language, Route, eventually, jwt_program, number,
 };
+use nowserving_pass::PassKey;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::keys::{ClusterKey, LoadedKeys};
 use serde_json::{Value, json};
@@ -157,7 +158,7 @@ async fn by_others(cluster: &Cluster, jwks: &Path, passes: &Passes) -> Result<()
 
 /// For another line, expired, of another cluster's name, of another cluster's key, altered, and without a signature.
 fn wrong(key: &ClusterKey, good: &PassClaims, pass: &str) -> Result<[String; 6]> {
-    let sign = |claims: &PassClaims| key.pass_key().sign(claims).into_string();
+    let sign = |claims: &PassClaims| PassKey::of(key).sign(claims).into_string();
     let other_line = PassClaims {
         aud: "another".to_owned(),
         ..good.clone()
@@ -172,7 +173,7 @@ fn wrong(key: &ClusterKey, good: &PassClaims, pass: &str) -> Result<[String; 6]>
         iss: "nowserving/another".to_owned(),
         ..good.clone()
     };
-    let foreign = ClusterKey::new([77; 32]).pass_key();
+    let foreign = PassKey::of(&ClusterKey::new([77; 32]));
     let (message, signature) = pass.rsplit_once('.').context("no signature")?;
     let (first, rest) = signature.split_at(1);
     let altered = if first == "A" { "B" } else { "A" };

@@ -3,12 +3,11 @@ use nowserving_line::{Lines, Op, Settings, Stamp, Timestamp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::keys::ClusterKey;
 
 const NOW_S: u64 = 1_766_222_333;
 
 fn key(seed: u8) -> PassKey {
-    ClusterKey::new([seed; 32]).pass_key()
+    PassKey::of(&ClusterKey::new([seed; 32]))
 }
 
 fn line(name: &str) -> LineName {
@@ -95,11 +94,17 @@ fn the_key_set_has_the_key_that_signs_first() {
 }
 
 #[test]
+fn a_key_is_printed_by_its_name_alone() {
+    let printed = format!("{:?}", key(7));
+    assert_eq!(printed, format!("PassKey({}, …)", key(7).kid()));
+}
+
+#[test]
 fn the_same_secret_makes_the_same_key_and_no_other_purpose_has_it() {
     assert_eq!(key(7).jwk(), key(7).jwk());
     let secret = ClusterKey::new([7; 32]);
     let ticket_seed = secret.derive("nowserving cluster key v1: tickets");
-    assert_ne!(PassKey::new(1, &ticket_seed).jwk().x, key(7).jwk().x);
+    assert_ne!(ticket_seed, secret.derive(CONTEXT));
 }
 
 #[test]
