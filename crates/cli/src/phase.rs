@@ -120,7 +120,7 @@ async fn run(
     if args.names.is_empty() {
         let request = args.request_for_labels(phase, global)?;
         let asks = !yes && !args.dry_run;
-        if asks && !confirm::agreed("close all lines with these labels", output)? {
+        if asks && !agreed_for_labels(output)? {
             return nothing(output);
         }
         return set::many(&admin, request, output).await;
@@ -136,7 +136,7 @@ async fn run(
     }
     if !yes && !args.dry_run {
         let people: u64 = found.iter().map(|(_, before)| people_in(before)).sum();
-        if people > UNASKED_MAX && !confirm::agreed(&sends_away(people), output)? {
+        if !agreed_to_end(people, output)? {
             return nothing(output);
         }
     }
@@ -166,7 +166,18 @@ async fn one(
     })
 }
 
-fn nothing(output: &Output) -> anyhow::Result<ExitCode> {
+/// Whether the user agrees to close all lines with some labels.
+pub fn agreed_for_labels(output: &Output) -> anyhow::Result<bool> {
+    confirm::agreed("close all lines with these labels", output)
+}
+
+/// Whether the user agrees to send so many away; few are not asked about.
+pub fn agreed_to_end(people: u64, output: &Output) -> anyhow::Result<bool> {
+    Ok(people <= UNASKED_MAX || confirm::agreed(&sends_away(people), output)?)
+}
+
+/// The user has not agreed.
+pub fn nothing(output: &Output) -> anyhow::Result<ExitCode> {
     output.line("nothing was changed")?;
     Ok(ExitCode::SUCCESS)
 }

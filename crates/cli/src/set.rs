@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use nowserving_client::{
     Admin, AdminLine, Change, Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine,
-    LineReply, SettingChangeReply, SettingsChanges, SettingsPatch,
+    LineReply, Phase, SettingChangeReply, SettingsChanges, SettingsPatch,
 };
 use nowserving_line::Setting;
 use nowserving_protocol::error::{ApiError, Code};
@@ -15,12 +15,12 @@ use crate::args::{Global, Why};
 use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
-use crate::tables;
+use crate::{phase, tables};
 
 /// Changes settings of a line, or of all lines with some labels, at once and all or none.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nobody is thrown out when a limit is lowered.
+Nobody is thrown out when a limit is lowered. `--phase closed` ends all tokens: it asks as `line close` does.
 
 Without a line's name, --label selects the lines: all that have these labels. Each of them is
 changed whole or not at all; the exit code is 1 if one was refused. Repeating it is safe.
@@ -47,6 +47,9 @@ pub struct SetArgs {
     /// Only shows what would change.
     #[arg(long)]
     dry_run: bool,
+    /// Does not ask.
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     why: Why,
 }
@@ -62,6 +65,8 @@ impl SetArgs {
 pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
     let mut set = args.settings.patch(&args.unset)?;
     let nothing = || WrongUsage("nothing to set or unset".to_owned());
+    let closes = set.phase == Some(Change::Set(Phase::Closed));
+    let asks = closes && !args.yes && !args.dry_run;
     if let Some(name) = &args.name {
         if set == SettingsPatch::default() {
             return Err(nothing().into());
@@ -75,7 +80,7 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
             by: global.by(),
             reason: args.why.reason,
         };
-        return one(&line, request, output).await;
+        return one(&line, request, asks, output).await;
     }
     let Some(Change::Set(labels)) = set.labels.take() else {
         let what = "give the line's name, or --label NAME=VALUE for all lines with that label";
@@ -92,16 +97,24 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
         reason: args.why.reason,
         ..ConfigureLines::default()
     };
-    many(&global.connect().await?.admin(), request, output).await
+    let admin = global.connect().await?.admin();
+    if asks && !phase::agreed_for_labels(output)? {
+        return phase::nothing(output);
+    }
+    many(&admin, request, output).await
 }
 
 async fn one(
     line: &AdminLine,
     mut request: Configure,
+    asks: bool,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let names_lane = request.settings.default_lane.is_some();
     let before = line.show().await?;
+    if asks && !phase::agreed_to_end(phase::people_in(&before), output)? {
+        return phase::nothing(output);
+    }
     request.incarnation = Some(before.incarnation);
     let changed = line.configure(&request).await?;
     if !names_lane

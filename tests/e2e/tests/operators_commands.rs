@@ -62,6 +62,8 @@ async fn closing(cli: &Cli, line: &str) -> Result<()> {
             .is_some_and(|it| it.contains("end 12 tokens")),
         "{refusal}"
     );
+    let other_way = ["line", "set", line, "--phase", "closed"];
+    cli.run(&other_way).await?.failed(USAGE, "bad_request")?;
     let deletion = cli.run(&["line", "delete", line, "--force"]).await?;
     deletion.failed(USAGE, "bad_request")?;
     let node = cli.run(&["cluster", "remove-node", "3"]).await?;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nowserving_client::{
-    Admin, Client, Code, Error, Journal, JournalReply, Kind, LineList, LineSummary, ListLines,
-    ListTokens, ListedToken, LiveState,
+    Admin, AdminLine, Client, Code, Error, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, Kind,
+    LineList, LineSummary, ListLines, ListTokens, ListedToken, LiveState,
 };
 
 use crate::args::Global;
@@ -19,8 +19,8 @@ const ASKED_MAX: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// So many holders of seats are looked at.
 const SEATED_MAX: u64 = 200;
-/// So many versions of the line's journal are looked at, back from the newest.
-const JOURNAL_VERSIONS: u64 = 2_000;
+/// So many pages of the line's journal are read: a line keeps about 4,096 entries.
+const JOURNAL_PAGES: usize = 5;
 /// So many lines are looked at when none is named.
 const LINES_MAX: u64 = 10_000;
 
@@ -171,21 +171,38 @@ async fn ask_line(admin: &Admin, name: &str, facts: &mut Facts) -> anyhow::Resul
             Err(error) => facts.errors.push(refused(&error)),
         }
     }
-    let page = Journal {
-        after: Some(shown.version.saturating_sub(JOURNAL_VERSIONS)),
-        limit: Some(nowserving_client::JOURNAL_LIMIT_MAX),
-        lane: None,
-        token: None,
+    let journal = match journal(&line).await {
+        Ok(entries) => entries,
+        Err(error) => {
+            facts.errors.push(refused(&error));
+            Vec::new()
+        }
     };
-    let journal = line.journal(&page).await;
-    let journal = journal.map(|JournalReply { entries, .. }| entries);
     facts.line = Some(LineFacts {
         at_ms: shown.board.at_ms,
         line: shown,
         seated,
-        journal: journal.unwrap_or_default(),
+        journal,
     });
     Ok(())
+}
+
+/// All that the line keeps, oldest first: pages begin with the oldest entries, and the newest count.
+async fn journal(line: &AdminLine) -> Result<Vec<JournalEntryReply>, Error> {
+    let mut entries = Vec::new();
+    let mut page = Journal {
+        limit: Some(JOURNAL_LIMIT_MAX),
+        ..Journal::default()
+    };
+    for _ in 0..JOURNAL_PAGES {
+        let reply = line.journal(&page).await?;
+        entries.extend(reply.entries);
+        page.after = reply.next;
+        if page.after.is_none() {
+            break;
+        }
+    }
+    Ok(entries)
 }
 
 async fn ask_lines(admin: &Admin, facts: &mut Facts) {

@@ -1,6 +1,8 @@
 //! Why a line does not move.
 
 use nowserving_client::{JournalEntryReply, LineReply, ListedToken, State};
+use nowserving_line::QUOTA_TOTAL_MAX;
+use nowserving_protocol::admin::{QuotaReply, RenewReply};
 use nowserving_protocol::time;
 use nowserving_rehearse::duration;
 
@@ -76,22 +78,36 @@ fn held_back(facts: &LineFacts) -> Option<Finding> {
                 "called",
                 "the line admits nobody by itself (admission: called), and nobody is called",
             )
-            .mend(format!("nowserving line call-next {name} 1"))
+            .mend(format!("nowserving line call-next {name}"))
             .mend(format!("nowserving line set {name} --admission auto")),
         ),
         "admission_rate" => Some(admission_rate(facts)),
+        "nothing" => nobody_waits(facts),
         _ => None,
+    }
+}
+
+/// Nobody is held back, as nobody waits: perhaps because nobody can enter, or because a newcomer would not be admitted.
+fn nobody_waits(facts: &LineFacts) -> Option<Finding> {
+    let line = &facts.line;
+    if line.deleting.is_some() {
+        None
+    } else if line.board.phase != "open" {
+        Some(phase(facts))
+    } else {
+        let used_up = line.quota_left == Some(0) && !has_open_gate(line);
+        used_up.then(|| quota(facts))
     }
 }
 
 fn phase(facts: &LineFacts) -> Finding {
     let name = &facts.line.line;
     let phase = &facts.line.board.phase;
-    let (does, verb) = match phase.as_str() {
-        "pre_open" => ("it issues numbers and admits nobody yet", "open"),
-        "paused" => ("it admits nobody", "open"),
-        "closed" => ("it issues no numbers and admits nobody", "open"),
-        _ => ("it admits nobody", "open"),
+    let does = match phase.as_str() {
+        "pre_open" => "it issues numbers and admits nobody yet",
+        "closed" => "it issues no numbers and admits nobody",
+        "draining" => "it issues no numbers, and admits those who wait",
+        _ => "it admits nobody",
     };
     let found = Finding::note("phase", format!("the line's phase is {phase}: {does}"));
     let found = match last_change(facts, "phase") {
@@ -102,16 +118,21 @@ fn phase(facts: &LineFacts) -> Finding {
         Some(at) => found.detail(format!("by its schedule it opens at {at}")),
         None => found,
     };
-    found.mend(format!("nowserving line {verb} {name}"))
+    found.mend(format!("nowserving line open {name}"))
+}
+
+/// Whether the line's gate holds nobody back.
+fn has_open_gate(line: &LineReply) -> bool {
+    matches!(line.settings.gate.as_str(), "shadow" | "off")
 }
 
 /// Nobody is held back, also where there are more people than seats.
 fn gate(facts: &LineFacts) -> Option<Finding> {
     let line = &facts.line;
-    let gate = line.settings.gate.as_str();
-    if !matches!(gate, "shadow" | "off") {
+    if !has_open_gate(line) {
         return None;
     }
+    let gate = line.settings.gate.as_str();
     let (held, seats) = (
         line.board.admitted + line.board.in_checkout,
         u64::from(line.board.seats),
@@ -158,8 +179,8 @@ fn next_opening(facts: &LineFacts) -> Option<String> {
 
 fn quota(facts: &LineFacts) -> Finding {
     let name = &facts.line.line;
-    let total = facts.line.settings.quota.as_ref().map(|quota| quota.total);
-    let total = total.unwrap_or_default();
+    let quota = facts.line.settings.quota.as_ref();
+    let total = quota.map_or(0, |quota| quota.total);
     let found = Finding::note(
         "quota",
         format!("the quota of {total} is used up: nobody more is admitted"),
@@ -168,10 +189,28 @@ fn quota(facts: &LineFacts) -> Finding {
         Some(at_ms) => found.detail(format!("it is renewed at {}", time::text(at_ms))),
         None => found.detail("units return as seats are given back without a completion"),
     };
-    found.mend(format!(
-        "nowserving line set {name} --quota {}",
-        total.saturating_mul(2).max(1)
-    ))
+    let more = total.saturating_mul(2).clamp(1, QUOTA_TOTAL_MAX);
+    let rest = quota.map_or_else(String::new, rest_of_quota);
+    found.mend(format!("nowserving line set {name} --quota {more}{rest}"))
+}
+
+/// The options of a quota beside its total: a new total without them would put them back to their defaults.
+fn rest_of_quota(quota: &QuotaReply) -> String {
+    let mut words = String::new();
+    if quota.standby_percent > 0 {
+        words.push_str(&format!(" --standby-percent {}", quota.standby_percent));
+    }
+    match &quota.renew {
+        Some(RenewReply::Daily { at, zone }) => {
+            words.push_str(&format!(" --quota-renew '{at} {zone}'"));
+        }
+        Some(RenewReply::Every { every_ms }) => {
+            let every = crate::duration::typed(*every_ms);
+            words.push_str(&format!(" --quota-renew {every}"));
+        }
+        None => {}
+    }
+    words
 }
 
 fn admission_rate(facts: &LineFacts) -> Finding {
@@ -188,7 +227,7 @@ fn admission_rate(facts: &LineFacts) -> Finding {
         Some(next) => found.detail(format!("the next token is admitted in {next}")),
         None => found,
     };
-    found.mend(format!("nowserving line set {name} --unset admission-rate"))
+    found.mend(format!("nowserving line set {name} --unset admission_rate"))
 }
 
 /// Every seat is held: by whom and since when.
@@ -277,9 +316,12 @@ fn silent_backend(facts: &LineFacts) -> Option<Finding> {
     )
 }
 
-/// Newcomers are refused, or soon will be.
+/// Newcomers are refused, or soon will be. While the gate holds nobody back, seats and queue do not bound the line.
 fn room(facts: &LineFacts) -> Option<Finding> {
     let line = &facts.line;
+    if has_open_gate(line) {
+        return None;
+    }
     let live = line.counts.waiting + line.counts.admitted + line.counts.in_checkout;
     let most = u64::from(line.settings.queue_limit) + u64::from(line.board.seats);
     let (text, code) = match live {

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::finding::{Finding, Severity};
 use super::line::{LineFacts, findings};
+use crate::args::Cli;
 
 /// A line of 2 seats that moves: nobody waits. `change` breaks its reply to `show`.
 fn facts(change: impl FnOnce(&mut Value)) -> LineFacts {
@@ -51,15 +53,54 @@ fn each_reason_has_a_command_that_mends_it() {
         ("phase", "nowserving line open shop-1"),
         ("quota", "nowserving line set shop-1 --quota"),
         ("seats", "nowserving line tokens shop-1 --state in_checkout"),
-        ("called", "nowserving line call-next shop-1 1"),
-        ("admission_rate", "--unset admission-rate"),
+        ("called", "nowserving line call-next shop-1"),
+        ("admission_rate", "--unset admission_rate"),
     ] {
         let found = one(&held_by(by));
         assert_eq!(found.code, by);
         assert_eq!(found.severity, Severity::Note, "{by}");
         let mends = found.mend.join("\n");
         assert!(mends.contains(mend), "{by}: {mends}");
+        for command in &found.mend {
+            let words = command.split_whitespace();
+            assert!(Cli::try_parse_from(words).is_ok(), "{command}");
+        }
     }
+}
+
+#[test]
+fn a_quota_keeps_its_other_parts() {
+    let mut facts = held_by("quota");
+    let mut mend = |renew: Value| {
+        let quota = json!({"total": 500, "standby_percent": 20, "renew": renew});
+        facts.line.settings.quota = Some(serde_json::from_value(quota).unwrap());
+        one(&facts).mend
+    };
+    assert_eq!(
+        mend(json!({"at": "06:00", "zone": "Asia/Taipei"})),
+        [
+            "nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew '06:00 Asia/Taipei'"
+        ]
+    );
+    assert_eq!(
+        mend(json!({"every_ms": 3_600_000})),
+        ["nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew 1h"]
+    );
+}
+
+#[test]
+fn a_line_that_nobody_can_enter_is_told_though_nobody_waits() {
+    for phase in ["pre_open", "paused", "draining", "closed"] {
+        let facts = facts(|line| line["board"]["phase"] = phase.into());
+        let found = one(&facts);
+        assert_eq!((found.code, found.severity), ("phase", Severity::Note));
+        assert_eq!(found.mend, ["nowserving line open shop-1"]);
+    }
+    let facts = facts(|line| {
+        line["settings"]["quota"] = json!({"total": 5});
+        line["quota_left"] = 0.into();
+    });
+    assert_eq!(one(&facts).code, "quota");
 }
 
 #[test]
@@ -91,6 +132,7 @@ fn a_gate_that_holds_nobody_back_is_told() {
         facts(|line| {
             line["settings"]["gate"] = "shadow".into();
             line["board"]["in_checkout"] = held.into();
+            line["counts"]["in_checkout"] = held.into();
         })
     };
     let mut facts = with_gate(2);
@@ -109,6 +151,8 @@ fn a_gate_that_holds_nobody_back_is_told() {
         ("gate_over_seats", Severity::Warning)
     );
     assert!(found.details[0].contains("3 over"), "{found:?}");
+    let found = one(&with_gate(10_002));
+    assert_eq!(found.code, "gate_over_seats", "it is not full");
 }
 
 #[test]

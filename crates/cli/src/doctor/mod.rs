@@ -35,7 +35,7 @@ Examples:
   nowserving doctor shop-1
   nowserving doctor shop-1 --json | jq -r '.findings[].code'")]
 pub struct DoctorArgs {
-    /// The line that does not move; without one, only the cluster is looked at.
+    /// The line that does not move; without one, the cluster, and all lines for seats that are idle.
     pub line: Option<String>,
 }
 

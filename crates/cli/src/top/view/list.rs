@@ -213,8 +213,9 @@ fn heads(columns: u16, palette: Palette) -> Row {
 fn line(it: &Known, columns: u16, palette: Palette, selected: bool) -> Row {
     let (mark, style) = match (it.is_stuck(), it.full() >= 1.0) {
         (true, _) => ('!', palette.bad()),
+        // It refuses nobody for want of room.
+        (false, _) if it.open_gate().is_some() => ('G', ratatui::style::Style::new()),
         (false, true) => ('F', palette.warn()),
-        (false, false) if it.open_gate().is_some() => ('G', ratatui::style::Style::new()),
         (false, false) => (' ', ratatui::style::Style::new()),
     };
     let name = format!("{mark} {}", it.summary.line);
