@@ -73,6 +73,8 @@ breaks! {
     S13Requests: "S13" | "S14",
     /// Nobody remembers whom a call admitted.
     S13Calls: "S13",
+    /// The rows of an import that are done are done again.
+    S13Import: "S13",
     /// An operation whose outcome is open is answered as not done.
     S14: "S14",
     /// No request is too old to be done.

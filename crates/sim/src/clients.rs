@@ -3,6 +3,7 @@
 //! Half of the shoppers ask through the SDK, which names each call and repeats it; the others send what they
 //! have to say once, some with an id, and when no answer comes, some say it again, and some go away.
 
+mod imports;
 mod keepers;
 mod limited;
 mod operators;
@@ -25,6 +26,7 @@ use crate::settings::{settings, unique_patch};
 use crate::timeline::Time;
 use crate::world::Event;
 
+use self::imports::Import;
 use self::keepers::{KEEPERS, Keeper};
 use self::limited::LIMITED;
 
@@ -41,6 +43,8 @@ struct Shop {
     may_be_called: bool,
     /// The newest id of a call.
     call_ids: u64,
+    /// A queue that runs elsewhere, part of which may be imported.
+    import: Option<Import>,
 }
 
 impl Shop {
@@ -129,6 +133,7 @@ impl Clients {
                 name,
                 may_be_called: false,
                 call_ids: 0,
+                import: None,
             });
         }
         let operators = (0..shops.len()).map(|shop| Role::Operator {
@@ -421,7 +426,10 @@ impl Clients {
                     *incarnation = Some(line.incarnation);
                 }
                 let place = self.shops.get_mut(*shop);
-                let may_be_called = place.is_some_and(|place| place.may_be_called(&query, &ended));
+                let may_be_called = place.is_some_and(|place| {
+                    place.import_ended(&query, &ended);
+                    place.may_be_called(&query, &ended)
+                });
                 match (&query.what, &ended) {
                     (What::Write(Op::Configure { patch, .. }), Ended::Ok(_)) => {
                         let opened = patch.phase == Some(Change::Set(Phase::Open));

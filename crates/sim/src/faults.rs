@@ -167,6 +167,8 @@ kinds! {
     BackendTells = "backend_tells",
     /// A shopper who is refused asks to be told of room.
     ShopperCallsBack = "shopper_calls_back",
+    /// An operator imports rows of a queue that runs elsewhere, some of them again.
+    OperatorImports = "operator_imports",
 }
 
 /// How often each kind of fault occurred.
@@ -314,6 +316,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
         Fault::OperatorCalls => (200, 2_000),
+        Fault::OperatorImports => (300, 3_000),
         Fault::BackendTells => (200, 2_000),
         Fault::OperatorKicks => (1_000, 8_000),
         Fault::OperatorSchedules => (1_500, 8_000),

@@ -186,6 +186,7 @@ impl World {
             | Fault::OperatorMoves
             | Fault::OperatorKicks
             | Fault::OperatorCalls
+            | Fault::OperatorImports
             | Fault::BackendTells
             | Fault::OperatorSchedules
             | Fault::OperatorLooks => self.clients.operate(&mut self.env, kind),

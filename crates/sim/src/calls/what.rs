@@ -229,6 +229,7 @@ impl What {
                 Op::Configure { .. } => ("configure", true),
                 Op::Delete { .. } => ("delete", true),
                 Op::CapacityTold { .. } => ("capacity_told", true),
+                Op::Import { .. } => ("import", true),
                 _ => ("move", true),
             },
         }

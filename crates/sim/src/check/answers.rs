@@ -9,7 +9,7 @@ use nowserving_engine::Outcome;
 use nowserving_line::{
     LANE_DEFAULT, LaneName, Line, LineName, Op, Refused, State, Status, TokenBy, TokenRef,
 };
-use nowserving_protocol::admin::TokenOrder;
+use nowserving_protocol::admin::{ImportedReply, TokenOrder};
 use nowserving_protocol::error::{ApiError, Code};
 
 use super::Place;
@@ -204,6 +204,22 @@ pub fn misses_nothing(env: &mut Env, call: &Call, answer: &Answer) {
             describe_answer(answer)
         );
         env.violated("S15", what);
+    }
+}
+
+/// S13: a line is shown with what was imported until then.
+pub fn imported_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &Shadow) {
+    let Ok(Outcome::Line(line)) = answer.as_ref() else {
+        return;
+    };
+    let Some(kept) = shadow.line_at(line.incarnation, line.version) else {
+        return;
+    };
+    let imported = kept.imported_at(line.version).map(ImportedReply::from);
+    if line.imported != imported {
+        let (name, version, shown) = (&query.line, line.version, &line.imported);
+        let what = format!("{name} at version {version} shows {shown:?}, not {imported:?}");
+        env.violated("S13", what);
     }
 }
 

@@ -39,6 +39,15 @@ impl Ghosts {
             self.began_at.insert(*of, place.appended_at);
             self.issued_at.entry(*of).or_insert(place.appended_at);
         }
+        // Of rows that are done, too, the leader takes the tokens for seen.
+        if let (Op::Import { line, rows, .. }, Ok(_)) = (applied.op, applied.result)
+            && let Some(line) = applied.state.lines().get(line)
+        {
+            for of in rows.iter().filter_map(|row| line.find(&row.key)) {
+                self.began_at.insert(of, place.appended_at);
+                self.issued_at.entry(of).or_insert(place.appended_at);
+            }
+        }
         for event in applied.events {
             if let Event::Token {
                 what: TokenChange::Moved { to, .. },

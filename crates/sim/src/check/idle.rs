@@ -83,6 +83,12 @@ impl LastSeen {
                 token: *token,
             };
             match what {
+                // Also by an import.
+                TokenChange::Entered { .. } => {
+                    let seen = self.by_token.entry((line.clone(), of)).or_default();
+                    seen.issued_at.get_or_insert(at);
+                    seen.entered_at = at;
+                }
                 TokenChange::Moved { to, .. } => {
                     let seen = self.by_token.remove(&(line.clone(), of));
                     let seen = seen.unwrap_or_default();

@@ -476,6 +476,7 @@ impl Checks {
         if let Some(shard) = self.shards.get(query.shard as usize) {
             answers::position_is_true(env, query, answer, &shard.shadow);
             answers::page_is_true(env, query, answer, &shard.shadow);
+            answers::imported_is_true(env, query, answer, &shard.shadow);
         }
         if query.what.is_local() {
             return;

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
     Admission, AdmittedBy, Event, LaneName, Line, LineName, MovedBy, Op, Reason, Refused, Reply,
-    ScheduledChange, Status, Token, TokenChange, TokenRef,
+    ScheduledChange, Status, Token, TokenChange,
 };
 
+mod imports;
+mod places;
 mod settings;
 mod told;
 
+use self::imports::Imports;
 use self::told::Told;
 use super::{Place, SLOW_CLOCK_PERCENT};
 use crate::env::Env;
@@ -56,6 +59,7 @@ pub struct ShadowLine {
     /// Nobody is admitted who is not called.
     called: bool,
     told: Told,
+    imports: Imports,
 }
 
 /// One token.
@@ -142,12 +146,16 @@ impl Shadow {
                 ));
             }
         }
+        let mut importing = line.importing(op, result)?;
         let mut last_version = applied.version_before;
         for event in *events {
             if event.version() <= last_version {
                 return Err(("S16", format!("an event has version {}", event.version())));
             }
             last_version = event.version();
+            if let Some(importing) = &mut importing {
+                line.imports(importing, event, now, place)?;
+            }
             line.event(event, place)?;
             if let Some(now) = now {
                 line.tells(event, now.settings())?;
@@ -155,6 +163,7 @@ impl Shadow {
         }
         if let Some(now) = now {
             line.set(now, now_ms);
+            line.knows_imported(importing, now)?;
         }
         line.answered(op, result, place)?;
         if let Some(epoch) = line.claimed(op, applied.status.as_ref(), events)? {
@@ -643,51 +652,5 @@ impl ShadowLine {
                 format!("counts are {counts:?}, not {ours:?} {:?}", self.gone),
             )),
         }
-    }
-
-    /// Since which version of the line the key has a live token, if it has one.
-    #[must_use]
-    pub fn live_since(&self, key: &[u8]) -> Option<u64> {
-        let live = self.keys.get(key)?;
-        self.tokens.get(live).map(|token| token.entered_at)
-    }
-
-    /// S11: a token's position at a version of the line, by counting; `None` if it did not wait.
-    #[must_use]
-    pub fn position(&self, at: TokenRef, version: u64) -> Option<u64> {
-        let waited = |token: &Kept| {
-            token.issued_at <= version && token.left_at.is_none_or(|left| left > version)
-        };
-        self.tokens
-            .get(&(at.lane, at.token))
-            .filter(|it| waited(it))?;
-        let before = self.tokens.range((at.lane, 0)..(at.lane, at.token));
-        Some(1 + before.filter(|(_, token)| waited(token)).count() as u64)
-    }
-
-    /// Who waits.
-    pub fn waiting(&self) -> impl Iterator<Item = Id> {
-        let lanes = self.waiting.iter();
-        lanes.flat_map(|(lane, tokens)| tokens.iter().map(|token| (*lane, *token)))
-    }
-
-    /// How many of a lane waited at a version.
-    #[must_use]
-    pub fn waiting_at(&self, lane: u8, version: u64) -> u64 {
-        let tokens = self.tokens.range((lane, 0)..=(lane, u64::MAX));
-        let waited = tokens.filter(|(_, token)| {
-            token.issued_at <= version && token.left_at.is_none_or(|left| left > version)
-        });
-        waited.count() as u64
-    }
-
-    /// Who of a lane stopped waiting without a seat after one version, through another.
-    #[must_use]
-    pub fn holes(&self, lane: u8, after: u64, through: u64) -> BTreeSet<Token> {
-        let holes = self.holes.range(after + 1..through + 1);
-        holes
-            .filter(|(_, id)| id.0 == lane)
-            .map(|(_, id)| id.1)
-            .collect()
     }
 }

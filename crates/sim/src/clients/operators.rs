@@ -87,6 +87,10 @@ impl Clients {
                 Some(op) => op,
                 None => return,
             },
+            Fault::OperatorImports => match self.import(env, line, shop) {
+                Some(op) => op,
+                None => return,
+            },
             Fault::BackendTells => backend::capacity(line, settings, random),
             Fault::OperatorDeletes => Op::Delete {
                 line,

@@ -64,9 +64,7 @@ impl Told {
                 Ok(())
             }
             (Op::Enter { key: Some(key), .. }, Ok(_)) => {
-                for keys in self.callers.values_mut() {
-                    keys.retain(|it| it != key);
-                }
+                self.entered(key);
                 Ok(())
             }
             (Op::Callback { key, lane, .. }, Ok(Reply::Callback { position })) => {
@@ -74,6 +72,13 @@ impl Told {
                 self.asked(key, lane.cloned().unwrap_or_default(), *position)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// A key has entered: it needs not be told any more.
+    pub fn entered(&mut self, key: &[u8]) {
+        for keys in self.callers.values_mut() {
+            keys.retain(|it| **it != *key);
         }
     }
 
