@@ -1,15 +1,17 @@
 //! `nowserving line kick`: ends tokens, and asks first if they are many.
 
 use clap::{ArgGroup, Args};
-use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName};
+use nowserving_client::{
+    AdminLine, Key, Kick, KickReply, KickedToken, LaneName, LiveState, TokenName,
+};
 
 use crate::args::{Global, Why};
 use crate::output::Output;
 use crate::tables;
 use crate::{confirm, duration};
 
-/// More than so many are not ended without a word.
-const UNASKED_MAX: u64 = 10;
+/// So many are not ended without a question.
+const UNASKED: u64 = 11;
 /// The longest `--idle-over`: 30 days.
 const IDLE_MS_MAX: u64 = 2_592_000_000;
 
@@ -88,7 +90,7 @@ impl KickArgs {
         &self.name
     }
 
-    fn request(&self, global: &Global) -> Kick {
+    fn request(&self, by: Option<String>) -> Kick {
         Kick {
             tokens: (!self.tokens.is_empty()).then(|| self.tokens.clone()),
             keys: (!self.keys.is_empty()).then(|| self.keys.clone()),
@@ -97,7 +99,7 @@ impl KickArgs {
             all: self.all,
             state: self.state,
             reason: self.why.reason.clone(),
-            by: global.by(),
+            by,
             dry_run: true,
         }
     }
@@ -110,29 +112,52 @@ pub async fn run(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let mut request = args.request(global);
+    let mut request = args.request(global.by());
     if !args.yes || args.dry_run {
         let counted = line.kick(&request).await?;
         if args.dry_run {
-            return output.answer(&counted, |reply| text(args, reply, output));
+            return output.answer(&counted, |reply| text(&request, reply, output));
         }
-        if counted.kicked > UNASKED_MAX && !agreed(args, &counted, output)? {
-            return output.line("nobody was kicked");
+        match counted.kicked {
+            UNASKED.. if !agreed(&request, &counted, output)? => {
+                return output.line("nobody was kicked");
+            }
+            UNASKED.. => {}
+            // By now there may be more of them: those go that were counted.
+            1.. if request.tokens.is_none() && request.keys.is_none() => {
+                request = only(&counted.sample, request);
+            }
+            _ => {}
         }
     }
     request.dry_run = false;
     let kicked = line.kick(&request).await?;
-    output.answer(&kicked, |reply| text(args, reply, output))
+    output.answer(&kicked, |reply| text(&request, reply, output))
 }
 
-fn agreed(args: &KickArgs, counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
+/// The request for these tokens alone.
+fn only(tokens: &[KickedToken], request: Kick) -> Kick {
+    let names = tokens.iter().map(|it| TokenName {
+        lane: it.lane.clone(),
+        token: it.token,
+    });
+    Kick {
+        tokens: Some(names.collect()),
+        idle_over_ms: None,
+        lane: None,
+        all: false,
+        ..request
+    }
+}
+
+fn agreed(request: &Kick, counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
     if !output.json {
-        eprintln!("{}", text(args, counted, output));
+        eprintln!("{}", text(request, counted, output));
     }
     confirm::agreed(&format!("kick {} tokens", counted.kicked), output)
 }
 
-fn text(args: &KickArgs, reply: &KickReply, output: &Output) -> String {
+fn text(request: &Kick, reply: &KickReply, output: &Output) -> String {
     let verb = match reply.dry_run {
         true => "would be kicked",
         false => "kicked",
@@ -159,7 +184,7 @@ fn text(args: &KickArgs, reply: &KickReply, output: &Output) -> String {
     if unlisted > 0 {
         text.push_str(&format!("\nand {unlisted} more"));
     }
-    for row in passed_over(args, reply) {
+    for row in passed_over(request, reply) {
         text.push('\n');
         text.push_str(&row);
     }
@@ -167,15 +192,14 @@ fn text(args: &KickArgs, reply: &KickReply, output: &Output) -> String {
 }
 
 /// `2 of 3 keys: no such live token: ann, bob`
-fn passed_over(args: &KickArgs, reply: &KickReply) -> Vec<String> {
-    let tokens = args.tokens.iter();
+fn passed_over(request: &Kick, reply: &KickReply) -> Vec<String> {
+    let tokens = request.tokens.iter().flatten();
     let tokens = tokens.map(|it| format!("{}:{}", it.lane, it.token));
-    let named: Vec<String> = tokens
-        .chain(args.keys.iter().map(tables::key_text))
-        .collect();
-    let what = match args.keys.is_empty() {
-        true => tables::many(named.len() as u64, "token"),
-        false => tables::many(named.len() as u64, "key"),
+    let keys = request.keys.iter().flatten().map(tables::key_text);
+    let named: Vec<String> = tokens.chain(keys).collect();
+    let what = match request.keys {
+        None => tables::many(named.len() as u64, "token"),
+        Some(_) => tables::many(named.len() as u64, "key"),
     };
     let both = [
         (&reply.not_found, "no such live token"),
@@ -220,7 +244,7 @@ mod tests {
                 other_state: other_state.to_vec(),
                 ..KickReply::default()
             };
-            passed_over(&args, &reply)
+            passed_over(&args.request(None), &reply)
         };
         let keys = "--key ann --key bob --key cat";
         assert_eq!(
@@ -236,6 +260,24 @@ mod tests {
             ]
         );
         assert!(rows("--all", &[], &[]).is_empty());
+    }
+
+    #[test]
+    fn tokens_that_were_counted_go_without_a_question_and_no_others() {
+        let words = ["probe", "shop", "--idle-over", "5m", "--state", "waiting"];
+        let args = Probe::try_parse_from(words).unwrap().kick;
+        let counted = KickedToken {
+            lane: LaneName::try_from("vip").unwrap(),
+            token: 3,
+            key: None,
+            state: LiveState::Waiting.into(),
+        };
+        let request = only(&[counted], args.request(Some("ann".to_owned())));
+        let names = request.tokens.unwrap();
+        assert_eq!((names[0].lane.as_str(), names[0].token), ("vip", 3));
+        assert_eq!((request.idle_over_ms, request.lane), (None, None));
+        assert_eq!(request.state, Some(LiveState::Waiting));
+        assert_eq!(request.by.as_deref(), Some("ann"));
     }
 
     #[test]

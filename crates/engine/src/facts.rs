@@ -48,6 +48,8 @@ pub struct LineFacts {
     pub in_checkout: u64,
     /// In force.
     pub seats: u64,
+    /// Seats that are held beyond those.
+    pub over_seats: u64,
     pub counts: LineCounts,
 }
 
@@ -60,6 +62,9 @@ pub struct LineCounts {
     pub gone: [u64; Reason::ALL.len()],
     /// In the order of [`RefusedCode::ALL`]; also those that the leader has not written down yet.
     pub refused: [u64; RefusedCode::ALL.len()],
+    /// While the gate was `shadow`: tokens admitted, of these those that would have waited, of these those that would have
+    /// been refused. Begins at 0 when the gate is set to that.
+    pub shadow: [u64; 3],
     /// Entrants who were given an ETA and have been admitted since.
     pub judged: u64,
     /// Those of them who waited no longer than `eta_p90_ms`.
@@ -90,6 +95,7 @@ pub struct LabelFacts {
     pub waiting: u64,
     pub seats: u64,
     pub seats_held: u64,
+    pub over_seats: u64,
 }
 
 /// A part of what a round has found.
@@ -135,6 +141,7 @@ impl LineFacts {
     fn of(line: &Line, leader_state: &LeaderState) -> Self {
         let counts = line.counts();
         let forecasts = line.forecast_record();
+        let shadow = line.shadow();
         let refused = counts.refused.plus(&leader_state.refusals.unwritten(line));
         LineFacts {
             line: line.name().clone(),
@@ -143,11 +150,13 @@ impl LineFacts {
             admitted: counts.admitted,
             in_checkout: counts.in_checkout,
             seats: line.seats().into(),
+            over_seats: line.over_seats(),
             counts: LineCounts {
                 // A moved token is gone, and was issued another number.
                 entered: counts.issued.saturating_sub(counts.gone_for(Reason::Moved)),
                 gone: counts.gone,
                 refused: RefusedCode::ALL.map(|code| refused.get(code)),
+                shadow: [shadow.admitted, shadow.held_back, shadow.refused],
                 judged: forecasts.judged,
                 covered: forecasts.covered,
                 off_by: forecasts.off_by,
@@ -174,6 +183,7 @@ impl LineCounts {
             entered: both(self.entered, other.entered),
             gone: each(&self.gone, &other.gone, both),
             refused: each(&self.refused, &other.refused, both),
+            shadow: each(&self.shadow, &other.shadow, both),
             judged: both(self.judged, other.judged),
             covered: both(self.covered, other.covered),
             off_by: each(&self.off_by, &other.off_by, both),
@@ -214,6 +224,7 @@ impl LabelFacts {
         self.waiting += other.waiting;
         self.seats += other.seats;
         self.seats_held += other.seats_held;
+        self.over_seats += other.over_seats;
     }
 }
 
@@ -225,6 +236,7 @@ impl ShardFacts {
             waiting: facts.waiting,
             seats: facts.seats,
             seats_held: facts.held(),
+            over_seats: facts.over_seats,
         };
         for (label, value) in &line.settings().labels {
             // Looked up first, as copies cost more.

@@ -109,7 +109,9 @@ fn refused(error: &Error) -> Finding {
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")
             .mend("look at /readyz of each node, and at the last lines of its log")
             .mend("nowserving cluster status --wait"),
-        _ => Finding::problem("no_answer", text).mend("nowserving cluster status --wait"),
+        _ => Finding::problem("no_answer", text)
+            .detail("a leader answers only while a quorum of nodes confirms its lease")
+            .mend("nowserving cluster status --wait"),
     }
 }
 

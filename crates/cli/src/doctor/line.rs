@@ -1,7 +1,7 @@
 //! Why a line does not move.
 
 use nowserving_client::{JournalEntryReply, LineReply, ListedToken, State};
-use nowserving_line::QUOTA_TOTAL_MAX;
+use nowserving_line::{QUOTA_TOTAL_MAX, SEATS_MAX};
 use nowserving_protocol::admin::{QuotaReply, RenewReply};
 use nowserving_protocol::time;
 use nowserving_rehearse::duration;
@@ -259,14 +259,26 @@ fn seats(facts: &LineFacts) -> Finding {
     let state = if unclaimed { "admitted" } else { "in_checkout" };
     let found = found
         .mend(format!("nowserving line tokens {name} --state {state}"))
-        .mend(format!(
-            "nowserving line set {name} --seats {}",
-            u64::from(board.seats).saturating_mul(2).max(1)
-        ));
+        .mend(more_seats(line));
     // Of those who are admitted from now on; so the last of the commands.
     match unclaimed && timeout_ms > SHORT_CLAIM_TIMEOUT_MS {
         true => found.mend(format!("nowserving line set {name} --claim-timeout 30s")),
         false => found,
+    }
+}
+
+/// What a backend has told goes before the setting.
+fn more_seats(line: &LineReply) -> String {
+    let name = &line.line;
+    match line.capacity_told {
+        Some(_) if line.settings.seats > line.board.seats => {
+            format!("nowserving line capacity {name} --forget")
+        }
+        Some(_) => format!("look after the service that tells the capacity of {name}"),
+        None => {
+            let seats = line.board.seats.saturating_mul(2).clamp(1, SEATS_MAX);
+            format!("nowserving line set {name} --seats {seats}")
+        }
     }
 }
 

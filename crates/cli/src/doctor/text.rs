@@ -35,9 +35,9 @@ pub fn in_order(facts: &Facts) -> Vec<String> {
     }
     if let Some(line) = &facts.line {
         let it = &line.line;
-        let leader = it
-            .leader
-            .map_or("no leader".to_owned(), |id| format!("node {id} leads"));
+        let leader = it.leader.map_or("no leader".to_owned(), |id| {
+            format!("node {id} leads and holds its lease")
+        });
         lines.push(format!(
             "line {}: {}, shard {} ({leader}), {} of {} held, {} waiting",
             it.line,

@@ -84,7 +84,11 @@ fn from_csv(text: &str) -> Result<Vec<Row>, String> {
                 return Err(format!("line {line}: {has} values, and {wants} columns"));
             }
             let values = header.iter().zip(record);
-            let values = values.map(|(name, value)| (name.as_str(), value.trim().to_owned()));
+            // Spaces around a key are a part of it: a backend asks by the very same one.
+            let values = values.map(|(name, value)| match name.as_str() {
+                "key" => ("key", value),
+                name => (name, value.trim().to_owned()),
+            });
             row(line, &values.collect())
         })
         .collect()

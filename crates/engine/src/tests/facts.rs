@@ -83,6 +83,7 @@ fn a_leader_reports_its_lines_as_they_are_shown() {
         waiting: 2,
         seats: 3,
         seats_held: 1,
+        over_seats: 0,
     };
     assert_eq!(facts.labels["city"]["Shanghai"], city);
     assert_eq!(facts.labels["plan"]["a"].lines, 1);

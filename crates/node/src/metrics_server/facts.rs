@@ -249,6 +249,15 @@ fn write_counts(lines: &[(&str, &LineCounts)], text: &mut Text) {
             family.sample(&[("line", line), ("reason", code.as_str())], count);
         }
     }
+    let mut family = text.family("nowserving_line_shadow_total");
+    for &(line, counts) in lines {
+        for (outcome, count) in ["admitted", "held_back", "refused"]
+            .iter()
+            .zip(counts.shadow)
+        {
+            family.sample(&[("line", line), ("outcome", outcome)], count);
+        }
+    }
     let mut family = text.family("nowserving_line_forecasts_total");
     for &(line, counts) in lines {
         let outcomes = [("judged", counts.judged), ("p90_covered", counts.covered)];
@@ -277,11 +286,12 @@ type LabelSums<'a> = BTreeMap<(&'a str, &'a str), LabelFacts>;
 fn write_labels(shards: &Shards, text: &mut Text) {
     type Of = (&'static str, fn(&LabelFacts) -> u64);
     let sums = shown_labels(&labels(shards));
-    let gauges: [Of; 4] = [
+    let gauges: [Of; 5] = [
         ("nowserving_label_lines", |it| it.lines),
         ("nowserving_label_waiting", |it| it.waiting),
         ("nowserving_label_seats", |it| it.seats),
         ("nowserving_label_seats_held", |it| it.seats_held),
+        ("nowserving_label_over_seats", |it| it.over_seats),
     ];
     for (name, of) in gauges {
         let mut family = text.family(name);

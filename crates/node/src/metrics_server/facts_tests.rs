@@ -16,6 +16,7 @@ fn line(text: &str, waiting: u64, entered: u64) -> LineFacts {
         admitted: 1,
         in_checkout: 2,
         seats: 5,
+        over_seats: 0,
         counts: LineCounts {
             entered,
             ..LineCounts::default()
@@ -166,6 +167,7 @@ fn of_label(waiting: u64) -> LabelFacts {
         waiting,
         seats: 2,
         seats_held: 0,
+        over_seats: 0,
     }
 }
 

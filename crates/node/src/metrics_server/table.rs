@@ -181,6 +181,11 @@ pub const SECTIONS: &[Section] = &[
                 "Entrants who were refused, by error code. A leader that is lost takes those of the last seconds with it.",
             ),
             counter(
+                "nowserving_line_shadow_total",
+                &["line", "outcome"],
+                "While the gate is shadow: tokens admitted, those of them that would have waited (held_back), and those of these that would have been refused. Begins at 0 each time that the gate is set to shadow.",
+            ),
+            counter(
                 "nowserving_line_forecasts_total",
                 &["line", "outcome"],
                 "Tokens that were given an ETA and have been admitted (judged), and those of them that waited no longer than eta_p90_ms (p90_covered): nine in ten, if forecasts are good.",
@@ -233,6 +238,11 @@ pub const SECTIONS: &[Section] = &[
                 "nowserving_label_seats_held",
                 &["label", "value"],
                 "Seats held in lines with this label.",
+            ),
+            gauge(
+                "nowserving_label_over_seats",
+                &["label", "value"],
+                "Seats held beyond those in force, in lines with this label: where the gate is shadow or off, as many would wait.",
             ),
         ],
     },
