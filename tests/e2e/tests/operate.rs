@@ -84,6 +84,7 @@ impl Operator {
         let backups = self.site.desk().display().to_string();
         let shared = [
             ("BACKUPS", backups),
+            ("NODES_NATS", self.site.nats.url()),
             ("NOWSERVING_NATS", self.site.nats.url()),
         ];
         let shared = with_values(&commands(&self.text, None)?, &shared)?;

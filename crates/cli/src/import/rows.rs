@@ -202,6 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_a_file() {
+        let seeds = [
+            "key,lane,entered_at\na,\"v, \"\"i\"\" p\",1700000000000\nb,,\n",
+            "{\"key\":\"a\",\"entered_at\":1700000000000}\n{\"key\":\"b\",\"lane\":\"vip\"}\n",
+        ];
+        let seeds = seeds.map(|text| text.as_bytes().to_vec());
+        nowserving_fuzz::target!(seeds.into(), |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            for format in [RowFormat::Csv, RowFormat::Jsonl] {
+                drop(format.read(&text));
+            }
+        });
+    }
+
+    #[test]
     fn errors_name_the_line_and_the_field() {
         for (text, wrong) in [
             ("", "line 1: no header"),

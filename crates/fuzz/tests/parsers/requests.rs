@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Bodies of all requests: a changed body of one operation is a bad one of another.
-const BODIES: [&str; 34] = [
+const BODIES: [&str; 36] = [
     r#"{"key": "order-1", "lane": "vip"}"#,
     r#"{"anonymous": true, "callback": true, "events": true}"#,
     r#"{"ticket": "AQAEc2hvcAEAAQAAAAAAAAAAAAAAAAAAAAA", "consistency": "local", "holes": true}"#,
@@ -36,6 +36,8 @@ const BODIES: [&str; 34] = [
     r#"{"labels": {"city": "Taipei"}, "set": {"phase": "paused"}, "after": "shop", "limit": 5}"#,
     r#"{"node": 3, "disk": "00f3a1d2c4b59687", "if_version": 4, "by": "ann", "reason": "dead"}"#,
     r#"{"shards": [0, 3], "node": 1}"#,
+    r#"{"key_id": 2, "old_for_ms": 0, "by": "ann"}"#,
+    r#"{"import_id": "i", "first_row": 1, "rows": [{"key": "a", "lane": "vip", "entered_at_ms": 7}]}"#,
     r#"{"id": "0123456789abcdef", "offset": 1048576}"#,
     r#"{"upload": "0123456789abcdef0123456789abcdef", "part": 0, "parts": 2, "data": [1, 2, 3]}"#,
     r#"{"bucket": "visits", "key": "k", "value": "v", "ttl_ms": 1000, "if_revision": 0}"#,
@@ -92,6 +94,7 @@ requests! {
     take: admin::Take;
     journal: admin::Journal;
     list_tokens: admin::ListTokens;
+    import: admin::Import;
     list_lines: admin::ListLines;
     configure_lines: admin::ConfigureLines;
     change_members: admin::ChangeMembers;
