@@ -40,7 +40,7 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .run()
             .await?;
         sdk::over_a_crash_of_the_leader(cluster, &cli).await?;
-        doctor_command::a_node_is_down(&cli).await
+        doctor_command::a_node_is_down(cluster, &cli).await
     })
     .await
 }

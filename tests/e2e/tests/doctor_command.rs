@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cli, eventually};
+use nowserving_e2e::{Api, Cli, Cluster, eventually};
 use serde_json::{Value, json};
 
 /// The cluster is well, and each reason is found and mended.
@@ -59,8 +59,9 @@ async fn mended(cli: &Cli, line: &str, code: &str, finding: &Value) -> Result<()
     Ok(())
 }
 
-/// One of the nodes has ended: it is found, with the command that replaces it.
-pub async fn a_node_is_down(cli: &Cli) -> Result<()> {
+/// One of the nodes ends: it is found, with the command that replaces it.
+pub async fn a_node_is_down(cluster: &mut Cluster, cli: &Cli) -> Result<()> {
+    cluster.process(3)?.kill().await?;
     eventually(
         "the doctor finds the node",
         Duration::from_secs(10),

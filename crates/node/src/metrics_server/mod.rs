@@ -24,6 +24,7 @@ use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use self::process::ProcessMetrics;
 pub use self::table::Process;
@@ -36,6 +37,8 @@ use crate::health::Health;
 const FOLD_INTERVAL: Duration = Duration::from_secs(5);
 /// After a connection that could not be taken (too many open files?) the next try is this much later.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// So many connections at once are served: scrapers and probes are a few.
+const CONNECTIONS_MAX: usize = 64;
 
 /// What a scrape gets its text from.
 #[derive(Debug, Clone)]
@@ -109,6 +112,7 @@ async fn fold(metrics: PrometheusHandle) {
 }
 
 async fn serve(listener: TcpListener, page: Page) {
+    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -117,6 +121,10 @@ async fn serve(listener: TcpListener, page: Page) {
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
+        };
+        // Whoever comes while all are taken finds the connection closed.
+        let Ok(taken) = Arc::clone(&free).try_acquire_owned() else {
+            continue;
         };
         let page = page.clone();
         let service = service_fn(move |request: Request<Incoming>| {
@@ -128,7 +136,10 @@ async fn serve(listener: TcpListener, page: Page) {
         server.timer(TokioTimer::new());
         let connection = server.serve_connection(TokioIo::new(stream), service);
         // Fails when the other side breaks it off, which is its right.
-        tokio::spawn(async { drop(connection.await) });
+        tokio::spawn(async {
+            drop(connection.await);
+            drop(taken);
+        });
     }
 }
 
