@@ -13,6 +13,8 @@ pub mod config;
 pub mod damage;
 pub mod disk_space;
 pub mod founding;
+#[cfg(test)]
+mod fuzz_tests;
 pub mod health;
 pub mod identity;
 pub mod join;
