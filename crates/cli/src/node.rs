@@ -148,8 +148,8 @@ pub struct NodeArgs {
     /// Takes the user that NATS names (header Nats-Request-Info) for who made a change, in place of --by.
     ///
     /// Only if operators are in an account of their own, which imports the nodes' subjects as services with share: true,
-    /// and nobody but nodes is in the nodes' account: whoever is can write any name into that header. The same on all
-    /// nodes.
+    /// and in the nodes' account only nodes may make operators' requests: a client there can write any name into that
+    /// header. The same on all nodes. See docs/security.md.
     #[arg(long, env = "NOWSERVING_TRUST_REQUEST_INFO")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     trust_request_info: bool,

@@ -213,10 +213,6 @@ fn a_jump_names_its_token_by_ticket_or_key() {
 #[test]
 fn every_operation_of_operators_is_read_and_unknown_fields_are_refused() {
     let parser = parser();
-    let trusting = Parser {
-        trust: TrustRequestInfo(true),
-        ..self::parser()
-    };
     let bodies = [
         ("create", json!({"seats": 2, "queue_limit": 3})),
         (
