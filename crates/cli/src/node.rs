@@ -145,6 +145,14 @@ pub struct NodeArgs {
     #[arg(long, env = "NOWSERVING_ACCEPT_UNSEEN_PEERS")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     accept_unseen_peers: bool,
+    /// Takes the user that NATS names (header Nats-Request-Info) for who made a change, in place of --by.
+    ///
+    /// Only if operators are in an account of their own, which imports the nodes' subjects as services with share: true,
+    /// and in the nodes' account only nodes may make operators' requests: a client there can write any name into that
+    /// header. The same on all nodes. See docs/security.md.
+    #[arg(long, env = "NOWSERVING_TRUST_REQUEST_INFO")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    trust_request_info: bool,
 }
 
 /// Without the URLs, which may have a password.
@@ -272,7 +280,8 @@ mod tests {
     #[test]
     fn flags_alone_are_enough() {
         let more = "--shards 4 --peer-nats nats://p:1 --metrics-addr 127.0.0.1:9464 --prefix q \
-            --heartbeat 50ms --election 500ms --snapshot-entries 1000";
+            --heartbeat 50ms --election 500ms --snapshot-entries 1000 \
+            --trust-request-info";
         let config = settle(&format!("{FLAGS} {more}")).unwrap();
         assert_eq!(
             (config.id, config.nodes.as_slice()),
@@ -285,6 +294,7 @@ mod tests {
         assert_eq!(config.metrics_addr.unwrap().port(), 9464);
         assert_eq!((config.heartbeat_ms, config.election_ms), (50, 500));
         assert_eq!(config.snapshot_entries, 1000);
+        assert!(config.trust_request_info);
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub fn write(dir: &Path, name: &str, content: &str) -> std::io::Result<()> {
     write_atomically(dir, name, sealed(content).as_bytes())
 }
 
-fn sealed(content: &str) -> String {
+pub(crate) fn sealed(content: &str) -> String {
     format!("{content}{LABEL}{}\n", blake3::hash(content.as_bytes()))
 }
 

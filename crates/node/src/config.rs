@@ -63,6 +63,10 @@ pub struct Config {
     /// no quorum has accepted them. An old copy of a disk, which it does not know to be one, can then vote.
     #[serde(default)]
     pub accept_unseen_peers: bool,
+    /// Takes the user in the header `Nats-Request-Info` for who asks, in place of `by`. Only for a NATS server that writes
+    /// that header itself: operators import the nodes' subjects as services with `share: true`.
+    #[serde(default)]
+    pub trust_request_info: bool,
     /// A NATS credentials file (`.creds`), for all connections; readable by its owner alone.
     #[serde(default)]
     pub credentials_file: Option<PathBuf>,
@@ -374,6 +378,7 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         snapshot_entries: default_snapshot_entries(),
         log_bytes_max: default_log_bytes_max(),
         accept_unseen_peers: false,
+        trust_request_info: false,
         credentials_file: None,
         nkey_file: None,
         tls_ca_file: None,
@@ -406,7 +411,7 @@ mod tests {
         let config = load(GOOD).unwrap();
         assert_eq!(config.shards, 16);
         assert_eq!(config.peer_nats(), config.nats);
-        assert!(!config.accept_unseen_peers);
+        assert!(!config.accept_unseen_peers && !config.trust_request_info);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub mod config;
 pub mod damage;
 pub mod disk_space;
 pub mod founding;
+#[cfg(test)]
+mod fuzz_tests;
 pub mod health;
 pub mod identity;
 pub mod join;
@@ -59,6 +61,7 @@ use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
+use crate::nats::who::TrustRequestInfo;
 use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
@@ -454,11 +457,13 @@ impl Node {
         let (probed, echoes) = watch::channel(0);
         let (knows, known) = watch::channel(None);
         start("rules of limits", limits::rules::run(ends.rules, knows));
+        let trust = TrustRequestInfo(self.config.trust_request_info);
         let parser = Parser::new(
             self.subjects.clone(),
             self.config.shards,
             self.keys.clone(),
             known.clone(),
+            trust,
         )?;
         let (forward, results) = (parser.forward.clone(), ends.control.clone());
         tokio::spawn(forward::run(
@@ -485,9 +490,10 @@ impl Node {
                 responder.clone(),
                 known,
                 self.config.shards,
+                trust,
             )),
             public_keys: PublicKeys::new(&subjects, responder.clone()),
-            many_lines: ManyLines::new(client.clone(), subjects, responder.clone()),
+            many_lines: ManyLines::new(client.clone(), subjects, responder.clone(), trust),
             subscriptions: ends.subscriptions,
             probed: echoes,
         };

@@ -56,6 +56,7 @@ mod push;
 mod rate_limits;
 mod readme;
 mod recycle;
+mod request_info;
 mod rights;
 mod roles;
 mod rotate_key;

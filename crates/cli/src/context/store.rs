@@ -221,4 +221,25 @@ mod tests {
         contexts.remove("prod").unwrap();
         assert_eq!((contexts.current(), contexts.len()), (None, 0));
     }
+
+    #[test]
+    fn fuzz_a_file() {
+        let mut contexts = Contexts::default();
+        let prod = context("nats://a:b@h,tls://h:1");
+        contexts.add("prod", prod, false).unwrap();
+        contexts.choose(Some("prod")).unwrap();
+        let seeds = vec![toml::to_string(&contexts).unwrap().into_bytes()];
+        nowserving_fuzz::target!(seeds, |bytes| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store {
+                dir: dir.path().to_owned(),
+            };
+            fs::write(store.file(), bytes).unwrap();
+            if let Ok(contexts) = store.read() {
+                for context in contexts.contexts.values() {
+                    drop(context.nats.as_deref().map(crate::context::masked));
+                }
+            }
+        });
+    }
 }

@@ -4,8 +4,8 @@ use async_nats::Message;
 use nowserving_engine::{ShardDelivery, Via};
 use nowserving_fuzz::target;
 
-use super::forward;
 use super::parse::tests::parser;
+use super::{forward, who};
 
 /// A subject, a line feed, and the payload.
 fn messages() -> Vec<Vec<u8>> {
@@ -66,4 +66,16 @@ fn headers_between_nodes() {
         drop(forward::sent_at(&text));
         drop(forward::shared(&text));
     });
+}
+
+#[test]
+fn the_servers_header() {
+    let texts = [
+        r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#,
+        r#"{"start": "2026-01-01T00:00:00Z", "host": "h", "id": 8, "acc": "OPS", "user": "ann", "kind": "Client"}"#,
+    ];
+    let seeds = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    target!(seeds, |bytes| drop(who::named_in(
+        &String::from_utf8_lossy(bytes)
+    )));
 }

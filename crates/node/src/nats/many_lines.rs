@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::node_request::{Failed, NodeRequest, Times};
 use super::parse::{client_id, hash, header, message_id};
 use super::respond::Responder;
-use super::who;
+use super::who::TrustRequestInfo;
 
 /// Lines of one request that are changed at the same time.
 const LINES_AT_ONCE: usize = 16;
@@ -39,6 +39,7 @@ pub struct ManyLines {
     client: Client,
     subjects: Subjects,
     responder: Responder,
+    trust: TrustRequestInfo,
     free: Arc<Semaphore>,
 }
 
@@ -52,11 +53,17 @@ struct Work {
 
 impl ManyLines {
     /// Sends its requests by `client`, and the answers by `responder`.
-    pub fn new(client: Client, subjects: Subjects, responder: Responder) -> Self {
+    pub fn new(
+        client: Client,
+        subjects: Subjects,
+        responder: Responder,
+        trust: TrustRequestInfo,
+    ) -> Self {
         ManyLines {
             client,
             subjects,
             responder,
+            trust,
             free: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)),
         }
     }
@@ -70,7 +77,7 @@ impl ManyLines {
     pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
         reply.admin = true;
         reply.op = "configure_lines";
-        let work = match Work::read(&message, reply.taken) {
+        let work = match Work::read(&message, reply.taken, self.trust) {
             Ok(work) => work,
             Err(error) => return self.responder.refuse(&reply, error).await,
         };
@@ -176,10 +183,10 @@ impl ManyLines {
 }
 
 impl Work {
-    fn read(message: &Message, taken: Micros) -> Result<Self, ApiError> {
+    fn read(message: &Message, taken: Micros, trust: TrustRequestInfo) -> Result<Self, ApiError> {
         let mut ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
-        if let Some(user) = who::user(message, Via::Plain)? {
+        if let Some(user) = trust.user(message, Via::Plain)? {
             ask.by = Some(user.into());
         }
         let times = Times::of(message, taken)?;

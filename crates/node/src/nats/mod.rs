@@ -27,5 +27,5 @@ pub mod subscriptions;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
-mod who;
+pub mod who;
 pub mod witness;

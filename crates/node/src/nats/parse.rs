@@ -16,7 +16,7 @@ use super::limits::rules::RulesReceiver;
 use super::parse_admin::{admin_ask, cluster_question, members_ask};
 use super::parse_kv::{kv_ask, kv_question};
 use super::parse_limit::{Asked, limit_op};
-use super::who;
+use super::who::{self, TrustRequestInfo};
 use crate::clock::monotonic_us;
 use crate::keys::Keys;
 use crate::traces;
@@ -41,6 +41,7 @@ pub struct Parser {
     keys: Keys,
     /// Of rate limits, as this node knows them.
     rules: RulesReceiver,
+    trust: TrustRequestInfo,
 }
 
 /// A request that was refused.
@@ -61,6 +62,7 @@ impl Parser {
         shards: u32,
         keys: Keys,
         rules: RulesReceiver,
+        trust: TrustRequestInfo,
     ) -> Result<Self, ApiError> {
         Ok(Parser {
             forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
@@ -68,6 +70,7 @@ impl Parser {
             shards,
             keys,
             rules,
+            trust,
         })
     }
 
@@ -172,7 +175,7 @@ impl Parser {
             Target::Limit { op, .. } | Target::AdminLimit { op } => return Err(unknown_op(op)),
         };
         let user = match reply.admin {
-            true => who::user(message, via)?,
+            true => self.trust.user(message, via)?,
             false => None,
         };
         if let Some(user) = &user {

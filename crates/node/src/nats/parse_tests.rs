@@ -18,7 +18,8 @@ const ROUTED_AFTER: Micros = 7;
 
 pub(in super::super) fn parser() -> Parser {
     let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
-    Parser::new(Subjects::default(), SHARDS, keys, no_rules()).unwrap()
+    let trust = TrustRequestInfo(false);
+    Parser::new(Subjects::default(), SHARDS, keys, no_rules(), trust).unwrap()
 }
 
 fn message(subject: &str, payload: Vec<u8>) -> Message {
@@ -564,8 +565,12 @@ fn a_request_says_how_it_was_delivered() {
 }
 
 #[test]
-fn an_operators_name_and_reason_are_read_and_the_servers_user_wins() {
+fn an_operators_name_and_reason_are_read_and_the_servers_user_wins_if_it_is_trusted() {
     let parser = parser();
+    let trusting = Parser {
+        trust: TrustRequestInfo(true),
+        ..self::parser()
+    };
     let bodies = [
         ("create", json!({"seats": 2, "queue_limit": 3})),
         ("configure", json!({"seats": 3})),
@@ -594,9 +599,18 @@ fn an_operators_name_and_reason_are_read_and_the_servers_user_wins() {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Request-Info", info);
         told.headers = Some(headers);
-        let (told, _) = request(parse(&parser, &told).unwrap());
+        let (forged, _) = request(parse(&parser, &told).unwrap());
+        assert_eq!(forged.user, None, "{op}");
+        let by = forged.note.unwrap().by;
+        assert_eq!(by.as_deref(), Some("somebody"), "{op}");
+        let mut told_twice = told.clone();
+        let (told, _) = request(parse(&trusting, &told).unwrap());
         assert_eq!(told.user.as_deref(), Some("ann"), "{op}");
         assert_eq!(told.note.unwrap().by.as_deref(), Some("ann"), "{op}");
+        let headers = told_twice.headers.as_mut().unwrap();
+        headers.append("Nats-Request-Info", info);
+        let refused = parse(&trusting, &told_twice).unwrap_err();
+        assert!(refused.message.starts_with("Nats-Request-Info"), "{op}");
         for field in ["by", "reason"] {
             let mut long = body.clone();
             long[field] = json!("x".repeat(129));

@@ -25,6 +25,7 @@ use super::parse::Parser;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
+use super::who::TrustRequestInfo;
 use crate::keys::Keys;
 
 /// The largest payload that this server takes.
@@ -264,7 +265,8 @@ impl TestService {
         let (requests, inbox) = bounded(inbox_max);
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
-        let parser = Parser::new(Subjects::default(), SHARDS, keys, no_rules()).unwrap();
+        let trust = TrustRequestInfo(false);
+        let parser = Parser::new(Subjects::default(), SHARDS, keys, no_rules(), trust).unwrap();
         let client = server.client.clone();
         let own = Own {
             requests: requests.clone(),
@@ -278,8 +280,9 @@ impl TestService {
             responder.clone(),
             watch::channel(Some(Arc::new(rules))).1,
             SHARDS,
+            trust,
         ));
-        let many_lines = ManyLines::new(client, Subjects::default(), responder.clone());
+        let many_lines = ManyLines::new(client, Subjects::default(), responder.clone(), trust);
         let public_keys = PublicKeys::new(&Subjects::default(), responder.clone());
         let service = Service {
             client: server.client.clone(),

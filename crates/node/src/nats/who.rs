@@ -1,6 +1,8 @@
-//! Who asks for an operator's change: the user that the NATS server names, where it does, else the name in the request.
+//! Who asks for an operator's change: the user that the NATS server names, where the node's setting `trust_request_info`
+//! says that it does, else the name in the request.
 //!
-//! The server names the user of a request that comes by a service import with `share: true`.
+//! The server names the user of a request that comes by a service import with `share: true`, in place of a header that
+//! the client sent. It leaves the header of a client of the nodes' own account as it is.
 
 use async_nats::Message;
 use nowserving_engine::{Ask, Via};
@@ -11,7 +13,7 @@ use serde::Deserialize;
 
 use super::parse::header;
 
-/// The server's own header: JSON about the client.
+/// JSON about the client, by the server or by anybody.
 const REQUEST_INFO_HEADER: &str = "Nats-Request-Info";
 
 /// The user on a request that a node forwards.
@@ -23,20 +25,33 @@ struct RequestInfo {
     user: Option<String>,
 }
 
-/// The user that the NATS server names; `None` if it names none.
-pub(in crate::nats) fn user(message: &Message, via: Via) -> Result<Option<Box<str>>, ApiError> {
-    let user = match via {
-        // Only nodes send these.
-        Via::Forwarded => header(message, USER_HEADER, |text| Ok(text.to_owned()))?,
-        Via::Plain | Via::Shard(_) => named_by_server(message),
-    };
-    Ok(user.filter(|it| is_name(it)).map(Into::into))
+/// The node's setting `trust_request_info`: whether only the NATS server can have written that header.
+#[derive(Debug, Clone, Copy)]
+pub struct TrustRequestInfo(pub bool);
+
+impl TrustRequestInfo {
+    /// The user that the NATS server names; `None` if it names none.
+    pub(in crate::nats) fn user(
+        self,
+        message: &Message,
+        via: Via,
+    ) -> Result<Option<Box<str>>, ApiError> {
+        let user = match via {
+            // Only nodes send these.
+            Via::Forwarded => header(message, USER_HEADER, |text| Ok(text.to_owned()))?,
+            // nats-server replaces the first of two such headers, so one that a client sent could stand before its own.
+            Via::Plain | Via::Shard(_) if self.0 => {
+                header(message, REQUEST_INFO_HEADER, |info| Ok(named_in(info)))?.flatten()
+            }
+            Via::Plain | Via::Shard(_) => None,
+        };
+        Ok(user.filter(|it| is_name(it)).map(Into::into))
+    }
 }
 
-fn named_by_server(message: &Message) -> Option<String> {
-    let info = message.headers.as_ref()?.get(REQUEST_INFO_HEADER)?;
-    // Another server's header may have another form: then it names nobody.
-    let info: RequestInfo = serde_json::from_str(info.as_str()).ok()?;
+/// Another server's header may have another form: then it names nobody.
+pub(super) fn named_in(info: &str) -> Option<String> {
+    let info: RequestInfo = serde_json::from_str(info).ok()?;
     info.user
 }
 
@@ -101,10 +116,8 @@ mod tests {
     fn a_user_is_a_short_text_without_control_characters() {
         assert!(is_name("ann") && is_name("UAB7X"));
         assert!(!is_name("") && !is_name("a\nb") && !is_name(&"x".repeat(129)));
-        let info: RequestInfo =
-            serde_json::from_str(r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#).unwrap();
-        assert_eq!(info.user.as_deref(), Some("ann"));
-        let unshared: RequestInfo = serde_json::from_str(r#"{"acc": "OPS"}"#).unwrap();
-        assert_eq!(unshared.user, None);
+        let shared = named_in(r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#);
+        assert_eq!(shared.as_deref(), Some("ann"));
+        assert_eq!(named_in(r#"{"acc": "OPS"}"#), None, "not shared");
     }
 }

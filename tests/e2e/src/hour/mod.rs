@@ -2,7 +2,7 @@
 //!
 //! Each step names the metric that shows its effect, and is timed from the answer of its command until all nodes' metrics say
 //! so. Two crowds are audited meanwhile: `nowserving crowd` in a line of its own, and people in the line that the
-//! operator changes.
+//! operator changes, whose seats are counted from outside, too.
 
 mod people;
 mod steps;
@@ -10,7 +10,7 @@ mod steps;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use futures::future::try_join;
+use futures::future::try_join3;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -107,7 +107,7 @@ async fn hour(cluster: &mut Cluster, plan: Plan) -> Result<Outcome> {
         people.stop();
         done
     };
-    let (done, ()) = try_join(steps, people.come_and_go()).await?;
+    let (done, (), ()) = try_join3(steps, people.come_and_go(), people.watch_seats()).await?;
     let people = people.audit().await?;
     let report = crowd.next().await?.context("the crowd has no report")?;
     let ended = crowd.child.wait().await?;

@@ -23,6 +23,8 @@ const SLEEPERS_LANE: &str = "sleepers";
 const POLL: Duration = Duration::from_millis(500);
 /// In checkout.
 const STAY: Duration = Duration::from_secs(2);
+/// Between two looks at the line.
+const LOOK: Duration = Duration::from_millis(100);
 /// Tokens that are asked about at once in the end.
 const ASKED_AT_ONCE: usize = 32;
 
@@ -60,11 +62,23 @@ pub struct Visit {
 struct Book {
     /// The most seats that there are.
     seats: u64,
+    /// The most that there were since the line was asked about.
+    seats_since: u64,
+    /// In checkout, as visitors know.
     held: u64,
     oversold: u64,
     doubled: u64,
     numbers: BTreeSet<(&'static str, u64)>,
     visits: Vec<Visit>,
+}
+
+/// The line at one moment.
+#[derive(Debug)]
+struct Shown {
+    settings_version: u64,
+    seats: u64,
+    /// Admitted or in checkout.
+    held: u64,
 }
 
 /// Everybody, until they are told to stop.
@@ -123,7 +137,29 @@ impl People {
 
     /// From now on so many seats may be held: before they are raised, and after the last one too many was given back.
     pub fn allow(&self, seats: u64) {
-        self.book.borrow_mut().seats = seats;
+        let mut book = self.book.borrow_mut();
+        book.seats = seats;
+        book.seats_since = book.seats_since.max(seats);
+    }
+
+    /// Looks at the line until [`People::stop`]: visitors do not know of seats that are admitted and not claimed yet.
+    ///
+    /// # Errors
+    /// It is not shown.
+    pub async fn watch_seats(&self) -> Result<()> {
+        let subject = format!("nowserving.admin.line.{LINE}.show");
+        let mut before = None;
+        while !self.stopped.get() {
+            let seats = self.book.borrow().seats;
+            self.book.borrow_mut().seats_since = seats;
+            let reply = self.api.call_subject(&subject, "{}").await?;
+            ensure!(reply.code.is_none(), "{}", reply.body);
+            let now = Shown::read(&reply.body)?;
+            self.book.borrow_mut().look(before.as_ref(), &now);
+            before = Some(now);
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
     /// Lets people enter that are not heard of again.
@@ -233,6 +269,17 @@ async fn is_lost(api: &Api, visit: &Visit, ended: bool) -> Result<bool> {
     Ok(!(found && as_ended))
 }
 
+impl Shown {
+    fn read(line: &Value) -> Result<Shown> {
+        let counts = &line["counts"];
+        Ok(Shown {
+            settings_version: number(line, "settings_version")?,
+            seats: number(&line["board"], "seats")?,
+            held: number(counts, "admitted")? + number(counts, "in_checkout")?,
+        })
+    }
+}
+
 impl Book {
     fn note(&mut self, lane: &'static str, entered: &Value) -> Result<usize> {
         let token = number(entered, "token")?;
@@ -252,8 +299,48 @@ impl Book {
         }
     }
 
+    fn look(&mut self, before: Option<&Shown>, now: &Shown) {
+        let mut most = self.seats_since;
+        // Nobody was admitted beyond the seats since then, which an operator has not changed.
+        if let Some(before) = before.filter(|it| it.settings_version == now.settings_version) {
+            most = most.min(now.seats.max(before.held));
+        }
+        if now.held > most {
+            eprintln!("oversold, at most {most}: {now:?} after {before:?}");
+            self.oversold = self.oversold.max(now.held - most);
+        }
+    }
+
     fn hold(&mut self) {
         self.held += 1;
         self.oversold = self.oversold.max(self.held.saturating_sub(self.seats));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_that_were_lowered_are_given_back_and_not_admitted_again() {
+        let shown = |settings_version, seats, held| Shown {
+            settings_version,
+            seats,
+            held,
+        };
+        let mut book = Book {
+            seats_since: 30,
+            ..Book::default()
+        };
+        let raised = shown(2, 30, 30);
+        book.look(Some(&shown(1, 20, 20)), &raised);
+        book.look(Some(&raised), &shown(3, 20, 30));
+        book.look(Some(&shown(3, 20, 30)), &shown(3, 20, 25));
+        assert_eq!(book.oversold, 0);
+        book.look(Some(&shown(3, 20, 25)), &shown(3, 20, 27));
+        assert_eq!(book.oversold, 2);
+        book.seats_since = 20;
+        book.look(Some(&shown(3, 20, 20)), &shown(4, 20, 23));
+        assert_eq!(book.oversold, 3, "after another change");
     }
 }

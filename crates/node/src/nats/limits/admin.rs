@@ -22,19 +22,18 @@ use tokio::time::Instant;
 use super::parts::Effect;
 use super::rules::{KnownDomain, KnownRules, changes, described, read_one};
 use super::{Call, Limits, entries, resolve};
-use crate::nats::who;
 
 /// A text of rules in JSON can be longer than what it says.
 const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 /// After a change, for so long at most its answer waits until this node knows it.
 const LEARNING_MAX: Duration = Duration::from_secs(1);
 
-/// The user that the NATS server names.
-fn named(message: &Message) -> Result<Option<String>, ApiError> {
-    Ok(who::user(message, Via::Plain)?.map(Into::into))
-}
-
 impl Limits {
+    /// The user that the NATS server names.
+    fn named(&self, message: &Message) -> Result<Option<String>, ApiError> {
+        Ok(self.trust.user(message, Via::Plain)?.map(Into::into))
+    }
+
     pub(super) async fn answer_admin(
         &self,
         op: &str,
@@ -53,14 +52,14 @@ impl Limits {
                 }
                 let mut ask: ApplyRules = decode(payload)?;
                 ask.check()?;
-                ask.by = named(message)?.or(ask.by);
+                ask.by = self.named(message)?.or(ask.by);
                 Ok(encode(&self.apply(ask, &call).await?, format))
             }
             "delete" => {
                 reply.op = "limit_delete";
                 let mut ask: DeleteRules = decode_request(payload)?;
                 ask.check()?;
-                ask.by = named(message)?.or(ask.by);
+                ask.by = self.named(message)?.or(ask.by);
                 Ok(encode(&self.delete(&ask, &call).await?, format))
             }
             "show" => {

@@ -49,6 +49,7 @@ use self::rules::{KnownDomain, KnownRules, RulesReceiver, in_words};
 use super::node_request::Times;
 use super::parse::{client_id, hash, header, message_id};
 use super::respond::Responder;
+use super::who::TrustRequestInfo;
 
 /// A change of rules is known to all nodes about that soon.
 const LEARNING: Duration = Duration::from_millis(20);
@@ -64,6 +65,7 @@ pub struct Limits {
     responder: Responder,
     known: RulesReceiver,
     shards: u32,
+    trust: TrustRequestInfo,
     permits: Permits,
     counters: RuleCounters,
 }
@@ -98,6 +100,7 @@ impl Limits {
         responder: Responder,
         known: RulesReceiver,
         shards: u32,
+        trust: TrustRequestInfo,
     ) -> Self {
         Limits {
             client,
@@ -107,6 +110,7 @@ impl Limits {
             responder,
             known,
             shards,
+            trust,
             permits: Permits::default(),
             counters: RuleCounters::default(),
         }
