@@ -103,6 +103,16 @@ pub struct Global {
         hide_env_values = true
     )]
     pub prefix: Option<String>,
+    /// Replies come to subjects that begin so, as _INBOX.operators: the inbox that the login's role may use [default:
+    /// _INBOX].
+    #[arg(
+        long,
+        global = true,
+        value_name = "WORDS",
+        env = "NOWSERVING_INBOX_PREFIX",
+        hide_env_values = true
+    )]
+    pub inbox_prefix: Option<String>,
     /// The context whose options count where neither a flag nor the environment says otherwise [default: the one chosen
     /// by `context use`].
     #[arg(
@@ -240,6 +250,7 @@ impl Global {
     fn fill(&mut self, context: Context) {
         self.nats = self.nats.take().or(context.nats);
         self.prefix = self.prefix.take().or(context.prefix);
+        self.inbox_prefix = self.inbox_prefix.take().or(context.inbox_prefix);
         self.by = self.by.take().or(context.by);
         self.login.fill(context.security);
     }
@@ -296,11 +307,12 @@ impl Global {
         self.connect_as(options).await
     }
 
-    /// A client with these options, but for the prefix.
+    /// A client with these options, but for what the flags say.
     pub async fn connect_as(&self, mut options: ClientOptions) -> anyhow::Result<Client> {
         if let Some(prefix) = &self.prefix {
             options.prefix.clone_from(prefix);
         }
+        options.inbox_prefix.clone_from(&self.inbox_prefix);
         options.security = self.security()?;
         let url = self.nats.as_deref().unwrap_or(NATS_DEFAULT);
         Ok(Client::connect_with(url, options).await?)
@@ -409,6 +421,7 @@ mod tests {
         global.fill(Context {
             nats: Some("nats://of-context".to_owned()),
             prefix: Some("of-context".to_owned()),
+            inbox_prefix: Some("_INBOX.operators".to_owned()),
             by: Some("ann".to_owned()),
             security: Security {
                 credentials_file: Some("of-context.creds".into()),
@@ -418,6 +431,7 @@ mod tests {
         });
         assert_eq!(global.nats.as_deref(), Some("nats://of-context"));
         assert_eq!(global.prefix.as_deref(), Some("mine"));
+        assert_eq!(global.inbox_prefix.as_deref(), Some("_INBOX.operators"));
         assert_eq!(global.by().as_deref(), Some("ann"));
         let security = global.security().unwrap();
         assert_eq!(security.credentials_file, None, "one login alone");

@@ -35,6 +35,9 @@ use crate::transport::{Connection, bad_reply};
 pub struct ClientOptions {
     /// First word(s) of every subject; default `nowserving`.
     pub prefix: String,
+    /// Replies come to subjects that begin with this word or words. A role that may hear its own replies alone needs its
+    /// own, as `_INBOX.backends`; without effect on [`Client::from_nats`]. Default: `_INBOX`.
+    pub inbox_prefix: Option<String>,
     /// How long connecting may take, and then each call, all its attempts together; default 10 s.
     pub deadline: Duration,
     /// Return a client at once, and connect in the background, again and again. For services that start also while NATS
@@ -54,6 +57,7 @@ impl Default for ClientOptions {
     fn default() -> ClientOptions {
         ClientOptions {
             prefix: DEFAULT_PREFIX.to_owned(),
+            inbox_prefix: None,
             deadline: Duration::from_secs(10),
             connect_in_background: false,
             name: "nowserving-client".to_owned(),
@@ -94,12 +98,16 @@ impl Client {
     /// # Errors
     /// [`Kind::Connection`] if no server can be reached within [`ClientOptions::deadline`],
     /// [`Kind::Forbidden`] if it refuses the login, [`Kind::BadArgument`] for a malformed URL or
-    /// prefix, or a file of [`ClientOptions::security`] that cannot be used.
+    /// prefix of subjects or inboxes, or a file of [`ClientOptions::security`] that cannot be used.
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
         let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
         let servers: Servers = url.parse().map_err(bad)?;
         let unusable = |error: SecurityError| Error::new(Kind::BadArgument, error.to_string());
-        let connect = connect_options(&servers, &options).map_err(unusable)?;
+        let mut connect = connect_options(&servers, &options).map_err(unusable)?;
+        if let Some(inbox) = &options.inbox_prefix {
+            check_inbox_prefix(inbox)?;
+            connect = connect.custom_inbox_prefix(inbox);
+        }
         let connecting = connect.connect(servers.urls());
         let failed =
             |why: String| Error::new(Kind::Connection, format!("NATS at {servers}: {why}"));
@@ -367,6 +375,21 @@ fn connect_options(
         true => connect.retry_on_initial_connect(),
         false => connect,
     })
+}
+
+/// `async-nats` would panic at some of those that are refused.
+fn check_inbox_prefix(prefix: &str) -> Result<()> {
+    let is_word = |word: &str| {
+        let allowed = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'>');
+        !word.is_empty() && word.bytes().all(allowed)
+    };
+    match prefix.split('.').all(is_word) {
+        true => Ok(()),
+        false => Err(Error::new(
+            Kind::BadArgument,
+            "inbox_prefix: must be words joined by dots, without spaces, * and >",
+        )),
+    }
 }
 
 /// Doubles from 50 ms to 3.2 s, half of it at random, so that clients that lost their server at the

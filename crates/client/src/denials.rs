@@ -161,7 +161,13 @@ impl Listener {
 }
 
 fn forbidden(missing: &MissingRight) -> Error {
-    Error::new(Kind::Forbidden, missing.to_string())
+    let hint = match missing.action {
+        Action::Subscribe if missing.subject.starts_with("_INBOX") => {
+            " (inbox_prefix, --inbox-prefix: the inbox that the role may use)"
+        }
+        _ => "",
+    };
+    Error::new(Kind::Forbidden, format!("{missing}{hint}"))
 }
 
 /// `server`: its name without the login.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::nats::{Nats, inbox_of};
 use crate::process::leashed;
 use crate::program::program;
 
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(200);
 #[derive(Clone, Debug)]
 pub struct Cli {
     url: String,
+    /// `--inbox-prefix`, if it is another.
+    inbox: Option<String>,
     /// `RUST_LOG`, if it has one.
     logs: Option<String>,
 }
@@ -44,7 +47,26 @@ impl Cli {
     /// For the cluster behind this NATS server.
     #[must_use]
     pub fn new(url: String) -> Cli {
-        Cli { url, logs: None }
+        Cli {
+            url,
+            inbox: None,
+            logs: None,
+        }
+    }
+
+    /// For this server, with the login and the inbox of a role of deploy/nats.
+    #[must_use]
+    pub fn of_role(nats: &Nats, role: &str) -> Cli {
+        Cli::new(nats.url_as(role)).with_inbox_of(role)
+    }
+
+    /// The tool with the inbox of a role of deploy/nats.
+    #[must_use]
+    pub fn with_inbox_of(self, role: &str) -> Cli {
+        Cli {
+            inbox: Some(inbox_of(role)),
+            ..self
+        }
     }
 
     /// The tool with this `RUST_LOG`.
@@ -103,7 +125,11 @@ impl Cli {
         let mut command = leashed(program().await?.as_os_str()).await?;
         command.args(json.then_some("--json"));
         command.envs(self.logs.iter().map(|filter| ("RUST_LOG", filter)));
-        command.args(["--nats", &self.url]).args(words);
+        command.args(["--nats", &self.url]);
+        if let Some(inbox) = &self.inbox {
+            command.args(["--inbox-prefix", inbox]);
+        }
+        command.args(words);
         Ok(command)
     }
 }

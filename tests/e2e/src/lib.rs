@@ -40,7 +40,7 @@ pub use disk::SmallDisk;
 pub use languages::{Language, grpc_python, jwt_program};
 pub use members::candidate;
 pub use metrics::Metrics;
-pub use nats::{Nats, PASSWORD};
+pub use nats::{Nats, PASSWORD, inbox_of};
 pub use place::{BoardEffect, Place};
 pub use process::{Process, leashed};
 pub use program::{build, example, nats_server, program};

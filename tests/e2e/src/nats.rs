@@ -181,3 +181,9 @@ fn port_in(folder: &Path, pid: Option<u32>) -> Result<Option<u16>> {
         .and_then(|url| url.rsplit(':').next()?.parse().ok());
     Ok(port)
 }
+
+/// The prefix of the inboxes that a role of deploy/nats may use.
+#[must_use]
+pub fn inbox_of(role: &str) -> String {
+    format!("_INBOX.{role}")
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
-use nowserving_e2e::{Api, Cli, Cluster, PASSWORD, free_port};
+use nowserving_e2e::{Api, Cli, Cluster, PASSWORD, free_port, inbox_of};
 use nowserving_protocol::error::Code;
 use serde_json::json;
 
@@ -25,10 +25,10 @@ pub async fn hold(cluster: &mut Cluster) -> Result<()> {
 }
 
 async fn work(cluster: &Cluster) -> Result<()> {
-    let operator = Cli::new(cluster.nats.url_as("operators"));
+    let operator = Cli::of_role(&cluster.nats, "operators");
     let create = ["line", "create", LINE, "--seats", "1", "--queue-limit", "9"];
     operator.run(&create).await?.done()?;
-    let backend = Cli::new(cluster.nats.url_as("backends"));
+    let backend = Cli::of_role(&cluster.nats, "backends");
     let entered = backend.run(&["enter", LINE, "--key", "a"]).await?.done()?;
     let ticket = entered["ticket"].as_str().context("a ticket")?;
     backend.run(&["claim", LINE, ticket]).await?.done()?;
@@ -39,7 +39,7 @@ async fn work(cluster: &Cluster) -> Result<()> {
 
 /// A backend that tells its capacity can do that, and nothing else of operators or users.
 async fn capacity(cluster: &Cluster) -> Result<()> {
-    let teller = Cli::new(cluster.nats.url_as("capacity"));
+    let teller = Cli::of_role(&cluster.nats, "capacity");
     let words = ["line", "capacity", LINE, "--seats", "2", "--for", "1h"];
     let told = teller.run(&words).await?.done()?;
     ensure!(told["board"]["seats"] == 2, "{told}");
@@ -50,7 +50,7 @@ async fn capacity(cluster: &Cluster) -> Result<()> {
         let error = teller.run(words).await?.failed(1, "forbidden")?;
         ensure!(error["code"] == "forbidden", "{error}");
     }
-    let operator = Cli::new(cluster.nats.url_as("operators"));
+    let operator = Cli::of_role(&cluster.nats, "operators");
     let words = ["line", "capacity", LINE, "--forget"];
     operator.run(&words).await?.done()?;
     Ok(())
@@ -59,16 +59,16 @@ async fn capacity(cluster: &Cluster) -> Result<()> {
 /// A dispatcher calls tokens, and does nothing else.
 async fn dispatchers(cluster: &Cluster) -> Result<()> {
     let line = "rights-called";
-    let operator = Cli::new(cluster.nats.url_as("operators"));
+    let operator = Cli::of_role(&cluster.nats, "operators");
     let create = format!("line create {line} --seats 5 --queue-limit 9 --admission called");
     let words: Vec<&str> = create.split(' ').collect();
     operator.run(&words).await?.done()?;
-    let backend = Cli::new(cluster.nats.url_as("backends"));
+    let backend = Cli::of_role(&cluster.nats, "backends");
     for key in ["a", "b", "c"] {
         let entered = backend.run(&["enter", line, "--key", key]).await?.done()?;
         ensure!(entered["state"] == "waiting", "{entered}");
     }
-    let dispatcher = Cli::new(cluster.nats.url_as("dispatchers"));
+    let dispatcher = Cli::of_role(&cluster.nats, "dispatchers");
     let listed = dispatcher.run(&["line", "tokens", line]).await?.done()?;
     ensure!(listed["tokens"][2]["key"] == "c", "{listed}");
     let called = dispatcher.run(&["line", "call-next", line]).await?.done()?;
@@ -98,7 +98,7 @@ async fn dispatchers(cluster: &Cluster) -> Result<()> {
 
 /// A backend that keeps key-values does that, and nothing else.
 async fn key_values(cluster: &Cluster) -> Result<()> {
-    let keeper = Cli::new(cluster.nats.url_as("key-values"));
+    let keeper = Cli::of_role(&cluster.nats, "key-values");
     for words in [
         "kv put rights k v",
         "kv get rights k",
@@ -110,7 +110,7 @@ async fn key_values(cluster: &Cluster) -> Result<()> {
     }
     let enter = ["enter", LINE, "--key", "stranger"];
     keeper.run(&enter).await?.failed(1, "forbidden")?;
-    let backend = Cli::new(cluster.nats.url_as("backends"));
+    let backend = Cli::of_role(&cluster.nats, "backends");
     backend
         .run(&["kv", "put", "rights", "k", "v"])
         .await?
@@ -121,7 +121,7 @@ async fn key_values(cluster: &Cluster) -> Result<()> {
 /// A service that checks rate limits does that, and nothing else.
 async fn rate_limits(cluster: &Cluster) -> Result<()> {
     for who in ["limits", "backends"] {
-        let service = Cli::new(cluster.nats.url_as(who));
+        let service = Cli::of_role(&cluster.nats, who);
         let checked = service.run(&["limit", "check", "rights", "ip=1"]).await?;
         ensure!(checked.done()?["allowed"] == true, "{who}");
         service
@@ -129,7 +129,7 @@ async fn rate_limits(cluster: &Cluster) -> Result<()> {
             .await?
             .failed(1, "forbidden")?;
     }
-    let service = Cli::new(cluster.nats.url_as("limits"));
+    let service = Cli::of_role(&cluster.nats, "limits");
     let enter = ["enter", LINE, "--key", "stranger"];
     service.run(&enter).await?.failed(1, "forbidden")?;
     Ok(())
@@ -201,7 +201,7 @@ async fn hear_no_keys(cluster: &Cluster, push: &async_nats::Client) -> Result<()
     let keeper = connect(cluster, "key-values").await?;
     let mut of_keys = keeper.subscribe("nowserving.event.kv.*.*").await?;
     keeper.flush().await?;
-    let cli = Cli::new(cluster.nats.url_as("key-values"));
+    let cli = Cli::of_role(&cluster.nats, "key-values");
     cli.run(&["kv", "put", "rights", "k", "v"]).await?.done()?;
     let event = tokio::time::timeout(PATIENCE, of_keys.next()).await?;
     let published = event.context("an event")?.subject;
@@ -251,7 +251,7 @@ async fn missing(cluster: &Cluster) -> Result<()> {
         (&stranger, &format!("watch {LINE}"), "refused the login"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
-        let cli = Cli::new(url.clone());
+        let cli = Cli::new(url.clone()).with_inbox_of("backends");
         let mut said = cli.run(&words).await?;
         // The board as it was asked for may come first.
         said.lines.drain(..said.lines.len().saturating_sub(1));
@@ -306,5 +306,6 @@ async fn settle(client: &async_nats::Client, subject: &'static str) -> Result<()
 
 async fn connect(cluster: &Cluster, user: &str) -> Result<async_nats::Client> {
     let options = async_nats::ConnectOptions::with_user_and_password(user.into(), PASSWORD.into());
+    let options = options.custom_inbox_prefix(inbox_of(user));
     Ok(options.connect(cluster.nats.url()).await?)
 }

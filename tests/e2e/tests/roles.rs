@@ -220,7 +220,7 @@ const PUBLISH: [(&str, &str); 27] = [
 ];
 
 /// Who may subscribe to a subject.
-const SUBSCRIBE: [(&str, &str); 12] = [
+const SUBSCRIBE: [(&str, &str); 19] = [
     (
         "nowserving.event.a.board",
         "nodes backends operators auditors push-services",
@@ -238,7 +238,14 @@ const SUBSCRIBE: [(&str, &str); 12] = [
     ("nowserving.admin.>", "nodes"),
     ("nowserving.forward.>", "nodes"),
     ("nowserving.raft.>", "nodes"),
-    ("_INBOX.a.*", ALL),
+    ("_INBOX.backends.a.*", "nodes backends"),
+    ("_INBOX.operators.a.*", "nodes operators"),
+    ("_INBOX.auditors.a.*", "nodes auditors"),
+    ("_INBOX.capacity.a.*", "nodes capacity"),
+    ("_INBOX.dispatchers.a.*", "nodes dispatchers"),
+    ("_INBOX.key-values.a.*", "nodes key-values"),
+    ("_INBOX.limits.a.*", "nodes limits"),
+    ("_INBOX.a.*", "nodes"),
     ("$SRV.INFO", "nodes"),
     ("$SYS.>", ""),
     (">", ""),

@@ -74,6 +74,9 @@ pub struct Context {
     /// `--prefix`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
+    /// `--inbox-prefix`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbox_prefix: Option<String>,
     /// `--by`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -152,6 +155,7 @@ fn of_flags(global: &Global) -> anyhow::Result<Context> {
     Ok(Context {
         nats: global.nats.clone(),
         prefix: global.prefix.clone(),
+        inbox_prefix: global.inbox_prefix.clone(),
         by: global.by.clone(),
         security: Security {
             credentials_file: absolute(security.credentials_file)?,
@@ -185,6 +189,7 @@ fn text(shown: &Shown<'_>) -> String {
     let rows = [
         ("nats", context.nats.clone()),
         ("prefix", context.prefix.clone()),
+        ("inbox-prefix", context.inbox_prefix.clone()),
         ("by", context.by.clone()),
         ("creds", file(&security.credentials_file)),
         ("nkey", file(&security.nkey_file)),
@@ -195,7 +200,7 @@ fn text(shown: &Shown<'_>) -> String {
     ];
     let rows = rows
         .into_iter()
-        .filter_map(|(option, value)| Some(format!("\n  {option:<9} {}", value?)));
+        .filter_map(|(option, value)| Some(format!("\n  {option:<12} {}", value?)));
     let counts = if *current { ", which counts" } else { "" };
     format!("context {name}{counts}") + &rows.collect::<String>()
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nkeys::KeyPair;
 use nowserving_client::{Client, ClientOptions, Kind, Security};
-use nowserving_e2e::{Cli, Nats, PASSWORD, Process, eventually, free_port, program, write_key};
+use nowserving_e2e::{
+    Cli, Nats, PASSWORD, Process, eventually, free_port, inbox_of, program, write_key,
+};
 use tempfile::TempDir;
 
 use crate::roles;
@@ -61,7 +63,7 @@ impl Site {
     async fn serves(&self, node: &Security, operator: &Security, backend: &Security) -> Result<()> {
         let urls = self.urls();
         let process = self.node("served", &urls.nodes, node).await?;
-        let cli = Cli::new(urls.operators);
+        let cli = Cli::of_role(&self.nats, "operators");
         eventually("the cluster serves", PATIENCE, async || {
             let status = cli.run(&words("cluster status", operator)).await?;
             Ok((status.code == 0).then_some(()))
@@ -80,7 +82,6 @@ impl Site {
         let url = |user| self.nats.url_as(user);
         Urls {
             nodes: url("nodes"),
-            operators: url("operators"),
             backends: url("backends"),
         }
     }
@@ -104,7 +105,6 @@ impl Site {
 /// Where each role connects.
 struct Urls {
     nodes: String,
-    operators: String,
     backends: String,
 }
 
@@ -134,6 +134,7 @@ fn words(command: &str, security: &Security) -> Vec<OsString> {
 
 async fn connect(url: &str, security: &Security) -> Result<Client> {
     let mut options = ClientOptions::default();
+    options.inbox_prefix = Some(inbox_of("backends"));
     options.security = security.clone();
     Ok(Client::connect_with(url, options).await?)
 }
@@ -323,6 +324,8 @@ async fn the_shipped_files_are_valid() -> Result<()> {
     for name in ["server", "route"] {
         authority.write(folder.path(), name)?;
     }
+    let routes = folder.path().join("route-ca.crt");
+    std::fs::copy(folder.path().join("ca.crt"), routes)?;
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats");
     let mut variables = Vec::new();
     for entry in std::fs::read_dir(shipped)? {
