@@ -287,7 +287,7 @@ async fn log_in_without_passwords(
     let url = site.nats.url();
     let [node, operator, backend] = security;
     let process = site.node("served", &url, node).await?;
-    let cli = Cli::new(url.clone());
+    let cli = Cli::new(url.clone()).with_inbox_of("operators");
     eventually("the cluster serves", PATIENCE, async || {
         let status = cli.run(&words("cluster status", operator)).await?;
         Ok((status.code == 0).then_some(()))
