@@ -23,6 +23,8 @@ const SEATED_MAX: u64 = 200;
 const JOURNAL_PAGES: usize = 5;
 /// So many lines are looked at when none is named.
 const LINES_MAX: u64 = 10_000;
+/// Of the lines that look as if they were stuck, so many are listed.
+const IDLE_LISTED: usize = 20;
 
 /// All that was found out.
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ impl LineSeen {
         (line.waiting > 0 && held < u64::from(line.seats)).then_some(LineSeen(line))
     }
 
-    pub fn finding(&self) -> Option<Finding> {
+    fn finding(&self) -> Option<Finding> {
         let LineSummary {
             line,
             waiting,
@@ -65,6 +67,22 @@ impl LineSeen {
             format!("line {line} ({phase}): {waiting} wait while {free} of {seats} seats are free");
         Some(Finding::note("seats_idle", text).mend(format!("nowserving doctor {line}")))
     }
+}
+
+/// The lines that look as if they were stuck, those in which most wait first.
+pub fn idle(lines: &[LineSeen]) -> Vec<Finding> {
+    let mut lines: Vec<&LineSeen> = lines.iter().collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.0.waiting));
+    let (listed, others) = lines.split_at(lines.len().min(IDLE_LISTED));
+    let mut found: Vec<Finding> = listed.iter().filter_map(|line| line.finding()).collect();
+    if !others.is_empty() {
+        let text = format!(
+            "seats are free while tokens wait in {} more lines",
+            others.len()
+        );
+        found.push(Finding::note("seats_idle", text).mend("nowserving top"));
+    }
+    found
 }
 
 /// Asks. Fails only if the line does not exist, or its name is none.
@@ -242,6 +260,16 @@ mod tests {
         assert_eq!(found.code, "seats_idle");
         assert!(found.text.contains("3 wait while 1 of 5"), "{}", found.text);
         assert_eq!(found.mend, ["nowserving doctor shop-1"]);
+    }
+
+    #[test]
+    fn of_many_lines_those_with_the_most_waiting_are_listed() {
+        let lines: Vec<LineSeen> = (1..=50).filter_map(|waiting| line(waiting, 0)).collect();
+        let found = idle(&lines);
+        assert_eq!(found.len(), IDLE_LISTED + 1);
+        assert!(found[0].text.contains("50 wait"), "{}", found[0].text);
+        assert!(found[20].text.contains("in 30 more lines"));
+        assert_eq!(idle(&lines[..2]).len(), 2);
     }
 
     #[tokio::test]

@@ -15,6 +15,8 @@ const HOLDERS_LISTED: usize = 5;
 const NEARLY_FULL_PERCENT: u64 = 90;
 /// A time to claim that is no longer needs no shortening.
 const SHORT_CLAIM_TIMEOUT_MS: u64 = 30_000;
+/// A change that could not be made longer ago is no news.
+const DAY_MS: u64 = 86_400_000;
 /// Forecasts are judged once there were so many.
 const FORECASTS_JUDGED_MIN: u64 = 20;
 /// So many of 100 forecasts should have covered the wait.
@@ -368,6 +370,7 @@ fn schedule(facts: &LineFacts) -> Option<Finding> {
         .journal
         .iter()
         .rev()
+        .take_while(|it| facts.at_ms.saturating_sub(it.at_ms) < DAY_MS)
         .find(|it| it.what == "schedule_failed")?;
     let at = failed.scheduled_at_ms.map(time::text).unwrap_or_default();
     let text = format!("the scheduled change of {at} could not be made");

@@ -72,7 +72,7 @@ fn diagnosis(line: Option<String>, facts: &Facts) -> Diagnosis {
     let mut findings = facts.errors.clone();
     findings.extend(cluster::findings(&facts.seen));
     findings.extend(facts.line.iter().flat_map(line::findings));
-    findings.extend(facts.lines.iter().filter_map(facts::LineSeen::finding));
+    findings.extend(facts::idle(&facts.lines));
     // Of the shards' leaders the cluster tells as well.
     let codes: Vec<&str> = findings.iter().map(|it| it.code).collect();
     let doubled = codes.iter().filter(|code| **code == "no_leader").count() > 1;
