@@ -341,8 +341,15 @@ descriptors:
   - {key: all, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: fixed, value: x, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: some, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - key: free
+    rate_limit: {unlimited: true}
+    descriptors:
+      - {key: id, value: x*, rate_limit: {unit: minute, requests_per_unit: 1}}
 ",
     );
+    // Without those that have values of requests.
+    let expected = ["d.file_a/*", "d.fixed_x", "d.free.id_x*", "d.some"];
+    assert_eq!(rules.metric_names(), expected);
     for (entries, name) in [
         (
             &[("route", "api"), ("method", "readfile"), ("id", "7")][..],
