@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -19,8 +20,26 @@ for path in sys.argv[1:]:
     with open(path) as file:
         documents = list(yaml.safe_load_all(file))
     if os.path.basename(path) == 'kustomization.yaml':
-        for name in documents[0]['resources']:
+        for name in documents[0].get('resources', []) + documents[0].get('components', []):
             assert os.path.exists(os.path.join(os.path.dirname(path), name)), f'{path}: no {name}'
+";
+/// Each alert fires in at least one of the rules' tests, and those name no other alerts (promtool would let a misspelt one
+/// pass where nothing is to fire), nor does Alertmanager.
+const ALERTS_TESTED: &str = "\
+import re, sys, yaml
+def load(path):
+    with open(path) as file:
+        return yaml.safe_load(file)
+rules, manager, *tests = sys.argv[1:]
+alerts = {rule['alert'] for group in load(rules)['groups'] for rule in group['rules'] if 'alert' in rule}
+cases = [case for path in tests for test in load(path)['tests'] for case in test['alert_rule_test']]
+fire = {case['alertname'] for case in cases if case['exp_alerts']}
+with open(manager) as file:
+    named = set(re.findall('Nowserving[A-Z][A-Za-z]*', file.read()))
+named |= {case['alertname'] for case in cases}
+assert alerts, f'{rules}: no alert'
+assert alerts <= fire, f'no test has these fire: {sorted(alerts - fire)}'
+assert named <= alerts, f'no such alerts: {sorted(named - alerts)}'
 ";
 
 /// Checks all of it. Skipped where Prometheus's programs cannot be had.
@@ -28,6 +47,7 @@ pub fn check() -> Result<Done> {
     let root = shell::root().join(FOLDER);
     let queries = dashboards(&root.join("grafana/dashboards"))?;
     yaml(&root)?;
+    alerts_are_tested(&root)?;
     nats_configuration()?;
     systemd_unit(&root)?;
     let programs = match prometheus::ensure() {
@@ -37,7 +57,8 @@ pub fn check() -> Result<Done> {
     let promtool = programs.promtool.to_string_lossy();
     let run = |program: &str, words: &str| shell::run(&mut shell::command(program, words));
     run(&promtool, "check config deploy/prometheus/prometheus.yml")?;
-    run(&promtool, "test rules deploy/prometheus/rules_test.yml")?;
+    let tests = rule_tests(&root)?;
+    shell::run(shell::command(&promtool, "test rules").args(&tests))?;
     let amtool = programs.amtool.to_string_lossy();
     run(&amtool, "check-config deploy/alertmanager/alertmanager.yml")?;
     parse_queries(&promtool, &queries)?;
@@ -90,18 +111,70 @@ fn parse_queries(promtool: &str, queries: &[String]) -> Result<()> {
 }
 
 fn yaml(root: &Path) -> Result<()> {
-    let bin = python::environment("kubernetes", &[KUBERNETES_VALIDATE], "kubernetes-validate")?;
-    let python = bin.join("python").to_string_lossy().into_owned();
-    let mut read = shell::command(&python, "-c");
+    let bin = kubernetes_validate()?;
+    let mut read = python_script(&bin, READ_YAML);
     let everything = [files(root, "yaml")?, files(root, "yml")?].concat();
-    shell::run(read.arg(READ_YAML).args(&everything))?;
+    shell::run(read.args(&everything))?;
     let validate = bin.join("kubernetes-validate");
-    // It has no schema of the two files' kinds, and says so; they are only read.
-    let mut validate = shell::command(
-        &validate.to_string_lossy(),
-        "--strict --quiet --no-warn -k 1.32.0",
-    );
-    shell::run(validate.args(files(&root.join("kubernetes"), "yaml")?))
+    // It has no schema of ServiceMonitor, Kustomization and Component, and says so; they are only read.
+    let words = "--strict --quiet --no-warn -k 1.32.0";
+    let validate = || shell::command(&validate.to_string_lossy(), words);
+    let manifests = files(&root.join("kubernetes"), "yaml")?;
+    shell::run(validate().args(&manifests))?;
+    match with_components(root, &manifests)? {
+        Some(whole) => shell::run(validate().arg(whole)),
+        None => Ok(()),
+    }
+}
+
+/// The manifests with all components, as kubectl puts them together; `None` without it. In a copy, as the shipped
+/// kustomization has the components as comments.
+fn with_components(root: &Path, manifests: &[PathBuf]) -> Result<Option<PathBuf>> {
+    if !packages::has("kubectl") {
+        eprintln!("   kubectl is missing: the components for Kubernetes are only read");
+        return Ok(None);
+    }
+    let folder = shell::scratch("kubernetes")?;
+    let commented = "# components:\n#   - tls\n#   - login\n";
+    let mut found = false;
+    for path in manifests {
+        let copy = folder.join(path.strip_prefix(root.join("kubernetes"))?);
+        fs::create_dir_all(copy.parent().context("a folder")?)?;
+        let text = fs::read_to_string(path)?;
+        found |= text.contains(commented);
+        let switched_on = commented.replace("# ", "");
+        fs::write(copy, text.replace(commented, &switched_on))?;
+    }
+    ensure!(found, "no kustomization has {commented:?}");
+    let mut build = shell::command("kubectl", "kustomize");
+    let whole = shell::scratch("kubernetes.yaml")?;
+    fs::write(&whole, shell::output(build.arg(&folder))?)?;
+    Ok(Some(whole))
+}
+
+/// The folder of a Python that has it, and PyYAML.
+fn kubernetes_validate() -> Result<PathBuf> {
+    python::environment("kubernetes", &[KUBERNETES_VALIDATE], "kubernetes-validate")
+}
+
+fn python_script(bin: &Path, script: &str) -> Command {
+    let mut python = shell::command(&bin.join("python").to_string_lossy(), "-c");
+    python.arg(script);
+    python
+}
+
+fn alerts_are_tested(root: &Path) -> Result<()> {
+    let mut check = python_script(&kubernetes_validate()?, ALERTS_TESTED);
+    check.arg(root.join("prometheus/rules.yml"));
+    check.arg(root.join("alertmanager/alertmanager.yml"));
+    shell::run(check.args(rule_tests(root)?))
+}
+
+fn rule_tests(root: &Path) -> Result<Vec<PathBuf>> {
+    files(&root.join("prometheus"), "yml").map(|mut found| {
+        found.retain(|path| path.to_string_lossy().ends_with("_test.yml"));
+        found
+    })
 }
 
 /// By the server itself.
