@@ -130,7 +130,7 @@ fn yaml(root: &Path) -> Result<()> {
 /// The manifests with all components, as kubectl puts them together; `None` without it. In a copy, as the shipped
 /// kustomization has the components as comments.
 fn with_components(root: &Path, manifests: &[PathBuf]) -> Result<Option<PathBuf>> {
-    if !packages::has("kubectl") {
+    if !shell::succeeds(&mut shell::command("kubectl", "version --client")) {
         eprintln!("   kubectl is missing: the components for Kubernetes are only read");
         return Ok(None);
     }
