@@ -56,6 +56,7 @@ mod push;
 mod rate_limits;
 mod readme;
 mod recycle;
+mod request_ids;
 mod request_info;
 mod rights;
 mod roles;
@@ -152,6 +153,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("history_departures", history::departures(cluster))
             .with("discovery", discovery::nats_services(cluster))
             .with("archive", archive::keeps_what_happened(cluster))
+            .with("request_ids", request_ids::of_another_request(cluster))
             .run()
             .await
     })

@@ -17,7 +17,6 @@ use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::subject::Subjects;
-use nowserving_shard::clock::Micros;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -77,7 +76,7 @@ impl ManyLines {
     pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
         reply.admin = true;
         reply.op = "configure_lines";
-        let work = match Work::read(&message, reply.taken, self.trust) {
+        let work = match Work::read(&message, &reply, self.trust) {
             Ok(work) => work,
             Err(error) => return self.responder.refuse(&reply, error).await,
         };
@@ -183,19 +182,19 @@ impl ManyLines {
 }
 
 impl Work {
-    fn read(message: &Message, taken: Micros, trust: TrustRequestInfo) -> Result<Self, ApiError> {
+    fn read(message: &Message, reply: &ReplyTo, trust: TrustRequestInfo) -> Result<Self, ApiError> {
         let mut ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
         if let Some(user) = trust.user(message, Via::Plain)? {
             ask.by = Some(user.into());
         }
-        let times = Times::of(message, taken)?;
+        let times = Times::of(message, reply.taken)?;
         let until = match ask.dry_run {
             true => times.until,
             false => times.for_writes()?,
         };
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
-            Some(named) => client_id(&named),
+            Some(named) => client_id(&named, reply, "", &message.payload),
             None => message_id(message),
         };
         Ok(Work {

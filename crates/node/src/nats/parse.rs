@@ -192,7 +192,15 @@ impl Parser {
         };
         let id = match (named, via) {
             _ if !ask.effect().is_write() => None,
-            (Some(named), _) => Some(client_id(&named)),
+            (Some(named), _) => {
+                let body: &[u8] = match reply.op {
+                    // Nodes send these. Their names stand for the counters and the hits, and a copy of a check may
+                    // have another `max_delay_ms`.
+                    "limit_exact" => &[],
+                    _ => &message.payload,
+                };
+                Some(client_id(&named, reply, line.as_str(), body))
+            }
             (None, Via::Forwarded) => passed_on_as,
             (None, Via::Shard(_)) => Some(message_id(message)),
             // No other node has it.
@@ -359,10 +367,29 @@ fn no_line() -> Result<LineName, ApiError> {
     LineName::try_from("-").map_err(|_| ApiError::bad_request("line: a name is needed"))
 }
 
-/// The id of a call that its client named.
-pub(super) fn client_id(named: &header::RequestId) -> RequestId {
+/// The id of a call that its client named. `about`: the line, bucket or domain.
+///
+/// With the name alone, a caller that uses the name of somebody else's call would get that call's answer, with its
+/// ticket, and its own request would not be executed. The subject is left out: a copy may come on another one.
+pub(super) fn client_id(
+    named: &header::RequestId,
+    reply: &ReplyTo,
+    about: &str,
+    body: &[u8],
+) -> RequestId {
+    let of: &[u8] = match reply.admin {
+        true => b"admin",
+        false => b"user",
+    };
     RequestId {
-        key: hash([b"client", named.as_str().as_bytes()]),
+        key: hash([
+            b"client",
+            named.as_str().as_bytes(),
+            of,
+            reply.op.as_bytes(),
+            about.as_bytes(),
+            body,
+        ]),
         origin: Origin::Client,
     }
 }

@@ -528,6 +528,49 @@ fn a_write_has_the_id_that_its_copies_have() {
 #[test]
 fn a_request_says_how_it_was_delivered() {
     let parser = parser();
+#[test]
+fn another_request_with_the_same_name_is_another_call() {
+    let parser = parser();
+    let home = shard_of("shop", SHARDS);
+    let id = |subject: &str, body: &Value| {
+        let mut named = message(subject, encode(body, Format::Json));
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_ID_HEADER, "call");
+        named.headers = Some(headers);
+        request(parse(&parser, &named).unwrap()).0.id.unwrap()
+    };
+    let enter = json!({"key": "k"});
+    let of = |subject: &str, body: &Value| id(&format!("nowserving.{subject}"), body).key;
+    let told = json!({"seats": null});
+    let put = json!({"key": "k", "value": "v"});
+    let mut ids = vec![
+        of("line.shop.enter", &enter),
+        of("line.other.enter", &enter),
+        of("line.shop.enter", &json!({"key": "other"})),
+        of("line.shop.callback", &enter),
+        of("admin.line.shop.capacity_told", &told),
+        of(
+            "admin.line.shop.call_next",
+            &json!({"n": 7, "call_id": "c"}),
+        ),
+        of("admin.line.shop.take", &json!({"lane": "a", "token": 7})),
+        of("admin.line.shop.delete", &json!({})),
+        of("kv.shop.put", &put),
+        of("kv.other.put", &put),
+        of("kv.shop.delete", &json!({"key": "k"})),
+    ];
+    ids.sort_unstable();
+    let all = ids.len();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "two of them are one call");
+    // A copy may come on another subject.
+    let shard = format!("shard.{home}.shop.enter");
+    assert_eq!(of("line.shop.enter", &enter), of(&shard, &enter));
+    let admin = format!("admin.shard.{home}.shop.capacity_told");
+    let plain = of("admin.line.shop.capacity_told", &told);
+    assert_eq!(plain, of(&admin, &told));
+}
+
     let home = shard_of("shop", SHARDS);
     let sent = [
         (forward::SENT_AT_HEADER, "1f-200"),

@@ -41,7 +41,7 @@ impl Limits {
         reply: &mut ReplyTo,
     ) -> Result<Vec<u8>, ApiError> {
         let (payload, format) = (&message.payload, reply.format);
-        let call = Call::of(message, reply.taken)?;
+        let call = Call::of(message, reply)?;
         match op {
             "apply" => {
                 reply.op = "limit_apply";

@@ -35,7 +35,6 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
-use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -169,7 +168,7 @@ impl Limits {
                 reply.op = "limit_check";
                 let ask: Check = decode_request(&message.payload)?;
                 ask.check()?;
-                let call = Call::of(message, reply.taken)?;
+                let call = Call::of(message, reply)?;
                 let checked = self.check(&domain, &ask, &call, false);
                 Ok(encode(&checked.await?, reply.format))
             }
@@ -412,10 +411,11 @@ pub(super) fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> 
 }
 
 impl Call {
-    fn of(message: &Message, taken: Micros) -> Result<Self, ApiError> {
-        let times = Times::of(message, taken)?;
+    fn of(message: &Message, reply: &ReplyTo) -> Result<Self, ApiError> {
+        let times = Times::of(message, reply.taken)?;
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
-            Some(named) => client_id(&named).key,
+            // The leaders tell apart what the writes of one name are about.
+            Some(named) => client_id(&named, reply, "", &[]).key,
             // A client may send the same message twice and mean it.
             None => {
                 let random = getrandom::u64().map_err(|_| unavailable())?;
