@@ -41,6 +41,26 @@ pub(crate) async fn subscribe<E>(client: &Client, subject: String) -> Result<Eve
 where
     E: DeserializeOwned + Versioned + Send + 'static,
 {
+    begin(client, subject, Some(Newest::default())).await
+}
+
+/// The same, with all events as they come: those of an earlier leader that come after those of the next one, and those
+/// that it publishes again.
+pub(crate) async fn subscribe_to_all<E>(client: &Client, subject: String) -> Result<EventStream<E>>
+where
+    E: DeserializeOwned + Versioned + Send + 'static,
+{
+    begin(client, subject, None).await
+}
+
+async fn begin<E>(
+    client: &Client,
+    subject: String,
+    newest: Option<Newest>,
+) -> Result<EventStream<E>>
+where
+    E: DeserializeOwned + Versioned + Send + 'static,
+{
     let connection = client.connection();
     let denied = connection.denials.listen();
     let nats = &connection.nats;
@@ -56,7 +76,7 @@ where
         messages: subscribed.map_err(|_| unreachable())??,
         denied,
         subject,
-        newest: Newest::default(),
+        newest,
         over: false,
     };
     Ok(stream::unfold(events, Events::step).boxed())
@@ -85,7 +105,8 @@ struct Events {
     messages: async_nats::Subscriber,
     denied: Listener,
     subject: String,
-    newest: Newest,
+    /// If only newer ones are wanted.
+    newest: Option<Newest>,
     over: bool,
 }
 
@@ -107,8 +128,12 @@ impl Events {
                 error = self.denied.subscription(&subjects) => return Err(error),
             };
             match codec::decode::<E>(&message.payload) {
-                Ok(event) if self.newest.is_passed_by(&event) => return Ok(event),
-                Ok(_) => {}
+                Ok(event) => {
+                    let newest = self.newest.as_mut();
+                    if newest.is_none_or(|newest| newest.is_passed_by(&event)) {
+                        return Ok(event);
+                    }
+                }
                 Err(error) => debug!(%error, subject = %message.subject, "unreadable event"),
             }
         }

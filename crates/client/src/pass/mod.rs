@@ -3,8 +3,9 @@
 
 mod revoked;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt;
 use nowserving_line::LineName;
@@ -15,6 +16,9 @@ use self::revoked::Revoked;
 use crate::error::{Error, Kind, Result};
 use crate::events::{self, EventStream};
 use crate::line::Line;
+
+/// How often to look whether the connection was lost.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Checks the passes of one line. Cheap to clone; the clones share what was revoked.
 ///
@@ -101,10 +105,18 @@ impl PassChecker {
         }
     }
 
+    /// Events are missing, up to now: refuses all passes that were signed until then, as any of their tokens may be gone.
+    /// [`PassChecker::follow`] does it by itself after a connection was lost, and both it and [`PassChecker::token`] if
+    /// the `prev_version` of an event shows that others are missing.
+    pub fn missed_events(&self) {
+        self.lock().revoked.missed(now_s());
+    }
+
     /// Follows the line's events, in a task, until the answer is dropped: a pass is refused once its token is gone or
-    /// was claimed anew. What happens after this returns is known. What happened before is not, nor what happens while
-    /// the connection to NATS is lost; such passes are good until they expire. The line must have `token_events`. After
-    /// an earlier creation of the line was put back from a backup, begin with a new checker.
+    /// was claimed anew. What happens after this returns is known. If events were missed (a lost connection, a slow
+    /// consumer, a leader that died before it published one), passes that were signed before are refused: their holders
+    /// get new ones by `status`. What happened before is not known; such passes are good until they expire. The line
+    /// must have `token_events`. After an earlier creation of the line was put back from a backup, begin with a new checker.
     ///
     /// # Errors
     /// [`Kind::BadArgument`] for another line; [`Kind::Unavailable`] without a connection to NATS.
@@ -113,11 +125,18 @@ impl PassChecker {
             let what = format!("this checks passes of line {}", self.line.as_str());
             return Err(Error::new(Kind::BadArgument, what));
         }
-        let of_tokens = line.client().subjects().token_events(&self.line);
-        let of_tokens = events::subscribe(line.client(), of_tokens).await?;
-        let of_line = line.events().await?;
+        let client = line.client();
+        let subjects = client.subjects();
+        let nats = client.nats().clone();
+        let connects = connects(&nats);
+        // Late ones of an earlier leader, too: they revoke.
+        let of_tokens = subjects.token_events(&self.line);
+        let of_tokens = events::subscribe_to_all(client, of_tokens).await?;
+        let of_line = subjects.line_event(&self.line);
+        let of_line = events::subscribe_to_all(client, of_line).await?;
+        let reconnected = Reconnected { nats, connects };
         Ok(Following {
-            task: tokio::spawn(follow(self.clone(), of_tokens, of_line)),
+            task: tokio::spawn(follow(self.clone(), (of_tokens, of_line), reconnected)),
             error: None,
         })
     }
@@ -156,14 +175,40 @@ impl Drop for Following {
     }
 }
 
+/// How often the connection was made so far.
+fn connects(nats: &async_nats::Client) -> u64 {
+    nats.statistics().connects.load(Ordering::Relaxed)
+}
+
+/// Knows when a connection was lost and made again. In a line where nothing happens no `prev_version` shows it.
+struct Reconnected {
+    nats: async_nats::Client,
+    connects: u64,
+}
+
+impl Reconnected {
+    /// Whether it was since the last call.
+    fn take(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.connects, connects(&self.nats));
+        self.connects > before
+    }
+}
+
 /// Until one of the streams ends.
 async fn follow(
     checker: PassChecker,
-    mut of_tokens: EventStream<TokenEvent>,
-    mut of_line: EventStream<LineEvent>,
+    (mut of_tokens, mut of_line): (EventStream<TokenEvent>, EventStream<LineEvent>),
+    mut reconnected: Reconnected,
 ) -> Error {
+    let mut looks = tokio::time::interval(LOOK);
     loop {
         let taken = tokio::select! {
+            _ = looks.tick() => {
+                if reconnected.take() {
+                    checker.missed_events();
+                }
+                continue;
+            }
             event = of_tokens.next() => event.map(|event| event.map(|event| checker.token(&event))),
             event = of_line.next() => event.map(|event| event.map(|event| checker.line(&event))),
         };

@@ -29,6 +29,8 @@ pub(super) struct Revoked {
     incarnation: u64,
     /// Passes that were signed in this second or before are revoked.
     floor_s: Option<u64>,
+    /// The line's version at the newest event of a token; `None` before the first one.
+    newest: Option<u64>,
     /// The line's version when it was last put back or deleted: events of tokens up to it say nothing any more.
     since: u64,
     marks: HashMap<Id, Mark>,
@@ -48,6 +50,7 @@ impl Revoked {
         Revoked {
             incarnation: 0,
             floor_s: None,
+            newest: None,
             since: 0,
             marks: HashMap::new(),
             by_age: VecDeque::new(),
@@ -70,7 +73,17 @@ impl Revoked {
 
     /// Takes a token event.
     pub(super) fn token(&mut self, event: &TokenEvent, now_s: u64) {
-        if !self.is_of(event.incarnation) || event.version <= self.since {
+        if !self.is_of(event.incarnation) {
+            return;
+        }
+        if self
+            .newest
+            .is_some_and(|newest| event.prev_version > newest)
+        {
+            self.missed(event.at_ms / 1_000);
+        }
+        self.newest = self.newest.max(Some(event.version));
+        if event.version <= self.since {
             return;
         }
         let epoch = match event.event.as_str() {
@@ -95,6 +108,11 @@ impl Revoked {
         self.marks.insert(id.clone(), mark);
         self.by_age.push_back((id, mark.until_s));
         self.forget(now_s);
+    }
+
+    /// Events up to this time are missing. Any token may have gone meanwhile: its holder gets a new pass if it has not.
+    pub(super) fn missed(&mut self, until_s: u64) {
+        self.raise_floor(until_s);
     }
 
     /// Takes a line event.

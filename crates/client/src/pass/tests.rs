@@ -189,6 +189,39 @@ fn a_late_event_makes_no_revoked_pass_good() {
 }
 
 #[test]
+fn where_events_are_missing_older_passes_are_refused() {
+    let checker = checker();
+    let entered = |prev_version, version, at_s| TokenEvent {
+        version,
+        prev_version,
+        ..token("entered", 30, at_s)
+    };
+    let signed_at = |iat| {
+        let claims = PassClaims {
+            iat,
+            ..claims(18, 3)
+        };
+        key(7).sign(&claims).into_string()
+    };
+    // The first event of all: nobody asked for those before it.
+    checker.token_at(&entered(9, 10, NOW_S), NOW_S);
+    checker.token_at(&entered(10, 13, NOW_S), NOW_S);
+    // Late, of the leader before.
+    checker.token_at(&entered(11, 12, NOW_S), NOW_S);
+    assert_eq!(outcome(&checker, &signed_at(NOW_S)), Ok(18));
+    // Those of 14 and 15 did not come.
+    checker.token_at(&entered(15, 16, NOW_S + 5), NOW_S);
+    assert_eq!(
+        outcome(&checker, &signed_at(NOW_S + 5)),
+        Err(BadPass::Revoked)
+    );
+    let later = signed_at(NOW_S + 6);
+    assert_eq!(outcome(&checker, &later), Ok(18));
+    checker.missed_events();
+    assert_eq!(outcome(&checker, &later), Err(BadPass::Revoked));
+}
+
+#[test]
 fn the_events_of_tokens_may_overtake_those_of_the_line() {
     let checker = checker();
     let gone = |nth, version| TokenEvent {
