@@ -230,6 +230,11 @@ impl Jwk {
         if self.kty != "OKP" || self.crv != "Ed25519" || self.kid.is_empty() {
             return None;
         }
+        // Both are optional. A key that names another use is in the set for something else.
+        let fits = |said: &str, ours: &str| said.is_empty() || said == ours;
+        if !fits(&self.usage, "sig") || !fits(&self.alg, ALGORITHM) {
+            return None;
+        }
         let bytes = BASE64URL_NOPAD.decode(self.x.as_bytes()).ok()?;
         VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()
     }
@@ -244,7 +249,9 @@ pub struct Jwks {
 
 /// A key set has no key for passes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("keys: none of the first 16 is of type OKP, on the curve Ed25519, with a kid")]
+#[error(
+    "keys: none of the first 16 is of type OKP, on the curve Ed25519, with a kid, for signatures by EdDSA"
+)]
 pub struct NoPassKey;
 
 /// Why a pass is refused. Quotes nothing of it.

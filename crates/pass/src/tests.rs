@@ -235,6 +235,29 @@ fn a_key_set_with_others_is_read_and_one_without_is_refused() {
     assert_eq!(PassVerifier::new(&foreign).err(), Some(NoPassKey));
 }
 
+#[test]
+fn a_key_for_something_else_is_passed_over() {
+    let with = |usage: &str, alg: &str| {
+        let jwk = Jwk {
+            usage: usage.to_owned(),
+            alg: alg.to_owned(),
+            ..key(7).jwk()
+        };
+        PassVerifier::new(&Jwks { keys: vec![jwk] })
+    };
+    for (usage, alg) in [("sig", "EdDSA"), ("", "EdDSA"), ("sig", ""), ("", "")] {
+        assert!(with(usage, alg).is_ok(), "{usage} {alg}");
+    }
+    for (usage, alg) in [
+        ("enc", "EdDSA"),
+        ("sig", "ES256"),
+        ("enc", ""),
+        ("", "none"),
+    ] {
+        assert_eq!(with(usage, alg).err(), Some(NoPassKey), "{usage} {alg}");
+    }
+}
+
 /// The statuses of the first two tokens of a line with one seat.
 fn statuses(wall_ms: u64) -> [StatusReply; 2] {
     let mut lines = Lines::new();
