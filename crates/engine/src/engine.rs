@@ -142,6 +142,7 @@ impl Engine {
             }
             shards.insert(shard, restored);
         }
+        crate::gauges::begin_counters();
         let settle = 2 * Duration::from_millis(config.election_ms);
         let tick_us = tick.as_micros() as u64;
         let mut engine = Engine {

@@ -169,13 +169,13 @@ impl Forwards {
             } => (true, PAUSE_US),
             ForwardResult::TimedOut => (true, 0),
             // This holds for every try: a leader gives all copies of a request the same answer.
-            ForwardResult::Answered { answer, .. } => {
+            ForwardResult::Answered { error, answer } => {
                 #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::L2) {
                     return;
                 }
                 let to = forward.waiter.reply;
-                out.outputs.push(Output::RelayReply { to, answer });
+                out.outputs.push(Output::RelayReply { to, error, answer });
                 return self.run_due(leader, now, out);
             }
         };

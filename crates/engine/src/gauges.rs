@@ -3,11 +3,18 @@
 use std::time::Duration;
 
 use metrics::gauge;
-use nowserving_line::{OFF_BY_PERCENT, Totals};
+use nowserving_line::Totals;
 
 use nowserving_shard::clock::Micros;
 
 use crate::engine::Engine;
+use crate::{snapshot_receive, snapshot_send};
+
+/// Those with labels, which would begin with their first event else.
+pub(crate) fn begin_counters() {
+    snapshot_send::begin_counters();
+    snapshot_receive::begin_counters();
+}
 
 impl Engine {
     pub(crate) fn gauges(&mut self, now: Micros) {
@@ -53,18 +60,4 @@ fn publish(lines: usize, totals: &Totals) {
     gauge!("nowserving_lines_led").set(lines as f64);
     gauge!("nowserving_tokens_waiting").set(totals.waiting as f64);
     gauge!("nowserving_seats_held").set(held as f64);
-    let record = &totals.forecasts;
-    for (what, count) in [
-        ("told", record.eta_given),
-        ("untold", record.eta_unknown),
-        ("judged", record.judged),
-        ("p90_covered", record.covered),
-    ] {
-        gauge!("nowserving_forecasts", "what" => what).set(count as f64);
-    }
-    let ends = OFF_BY_PERCENT.iter().map(u64::to_string);
-    let classes = ends.chain(["more".to_owned()]).zip(record.off_by);
-    for (percent, count) in classes {
-        gauge!("nowserving_forecasts_off_by", "percent" => percent).set(count as f64);
-    }
 }

@@ -211,6 +211,8 @@ pub enum Output {
     /// Answer a request with what another node answered.
     RelayReply {
         to: ReplyTo,
+        /// Set if it is an error.
+        error: Option<Code>,
         /// Unchanged.
         answer: RelayedAnswer,
     },

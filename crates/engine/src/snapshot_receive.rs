@@ -248,8 +248,7 @@ impl Shard {
         };
         ctx.rules_changed = true;
         tracing::info!(shard = self.id, index = meta.index, "snapshot installed");
-        metrics::counter!("nowserving_snapshots_received_total", "outcome" => "installed")
-            .increment(1);
+        count("installed", 1);
         self.refused_snapshot = None;
         let old = std::mem::replace(&mut self.state, *received.state);
         #[cfg(feature = "bite")]
@@ -308,6 +307,26 @@ impl Shard {
 
     fn end_receive(&mut self, outcome: &'static str) {
         self.receive = None;
-        metrics::counter!("nowserving_snapshots_received_total", "outcome" => outcome).increment(1);
+        count(outcome, 1);
     }
+}
+
+const OUTCOMES: [&str; 5] = [
+    "installed",
+    "refused",
+    "timed_out",
+    "not_stored",
+    "disk_full",
+];
+
+/// All outcomes begin at 0, so that an alarm sees the first of each.
+pub(crate) fn begin_counters() {
+    for outcome in OUTCOMES {
+        count(outcome, 0);
+    }
+}
+
+fn count(outcome: &'static str, by: u64) {
+    debug_assert!(OUTCOMES.contains(&outcome), "{outcome}");
+    metrics::counter!("nowserving_snapshots_received_total", "outcome" => outcome).increment(by);
 }

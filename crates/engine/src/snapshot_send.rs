@@ -213,7 +213,17 @@ impl Shard {
     }
 }
 
+const OUTCOMES: [&str; 2] = ["acknowledged", "offered_again"];
+
+/// All outcomes begin at 0, so that an alarm sees the first of each.
+pub(crate) fn begin_counters() {
+    for outcome in OUTCOMES {
+        count(outcome, 0);
+    }
+}
+
 fn count(outcome: &'static str, by: u64) {
+    debug_assert!(OUTCOMES.contains(&outcome), "{outcome}");
     metrics::counter!("nowserving_snapshots_sent_total", "outcome" => outcome).increment(by);
 }
 

@@ -355,7 +355,7 @@ impl Node {
                 let result = result.map(|outcome| self.backup_outcome(env, outcome));
                 self.reply(env, &to, Rc::new(result));
             }
-            Output::RelayReply { to, answer } => {
+            Output::RelayReply { to, answer, .. } => {
                 if let Some(answer) = env.calls.relayed(&answer.payload) {
                     self.reply(env, &to, answer);
                 }

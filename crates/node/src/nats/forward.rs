@@ -163,8 +163,8 @@ fn answered(message: Message) -> ForwardResult {
 /// The code of an answer that is an error.
 fn error_code(message: &Message) -> Option<Code> {
     message.headers.as_ref()?.get(ERROR_CODE_HEADER)?;
-    let reply: ErrorReply = decode(&message.payload).ok()?;
-    Some(reply.error.code)
+    let reply: Result<ErrorReply, _> = decode(&message.payload);
+    Some(reply.map_or(Code::Unknown, |reply| reply.error.code))
 }
 
 #[cfg(test)]

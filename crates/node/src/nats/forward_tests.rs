@@ -135,7 +135,7 @@ async fn an_answer_comes_back_as_it_is_and_its_error_is_read() {
         (2, of_error, &refused[..], Some(Code::NotLeader)),
         // Only what has the header is an error, whatever is in it.
         (3, "NATS/1.0", &refused[..], None),
-        (4, of_error, &b"nonsense"[..], None),
+        (4, of_error, &b"nonsense"[..], Some(Code::Unknown)),
     ] {
         let sent = test.sent(a_try(id)).await;
         test.answer(&sent, headers, payload);

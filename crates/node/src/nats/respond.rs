@@ -59,7 +59,9 @@ impl Responder {
                         tokio::spawn(self.clone().answer_from_disk(to, it));
                     }
                     Output::Reply { to, result } => self.answer(&to, result).await,
-                    Output::RelayReply { to, answer } => self.relay(&to, answer).await,
+                    Output::RelayReply { to, error, answer } => {
+                        self.relay(&to, error, answer).await;
+                    }
                     // The loop sends nothing else here.
                     _ => {}
                 }
@@ -109,10 +111,10 @@ impl Responder {
     }
 
     /// Passes an answer on as it came.
-    async fn relay(&self, to: &ReplyTo, answer: RelayedAnswer) {
+    async fn relay(&self, to: &ReplyTo, error: Option<Code>, answer: RelayedAnswer) {
         let RelayedAnswer { headers, payload } = answer;
-        let code = if headers.is_empty() { "ok" } else { "error" };
-        self.stats.count_forwarded(to, code);
+        self.stats
+            .count_forwarded(to, error.map_or("ok", Code::as_str));
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name.as_str(), value.as_str());

@@ -8,6 +8,7 @@ use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use nowserving_engine::Inbox;
 
 use super::super::testing::{MAX_PAYLOAD, TestServer};
@@ -235,13 +236,33 @@ async fn an_answer_of_the_leader_is_passed_on_as_it_came() {
             payload: "as it came".into(),
         };
         test.responder
-            .relay(&to("_INBOX.1", Format::Json), answer)
+            .relay(&to("_INBOX.1", Format::Json), None, answer)
             .await;
         let sent = test.server.next_published().await;
         assert_eq!(
             (sent.headers, &sent.payload[..]),
             (headers, &b"as it came"[..])
         );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_leader_is_counted_by_its_code() {
+    let test = Test::start().await;
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    for error in [None, Some(Code::LineFull), Some(Code::Unknown)] {
+        let answer = RelayedAnswer {
+            headers: Vec::new(),
+            payload: "as it came".into(),
+        };
+        let to = to("_INBOX.1", Format::Json);
+        test.responder.relay(&to, error, answer).await;
+    }
+    let text = recorder.handle().render();
+    for code in ["ok", "line_full", "unknown"] {
+        let sample = format!(",code=\"{code}\"}} 1\n");
+        assert!(text.contains(&sample), "{code}: {text}");
     }
 }
 

@@ -76,6 +76,10 @@ pub fn start(
     config: &Config,
     log: Arc<dyn LogStore>,
 ) -> std::io::Result<Worker<Job, Done>> {
+    // Both begin at 0, so that an alarm sees the first failure.
+    for outcome in [WRITTEN, FAILED] {
+        count(outcome, 0);
+    }
     let maker = Maker {
         dir,
         cluster: config.cluster.clone(),
@@ -84,6 +88,13 @@ pub fn start(
     Worker::start("snapshots", (JOBS_MAX, JOBS_MAX), move |ends| {
         maker.run(&ends)
     })
+}
+
+const WRITTEN: &str = "written";
+const FAILED: &str = "failed";
+
+fn count(outcome: &'static str, by: u64) {
+    metrics::counter!("nowserving_snapshots_total", "outcome" => outcome).increment(by);
 }
 
 struct Maker {
@@ -124,8 +135,7 @@ impl Maker {
     fn tell(&self, make: Make) -> Done {
         let Make { shard, index, .. } = make;
         let made = self.make(make);
-        let outcome = if made.is_ok() { "written" } else { "failed" };
-        metrics::counter!("nowserving_snapshots_total", "outcome" => outcome).increment(1);
+        count(if made.is_ok() { WRITTEN } else { FAILED }, 1);
         let written = match made {
             Ok(written) => {
                 tracing::debug!(shard, index, "snapshot written");
