@@ -20,10 +20,14 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
     BatchConfig, BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor as _,
 };
+use tokio::sync::oneshot;
 
 use crate::clock::monotonic_us;
 use crate::config::Config;
 use crate::identity::random_u64;
+
+/// A node that ends waits this long for a collector.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 static PROCESSOR: OnceLock<BatchSpanProcessor> = OnceLock::new();
 
@@ -74,6 +78,29 @@ pub fn ended(reply: &ReplyTo, code: &'static str, answered: Answered) {
     if let (Some(trace), Some(processor)) = (&reply.trace, PROCESSOR.get()) {
         let took = Duration::from_micros(monotonic_us().saturating_sub(reply.taken));
         processor.on_end(span(trace, reply, code, answered, SystemTime::now(), took));
+    }
+}
+
+/// Sends the spans that wait to be sent, as the node ends.
+pub async fn flush() {
+    let Some(processor) = PROCESSOR.get() else {
+        return;
+    };
+    let (flushed, result) = oneshot::channel();
+    // It may wait for longer than the node does: a thread of the runtime would hold up the process.
+    let thread = std::thread::Builder::new().name("flush spans".into());
+    let spawned = thread.spawn(move || {
+        // Nobody waits any more.
+        let _ = flushed.send(processor.force_flush());
+    });
+    let sent = match spawned {
+        Ok(_) => tokio::time::timeout(FLUSH_MAX, result).await,
+        Err(error) => return tracing::warn!(%error, "the last spans are lost"),
+    };
+    match sent {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "the last spans are lost"),
+        Ok(Err(_)) | Err(_) => tracing::warn!("the last spans are lost: the collector is too slow"),
     }
 }
 

@@ -107,6 +107,7 @@ impl Counted {
             is_up: AtomicBool::new(false),
             was_up: AtomicBool::new(false),
         };
+        counted.wanted(1.0);
         counted.connections(0.0);
         counted.reconnects(0);
         counted.slow_consumer(0);
@@ -128,6 +129,10 @@ impl Counted {
         }
     }
 
+    fn wanted(&self, more: f64) {
+        metrics::gauge!("nowserving_nats_connections_wanted", "kind" => self.kind).increment(more);
+    }
+
     fn connections(&self, more: f64) {
         metrics::gauge!("nowserving_nats_connected", "kind" => self.kind).increment(more);
     }
@@ -139,6 +144,16 @@ impl Counted {
     fn slow_consumer(&self, more: u64) {
         metrics::counter!("nowserving_nats_slow_consumer_total", "kind" => self.kind)
             .increment(more);
+    }
+}
+
+/// The client is gone: it was dropped, or could not be made.
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.wanted(-1.0);
+        if *self.is_up.get_mut() {
+            self.connections(-1.0);
+        }
     }
 }
 
@@ -175,4 +190,37 @@ fn reconnect_delay(attempts: usize) -> Duration {
     let ceiling_ms = 20_u64 << attempts.min(6);
     let random = crate::identity::random_u64().unwrap_or(0);
     Duration::from_millis(ceiling_ms / 2 + random % ceiling_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    /// With a witness for each of two servers, the loss of one shows.
+    #[test]
+    fn a_connection_that_is_lost_is_still_wanted_until_its_client_is_gone() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let expect = |connected: u8, wanted: u8| {
+            let text = recorder.handle().render();
+            for (name, count) in [("connected", connected), ("connections_wanted", wanted)] {
+                let sample = format!("nowserving_nats_{name}{{kind=\"witness\"}} {count}\n");
+                assert!(text.contains(&sample), "{sample}{text}");
+            }
+        };
+        metrics::with_local_recorder(&recorder, || {
+            let (kept, lost) = (Counted::new("witness"), Counted::new("witness"));
+            expect(0, 2);
+            kept.note(&Event::Connected);
+            lost.note(&Event::Connected);
+            expect(2, 2);
+            lost.note(&Event::Disconnected);
+            expect(1, 2);
+            drop(lost);
+            expect(1, 1);
+            drop(kept);
+            expect(0, 0);
+        });
+    }
 }
