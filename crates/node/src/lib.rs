@@ -130,7 +130,9 @@ pub(crate) async fn open_and_run(
         boots = data.identity.boots, "starting"
     );
     let node = Node::open(config, keys, data, health)?;
-    node.run(stop).await
+    let ended = node.run(stop).await;
+    traces::flush().await;
+    ended
 }
 
 /// The ends of the channels that the NATS side holds.
@@ -456,7 +458,9 @@ impl Node {
         };
         let (probed, echoes) = watch::channel(0);
         let (knows, known) = watch::channel(None);
-        start("rules of limits", limits::rules::run(ends.rules, knows));
+        let counters = Arc::default();
+        let rules = limits::rules::run(ends.rules, knows, Arc::clone(&counters));
+        start("rules of limits", rules);
         let trust = TrustRequestInfo(self.config.trust_request_info);
         let parser = Parser::new(
             self.subjects.clone(),
@@ -488,7 +492,7 @@ impl Node {
                 (client.clone(), own),
                 (subjects.clone(), forward),
                 responder.clone(),
-                known,
+                (known, counters),
                 self.config.shards,
                 trust,
             )),

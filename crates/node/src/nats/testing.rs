@@ -278,7 +278,7 @@ impl TestService {
             (client.clone(), own),
             (Subjects::default(), Subjects::default()),
             responder.clone(),
-            watch::channel(Some(Arc::new(rules))).1,
+            (watch::channel(Some(Arc::new(rules))).1, Arc::default()),
             SHARDS,
             trust,
         ));

@@ -66,7 +66,7 @@ pub struct Limits {
     shards: u32,
     trust: TrustRequestInfo,
     permits: Permits,
-    counters: RuleCounters,
+    counters: Arc<RuleCounters>,
 }
 
 /// One request under way.
@@ -97,7 +97,7 @@ impl Limits {
         (client, own): (Client, Own),
         (subjects, forward): (Subjects, Subjects),
         responder: Responder,
-        known: RulesReceiver,
+        (known, counters): (RulesReceiver, Arc<RuleCounters>),
         shards: u32,
         trust: TrustRequestInfo,
     ) -> Self {
@@ -111,7 +111,7 @@ impl Limits {
             shards,
             trust,
             permits: Permits::default(),
-            counters: RuleCounters::default(),
+            counters,
         }
     }
 

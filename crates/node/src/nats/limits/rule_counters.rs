@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 use metrics::Counter;
 use nowserving_limit::{Limit, Matched, MetricValues, Rules, Verdict};
@@ -18,27 +18,31 @@ const RATE_LIMIT_TOTAL: &str = "nowserving_rate_limit_total";
 const NAMES_MAX: usize = 10_000;
 /// Those of them with values of requests: clients that send ever new values hide no rule.
 const NAMES_OF_REQUESTS_MAX: usize = 9_000;
+/// So many rules begin at 0 before anything was asked of them: more would leave too few places for names with values of
+/// requests. The others begin when they are first counted.
+const NAMES_BEGUN_MAX: usize = NAMES_MAX - NAMES_OF_REQUESTS_MAX;
 /// A longer name is not counted apart.
 const NAME_BYTES_MAX: usize = 512;
 /// The name of all others. No rule has it, as a rule's name has a dot.
 const OTHER: &str = "other";
 
-/// The counters of all rules that were asked for.
+/// The counters of all rules.
 #[derive(Debug, Default)]
-pub(super) struct RuleCounters {
+pub struct RuleCounters {
     names: RwLock<Names>,
-    other: Counters,
 }
 
 #[derive(Debug, Default)]
 struct Names {
     counters: HashMap<Box<str>, Counters>,
     of_requests: usize,
+    begun: usize,
+    other: Option<Counters>,
 }
 
-/// Those of one rule. An outcome that did not occur yet has none.
-#[derive(Default)]
-struct Counters([OnceLock<Counter>; 5]);
+/// Those of one rule: all outcomes at once, so that none begins with the first event that it counts, which an alarm
+/// would not see.
+struct Counters([Counter; Outcome::ALL.len()]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -54,6 +58,19 @@ thread_local! {
 }
 
 impl RuleCounters {
+    /// Begins those of new rules whose names have no values of requests.
+    pub fn begin(&self, rules: &Rules) {
+        let new = rules.metric_names();
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        for name in new {
+            if !names.counters.contains_key(&*name) && names.begun < NAMES_BEGUN_MAX {
+                let inserted = names.insert(&name, MetricValues::OfRules);
+                let inserted = usize::from(inserted.is_some());
+                names.begun += inserted;
+            }
+        }
+    }
+
     /// Counts the descriptors of a request, each with what the rules and its counter say.
     pub fn count<'a>(
         &self,
@@ -78,17 +95,19 @@ impl RuleCounters {
     fn add(&self, name: &str, values: MetricValues, outcome: Outcome) {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(counters) = names.counters.get(name) {
-            return counters.add(name, outcome);
+            return counters.add(outcome);
         }
-        if !names.have_room(name, values) {
-            return self.other.add(OTHER, outcome);
+        if let (Some(other), false) = (&names.other, names.have_room(name, values)) {
+            return other.add(outcome);
         }
         drop(names);
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         match names.insert(name, values) {
-            Some(counters) => counters.add(name, outcome),
-            // Others came first.
-            None => self.other.add(OTHER, outcome),
+            Some(counters) => counters.add(outcome),
+            None => {
+                let other = names.other.get_or_insert_with(|| Counters::of(OTHER));
+                other.add(outcome);
+            }
         }
     }
 }
@@ -108,20 +127,27 @@ impl Names {
                 return None;
             }
             self.of_requests += usize::from(values == MetricValues::OfRequests);
-            self.counters.insert(name.into(), Counters::default());
+            self.counters.insert(name.into(), Counters::of(name));
         }
         self.counters.get(name)
     }
 }
 
 impl Counters {
-    fn add(&self, name: &str, outcome: Outcome) {
+    fn of(name: &str) -> Self {
+        let rule = label(name);
+        Counters(Outcome::ALL.map(|outcome| {
+            let labels = [
+                ("rule", rule.clone()),
+                ("outcome", outcome.name().to_owned()),
+            ];
+            metrics::counter!(RATE_LIMIT_TOTAL, &labels)
+        }))
+    }
+
+    fn add(&self, outcome: Outcome) {
         let Counters(counters) = self;
         if let Some(counter) = counters.get(outcome as usize) {
-            let counter = counter.get_or_init(|| {
-                let (rule, outcome) = (label(name), outcome.name());
-                metrics::counter!(RATE_LIMIT_TOTAL, "rule" => rule, "outcome" => outcome)
-            });
             counter.increment(1);
         }
     }
@@ -135,6 +161,14 @@ fn label(name: &str) -> String {
 }
 
 impl Outcome {
+    const ALL: [Outcome; 5] = [
+        Outcome::Within,
+        Outcome::Near,
+        Outcome::Over,
+        Outcome::ShadowOver,
+        Outcome::Untracked,
+    ];
+
     fn of(limit: &Limit, verdict: &Verdict) -> Self {
         let answer = &verdict.answer;
         if verdict.is_untracked {
@@ -191,7 +225,7 @@ descriptors:
   - {key: open, rate_limit: {unlimited: true}}
 ";
 
-    /// Counts requests with one descriptor of one entry, and returns the samples of this metric.
+    /// Counts requests with one descriptor of one entry, and returns the samples of this metric but those of 0.
     fn counted<'a>(
         counters: &RuleCounters,
         requests: impl IntoIterator<Item = ((&'a str, &'a str), Option<Verdict>)>,
@@ -206,7 +240,12 @@ descriptors:
                 counters.count((&domain, &rules), &entries, answered);
             }
         });
-        let rendered = recorder.handle().render();
+        let mut samples = samples(&recorder.handle().render());
+        samples.retain(|sample| !sample.ends_with(" 0"));
+        samples
+    }
+
+    fn samples(rendered: &str) -> Vec<String> {
         let samples = rendered.lines().filter_map(|line| {
             let sample = line.strip_prefix(RATE_LIMIT_TOTAL)?;
             Some(sample.to_owned())
@@ -214,6 +253,52 @@ descriptors:
         let mut samples: Vec<_> = samples.collect();
         samples.sort();
         samples
+    }
+
+    /// Whether it was asked for or only applied; the second time nothing begins anew.
+    #[test]
+    fn all_outcomes_of_a_rule_begin_at_0() {
+        let (domain, rules) = read_one(TEXT).unwrap();
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let counters = RuleCounters::default();
+        metrics::with_local_recorder(&recorder, || {
+            counters.begin(&rules);
+            let entries = [vec![("user", "ann")], vec![("ip", "a")]];
+            let asked = entries.each_ref().map(|it| &it[..]);
+            let matched = rules.resolve("shop", &asked).unwrap();
+            let verdicts = [Some(verdict(true, 4)), Some(verdict(false, 0))];
+            counters.count((&domain, &rules), &entries, matched.iter().zip(&verdicts));
+            counters.begin(&rules);
+        });
+        let mut expected = Vec::new();
+        for rule in ["burst", "ip", "plan_free", "user_ann"] {
+            for outcome in ["near", "over", "shadow_over", "untracked", "within"] {
+                let count = u8::from(matches!(
+                    (rule, outcome),
+                    ("ip", "over") | ("user_ann", "within")
+                ));
+                expected.push(format!(
+                    "{{rule=\"shop.{rule}\",outcome=\"{outcome}\"}} {count}"
+                ));
+            }
+        }
+        assert_eq!(samples(&recorder.handle().render()), expected);
+    }
+
+    #[test]
+    fn rules_that_nobody_asks_for_leave_room_for_values_of_requests() {
+        let counters = RuleCounters::default();
+        for domain in ["a", "b"] {
+            let mut text = format!("domain: {domain}\ndescriptors:\n");
+            for nth in 0..=NAMES_BEGUN_MAX / 2 {
+                let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+                text += &format!("  - {{key: k{nth}, {limit}}}\n");
+            }
+            counters.begin(&read_one(&text).unwrap().1);
+        }
+        let names = counters.names.read().unwrap();
+        assert_eq!(names.counters.len(), NAMES_BEGUN_MAX);
+        assert!(names.have_room("d.user_ann", MetricValues::OfRequests));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use nowserving_protocol::limits::RULES_BYTES_MAX;
 use nowserving_shard::limits::{DomainRules, RuleTexts};
 use tokio::sync::watch;
 
+use super::rule_counters::RuleCounters;
+
 /// The rules of all domains.
 #[derive(Debug, Default)]
 pub struct KnownRules {
@@ -32,12 +34,14 @@ pub type RulesReceiver = watch::Receiver<Option<Arc<KnownRules>>>;
 pub async fn run(
     mut texts: watch::Receiver<Option<RuleTexts>>,
     known: watch::Sender<Option<Arc<KnownRules>>>,
+    counters: Arc<RuleCounters>,
 ) -> anyhow::Result<()> {
     loop {
         let told = texts.borrow_and_update().clone();
         if let Some(told) = told {
-            let before = known.borrow().clone();
-            let read = tokio::task::spawn_blocking(move || read(&told, before.as_deref()));
+            let (before, counters) = (known.borrow().clone(), counters.clone());
+            let read = move || read(&told, before.as_deref(), &counters);
+            let read = tokio::task::spawn_blocking(read);
             known.send_replace(Some(Arc::new(read.await?)));
         }
         if texts.changed().await.is_err() {
@@ -47,7 +51,7 @@ pub async fn run(
 }
 
 /// Domains that have not changed are not read again.
-fn read(texts: &RuleTexts, before: Option<&KnownRules>) -> KnownRules {
+fn read(texts: &RuleTexts, before: Option<&KnownRules>, counters: &RuleCounters) -> KnownRules {
     let domains = texts.domains().map(|(domain, of)| {
         let known = before.and_then(|before| before.domains.get(domain));
         let known = known
@@ -60,6 +64,7 @@ fn read(texts: &RuleTexts, before: Option<&KnownRules>) -> KnownRules {
                 tracing::error!(domain, %errors, "the rules of this domain are not understood");
                 Rules::default()
             });
+            counters.begin(&rules);
             let of = of.clone();
             Arc::new(KnownDomain { of, rules })
         });
