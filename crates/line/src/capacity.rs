@@ -4,7 +4,7 @@
 use crate::line::{Lane, Line};
 use crate::{
     LaneBoard, LaneName, LaneSettings, NUMBER_MAX, Phase, QUEUE_LIMIT_MAX, Reason, Refused,
-    SEATS_MAX, Token,
+    RefusedCode, SEATS_MAX, Token,
 };
 
 /// The most live tokens of a line that holds nobody back: as many as settings can allow. Memory is bounded.
@@ -33,7 +33,35 @@ pub enum HeldBackBy {
     Admitting,
 }
 
+/// What a lane of the settings holds, and how much more it takes: for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneUse<'a> {
+    /// The lane's id, as in events.
+    pub id: u8,
+    pub lane: &'a LaneName,
+    pub waiting: u64,
+    /// Tokens with a seat that they have not claimed.
+    pub admitted: u64,
+    /// Tokens with a seat that they have claimed.
+    pub in_checkout: u64,
+    /// The lane's own.
+    pub queue_limit: Option<u32>,
+    /// So many more newcomers would get a number, before one is refused because the line or the lane is full. `None`
+    /// while fullness is not what refuses them: the gate holds nobody back, or the phase gives no numbers.
+    pub room: Option<u64>,
+}
+
 impl HeldBackBy {
+    /// What [`HeldBackBy::as_str`] gives for a line in which somebody waits.
+    pub const WORDS: [&str; 6] = [
+        "phase",
+        "quota",
+        "seats",
+        "called",
+        "admission_rate",
+        "admitting",
+    ];
+
     /// As the protocol spells it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -153,7 +181,12 @@ impl Line {
         if !self.phase().gives_numbers() {
             return 0;
         }
-        let room = self.line_capacity();
+        self.lane_room(lane, set, now_ms).min(self.quota_capacity())
+    }
+
+    /// How many numbers the lane could issue now if there were neither phase nor quota.
+    fn lane_room(&self, lane: &Lane, set: &LaneSettings, now_ms: u64) -> u64 {
+        let room = self.capacity();
         let room = room.min(NUMBER_MAX.saturating_sub(lane.issued()));
         match set.queue_limit {
             None => room,
@@ -162,6 +195,31 @@ impl Line {
                 room.min(most.saturating_sub(lane.waiting.len()))
             }
         }
+    }
+
+    /// The lanes of the settings, in their order.
+    pub fn lane_uses(&self, now_ms: u64) -> impl Iterator<Item = LaneUse<'_>> {
+        let fills_up = self.holds_back() && self.phase().gives_numbers();
+        self.listed().map(move |(id, lane, set)| LaneUse {
+            id,
+            lane: &lane.name,
+            waiting: lane.waiting.len(),
+            admitted: lane.admitted(),
+            in_checkout: lane.in_checkout,
+            queue_limit: set.queue_limit,
+            room: fills_up.then(|| self.lane_room(lane, set, now_ms)),
+        })
+    }
+
+    /// Whether a newcomer of the default lane would be refused now because the line or the lane is full.
+    pub fn is_full(&self, now_ms: u64) -> bool {
+        let refused = self.would_refuse_enter(None, None, now_ms);
+        refused.is_some_and(|it| RefusedCode::of(&it) == Some(RefusedCode::LineFull))
+    }
+
+    /// The id of the lane that a newcomer who names this one asks for.
+    pub fn newcomers_lane_id(&self, name: Option<&LaneName>) -> Option<u8> {
+        self.listed_id(name.or_else(|| self.settings.effective_default_lane())?)
     }
 
     /// The refusal by a lane without capacity: it names the limit that was reached.

@@ -530,6 +530,7 @@ impl Line {
                 self.in_checkout += 1;
             }
         }
+                lane.in_checkout += 1;
         let entered = (1..=self.version).contains(&live.entered.version);
         require(entered, "entered at no version of the line")?;
         if let Some(key) = &live.key {

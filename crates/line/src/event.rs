@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{BadField, LaneName, LineName, Phase, Reason, Token, TokenRef};
+use crate::{
+    BadField, EtaOutcome, LaneName, LineName, Phase, Reason, ShadowOutcome, Token, TokenRef,
+};
 
 /// A change that subscribers may want to know. Every event has a `version` of its own: each transition increments
 /// the line's version. (Some changes increment it without an event.)
@@ -43,6 +45,11 @@ pub enum TokenChange {
     },
     Admitted {
         by: AdmittedBy,
+        /// How good the ETA was that it was given on entering; `None` if there was none, or it was not its turn. For
+        /// metrics.
+        eta: Option<EtaOutcome>,
+        /// While the gate is `shadow`. For metrics.
+        shadow: Option<ShadowOutcome>,
     },
     Claimed {
         /// The fencing number that the claim was given.

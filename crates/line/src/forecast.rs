@@ -83,6 +83,15 @@ pub struct ForecastRecord {
     pub off_by: [u64; 6],
 }
 
+/// How one ETA compares with the true wait: what an admission adds to a [`ForecastRecord`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EtaOutcome {
+    /// The place in [`ForecastRecord::off_by`].
+    pub off_by: u8,
+    /// The token waited no longer than `eta_p90_ms`.
+    pub covered: bool,
+}
+
 /// The upper ends of [`ForecastRecord::off_by`], in percent.
 pub const OFF_BY_PERCENT: [u64; 5] = [5, 15, 30, 50, 100];
 
@@ -243,14 +252,15 @@ impl Forecast {
     }
 
     /// Compares the ETA of an admitted token with its true wait. `waiting` is how many wait now.
-    pub(crate) fn judge(&mut self, given: EtaGiven, wait_ms: u64, waiting: u64) {
+    pub(crate) fn judge(&mut self, given: EtaGiven, wait_ms: u64, waiting: u64) -> EtaOutcome {
         let record = &mut self.record;
         let off_ms = u64::from(given.eta_ms)
             .abs_diff(wait_ms)
             .saturating_mul(100);
         let within = |percent: &u64| off_ms <= percent.saturating_mul(wait_ms);
         let class = OFF_BY_PERCENT.iter().position(within);
-        record.off_by[class.unwrap_or(OFF_BY_PERCENT.len())] += 1;
+        let class = class.unwrap_or(OFF_BY_PERCENT.len());
+        record.off_by[class] += 1;
         record.judged += 1;
         let covered = wait_ms <= u64::from(given.eta_p90_ms);
         record.covered += u64::from(covered);
@@ -266,6 +276,10 @@ impl Forecast {
             self.spread_micro + step / 10 * 9
         };
         self.spread_micro = moved.clamp(*SPREAD_MICRO.start(), *SPREAD_MICRO.end());
+        EtaOutcome {
+            off_by: class as u8,
+            covered,
+        }
     }
 
     /// `None` while there are too few. One odd seat falls into a window that is left out.

@@ -20,6 +20,15 @@ pub struct Shadow {
     pub over_seats_max: u64,
 }
 
+/// What one admission adds to [`Shadow`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShadowOutcome {
+    /// See [`Shadow::held_back`].
+    pub held_back: bool,
+    /// See [`Shadow::refused`].
+    pub refused: bool,
+}
+
 impl Shadow {
     pub(crate) fn in_range(&self) -> bool {
         let counts_fit = self.refused <= self.held_back && self.held_back <= self.admitted;
@@ -43,23 +52,28 @@ impl Line {
     }
 
     /// To be called before a token is admitted.
-    pub(crate) fn count_shadow(&mut self) {
+    pub(crate) fn count_shadow(&mut self) -> Option<ShadowOutcome> {
         if self.settings.gate != Gate::Shadow {
-            return;
+            return None;
         }
         let (held, seats) = (self.held(), u64::from(self.seats()));
         let limit = seats + u64::from(self.settings.queue_limit);
         let shadow = &mut self.shadow;
         let count = |counted: &mut u64| *counted = (*counted + 1).min(NUMBER_MAX);
+        let outcome = ShadowOutcome {
+            held_back: held >= seats,
+            refused: held >= limit,
+        };
         count(&mut shadow.admitted);
-        if held >= seats {
+        if outcome.held_back {
             count(&mut shadow.held_back);
         }
-        if held >= limit {
+        if outcome.refused {
             count(&mut shadow.refused);
         }
         let over = (held + 1).saturating_sub(seats);
         shadow.over_seats_max = shadow.over_seats_max.max(over);
+        Some(outcome)
     }
 
     /// To be called when the gate of the settings differs from what it was.

@@ -80,13 +80,14 @@ mod cost_tests;
 
 pub use callback::{CALLBACK_LIMIT_MAX, Caller, Offers, ROOM_KEYS_MAX};
 pub use calls::{CALL_ID_BYTES_MAX, CallItem, CalledToken};
-pub use capacity::HeldBackBy;
+pub use capacity::{HeldBackBy, LaneUse};
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LinePart};
 pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
-    Arrivals, EtaGiven, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT, Window,
+    Arrivals, EtaGiven, EtaOutcome, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT,
+    Window,
 };
-pub use gate::Shadow;
+pub use gate::{Shadow, ShadowOutcome};
 pub use gone::Gone;
 pub use gone_from::GoneFrom;
 pub use import::{IMPORT_ID_BYTES_MAX, IMPORT_ROWS_MAX, ImportRow, Imported};

@@ -104,6 +104,8 @@ pub(crate) struct Lane {
     pub(crate) live: BTreeMap<Token, Live>,
     /// The waiting ones of `live`.
     pub(crate) waiting: WaitingSet,
+    /// How many of `live` have claimed their seat.
+    pub(crate) in_checkout: u64,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub(crate) called_through: Token,
     /// One for each of the line's `position_events`, in their order.
@@ -545,6 +547,7 @@ impl Lane {
             name,
             next_token: 1,
             live: BTreeMap::new(),
+            in_checkout: 0,
             waiting: WaitingSet::default(),
             called_through: 0,
             marks: Vec::new(),
@@ -552,6 +555,12 @@ impl Lane {
             arrivals: Arrivals::default(),
         }
     }
+    /// Tokens with a seat that they have not claimed.
+    pub(crate) fn admitted(&self) -> u64 {
+        let held = (self.live.len() as u64).saturating_sub(self.waiting.len());
+        held.saturating_sub(self.in_checkout)
+    }
+
 
     /// The largest number issued.
     pub(crate) fn issued(&self) -> u64 {

@@ -268,6 +268,7 @@ impl Line {
                 self.epoch = claim_epoch;
                 self.admitted -= 1;
                 self.in_checkout += 1;
+                self.lanes[usize::from(at.lane)].in_checkout += 1;
                 let claimed = TokenChange::Claimed { epoch: claim_epoch };
                 self.token_event(at.lane, at.token, claimed, ctx);
                 let what = JournaledToken::Claimed { epoch: claim_epoch };

@@ -116,7 +116,7 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         self.measure(ctx.now_ms);
-        self.count_shadow();
+        let shadow = self.count_shadow();
         let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
         let lane = &mut self.lanes[usize::from(lane_id)];
         lane.waiting.remove(token);
@@ -131,14 +131,16 @@ impl Line {
         // An ETA was about the token's turn in a line that admits by itself, and holds people back.
         let is_turn = by == AdmittedBy::Turn && self.admits_by_itself();
         let is_judged = is_turn && self.holds_back();
-        if let Some(given) = eta_given.filter(|_| is_judged) {
+        let waiting = self.waiting();
+        let eta = eta_given.filter(|_| is_judged).map(|given| {
             let wait_ms = ctx.now_ms.saturating_sub(entered.at.service_ms);
-            self.forecast.judge(given, wait_ms, self.waiting());
-        }
+            self.forecast.judge(given, wait_ms, waiting)
+        });
         if let (Some(rate), Some(bucket)) = (&self.settings.admission_rate, &mut self.bucket) {
             bucket.take(rate, ctx.now_ms);
         }
-        self.token_event(lane_id, token, TokenChange::Admitted { by }, ctx);
+        let what = TokenChange::Admitted { by, eta, shadow };
+        self.token_event(lane_id, token, what, ctx);
         let what = self.journaled_admission(lane_id, by);
         self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
     }
@@ -169,7 +171,10 @@ impl Line {
                 lane.waiting.remove(token);
             }
             Stage::Admitted { .. } => self.admitted -= 1,
-            Stage::InCheckout { .. } => self.in_checkout -= 1,
+            Stage::InCheckout { .. } => {
+                self.in_checkout -= 1;
+                lane.in_checkout -= 1;
+            }
         }
         if let Some(key) = &live.key {
             self.keys.remove(key);

@@ -114,7 +114,8 @@ fn one_lane_can_be_called_alone() {
         panic!("{:?}", shard.events);
     };
     let by = AdmittedBy::Call;
-    assert_eq!(*what, TokenChange::Admitted { by });
+    let (eta, shadow) = (None, None);
+    assert_eq!(*what, TokenChange::Admitted { by, eta, shadow });
     let vip = nowserving_line::TokenRef {
         lane: 1,
         ..shard.at(1)
@@ -137,7 +138,8 @@ fn a_token_is_taken_out_of_order_and_leaves_a_hole() {
         panic!("{:?}", shard.events);
     };
     let by = AdmittedBy::Take;
-    assert_eq!(*what, TokenChange::Admitted { by });
+    let (eta, shadow) = (None, None);
+    assert_eq!(*what, TokenChange::Admitted { by, eta, shadow });
     assert_eq!(shard.status(3).state, State::Admitted);
     let board = shard.board();
     assert_eq!(

@@ -318,7 +318,8 @@ fn a_claim_can_also_complete() {
     };
     let whats: Vec<_> = whats.collect();
     let by = AdmittedBy::Turn;
-    let admitted = TokenChange::Admitted { by };
+    let (eta, shadow) = (None, None);
+    let admitted = TokenChange::Admitted { by, eta, shadow };
     let claimed = TokenChange::Claimed { epoch: 1 };
     assert_eq!(whats, [(1, claimed), (1, gone), (2, admitted)]);
     // Also when the setting has changed since, and over a restart.

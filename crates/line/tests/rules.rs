@@ -341,8 +341,11 @@ fn whats(shard: &Shard) -> Vec<(u64, TokenChange, u64)> {
 }
 
 fn admitted() -> TokenChange {
-    let by = AdmittedBy::Turn;
-    TokenChange::Admitted { by }
+    TokenChange::Admitted {
+        by: AdmittedBy::Turn,
+        eta: None,
+        shadow: None,
+    }
 }
 
 #[test]

@@ -183,7 +183,7 @@ impl TokenEvent {
             to_token: to.map(|(_, token)| token),
             by: match what {
                 TokenChange::Moved { by, .. } => moved_by(*by),
-                TokenChange::Admitted { by } => admitted_by(*by),
+                TokenChange::Admitted { by, .. } => admitted_by(*by),
                 _ => None,
             },
         })

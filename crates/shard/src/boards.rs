@@ -112,7 +112,7 @@ impl Boards {
                     TokenChange::Gone { was_waiting, .. } => *was_waiting,
                     TokenChange::Moved { .. } => true,
                     // Others may wait before it, and then no pointer says that it does not wait any more.
-                    TokenChange::Admitted { by } => *by == AdmittedBy::Take,
+                    TokenChange::Admitted { by, .. } => *by == AdmittedBy::Take,
                     TokenChange::Entered { .. }
                     | TokenChange::Claimed { .. }
                     | TokenChange::CallAhead

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused,
-    RefusedCode, State, TokenRef, Totals,
+    Board, ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason,
+    Refused, RefusedCode, State, TokenRef, Totals,
 };
 
 use crate::command::{CALLS, KEYS, key};
@@ -131,6 +131,7 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     assert_eq!(board.in_checkout, in_checkout, "in checkout");
     assert_eq!(board.lanes.len(), model.lanes().len());
     for (shown, (lane, set)) in board.lanes.iter().zip(model.lanes()) {
+    lane_uses(line, model, &board, naive.now_ms);
         assert_eq!((&shown.lane, shown.lane_id), (&set.name, lane));
         assert_eq!(shown.waiting, model.waiting(lane).len() as u64, "waiting");
         let pointers = (
@@ -153,6 +154,33 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
         token_against_recount(line, model, *id, naive);
     }
     turns(line, model, naive.now_ms);
+fn lane_uses(line: &Line, model: &NaiveLine, board: &Board, now_ms: u64) {
+    let uses: Vec<_> = line.lane_uses(now_ms).collect();
+    assert_eq!(uses.len(), board.lanes.len());
+    for (used, shown) in uses.iter().zip(&board.lanes) {
+        assert_eq!((used.id, used.lane), (shown.lane_id, &shown.lane));
+        let tokens = model.tokens.iter();
+        let of_lane: Vec<_> = tokens.filter(|(id, _)| id.0 == used.id).collect();
+        let count = |state| of_lane.iter().filter(|(_, it)| it.state == state).count() as u64;
+        let counted = [State::Waiting, State::Admitted, State::InCheckout].map(count);
+        let found = [used.waiting, used.admitted, used.in_checkout];
+        assert_eq!(found, counted, "tokens of lane {}", used.id);
+        let fills_up = model.holds_back() && model.phase().gives_numbers();
+        assert_eq!(used.room.is_some(), fills_up, "room");
+        let takes = shown.accepts_through + 1 - shown.next_token;
+        // A quota can refuse sooner, with another error.
+        let has_quota = model.settings.quota.is_some();
+        let agrees = |room: u64| room == takes || (has_quota && room > takes);
+        assert!(used.room.is_none_or(agrees), "{used:?}, not {takes}");
+    }
+    let into = line.newcomers_lane_id(None);
+    let into = uses.iter().find(|used| Some(used.id) == into).unwrap();
+    // Sold out comes first.
+    if into.room.is_some() && model.settings.quota.is_none() {
+        assert_eq!(line.is_full(now_ms), into.room == Some(0), "full");
+    }
+}
+
     for lane in 0..=model.table.len() as u8 {
         for token in [0, model.issued(lane) + 1] {
             let status = line.status(at(line, (lane, token)), 0);

@@ -114,6 +114,7 @@ fn in_order(event: &Event, seen: &mut Seen) {
         // Out of order.
         TokenChange::Admitted {
             by: AdmittedBy::Take,
+            ..
         } => {
             seen.taken.insert((*lane_id, *token));
             return;

@@ -564,13 +564,15 @@ impl NaiveLine {
                 self.admissions.push(now_ms);
             }
         }
-        self.count_shadow();
+        let shadow = self.count_shadow();
         let deadline_ms = now_ms + self.settings.claim_timeout_ms;
         let tok = self.tokens.get_mut(&id).unwrap();
         tok.state = State::Admitted;
         tok.deadline_ms = deadline_ms;
         self.note_turn(id);
-        self.event(id, TokenChange::Admitted { by }, events);
+        // The forecast is not in the model.
+        let eta = None;
+        self.event(id, TokenChange::Admitted { by, eta, shadow }, events);
         let (_, set) = self.lanes().into_iter().find(|(l, _)| *l == id.0).unwrap();
         let (absolute, boost_ms) = (set.absolute, set.boost_ms);
         self.note(

@@ -1,6 +1,6 @@
 //! The gate and imports of the naive line.
 
-use nowserving_line::{BadField, Gate, ImportRow, Refused};
+use nowserving_line::{BadField, Gate, ImportRow, Refused, ShadowOutcome};
 
 use crate::naive::{Answer, NaiveLine};
 use crate::naive_ops::bad;
@@ -20,9 +20,9 @@ impl NaiveLine {
     }
 
     /// Before one more is admitted.
-    pub fn count_shadow(&mut self) {
+    pub fn count_shadow(&mut self) -> Option<ShadowOutcome> {
         if self.settings.gate != Gate::Shadow {
-            return;
+            return None;
         }
         let (held, seats) = (self.held(), self.seats());
         let limit = seats + u64::from(self.settings.queue_limit);
@@ -31,6 +31,10 @@ impl NaiveLine {
         self.shadow.refused += u64::from(held >= limit);
         let over = (held + 1).saturating_sub(seats);
         self.shadow.over_seats_max = self.shadow.over_seats_max.max(over);
+        Some(ShadowOutcome {
+            held_back: held >= seats,
+            refused: held >= limit,
+        })
     }
 
     pub fn import(

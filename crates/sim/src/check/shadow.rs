@@ -377,7 +377,7 @@ impl ShadowLine {
                     format!("{id:?} enters at position {position}, not {waiting}"),
                 ))
             }
-            TokenChange::Admitted { by } => self.admitted(id, *by, *version, place),
+            TokenChange::Admitted { by, .. } => self.admitted(id, *by, *version, place),
             TokenChange::Claimed { .. } => {
                 let held = self.held.contains(&id);
                 self.restart_clock(id, place);
