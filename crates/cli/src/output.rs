@@ -171,6 +171,10 @@ fn client_error(error: &anyhow::Error) -> Option<&Error> {
 /// The contract's error object; also for errors that no node has sent.
 pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
     let Some(client_error) = client_error(error) else {
+        // The command itself refuses, as the cluster would.
+        if let Some(refusal) = error.downcast_ref::<ApiError>() {
+            return serde_json::json!({ "error": refusal });
+        }
         let code = match is_wrong_usage(error) {
             true => Code::BadRequest.as_str(),
             false => "failed",
@@ -237,6 +241,15 @@ mod tests {
         assert_eq!(error_json(&error)["error"]["message"], "outer: inner");
         assert_eq!(error_text(&error, false), "error: outer: inner");
         assert!(error_text(&error, true).starts_with('\u{1b}'));
+    }
+
+    #[test]
+    fn a_refusal_by_the_command_itself_has_the_clusters_form() {
+        let error = anyhow::Error::from(ApiError::new(Code::LineFull, "no room"));
+        assert_eq!(exit_code(&error), REFUSED);
+        let json = serde_json::json!({"error": {"code": "line_full", "message": "no room"}});
+        assert_eq!(error_json(&error), json);
+        assert_eq!(error_text(&error, false), "error: line_full: no room");
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
 use nowserving_client::{
-    AdminLine, Change, Configure, ConfigureLines, LineReply, Phase, SettingChangeReply,
-    SettingsChanges, SettingsPatch,
+    AdminLine, Change, Configure, ConfigureLines, LineReply, Phase, SettingsChanges, SettingsPatch,
 };
 
 use crate::args::{Global, Why};
@@ -14,7 +13,7 @@ use crate::no_such_line;
 use crate::output::{Output, WrongUsage};
 use crate::{set, settings, tables};
 
-/// More people than so many are not sent away without a question.
+/// More people than so many are not sent away, or let in, without a question.
 pub const UNASKED_MAX: u64 = 10;
 
 /// Which lines.
@@ -154,16 +153,8 @@ async fn one(
     output: &Output,
 ) -> anyhow::Result<()> {
     let changed = line.configure(request).await?;
-    output.answer(&changed, |changed| {
-        let changes = tables::changes(&SettingChangeReply::between(
-            &before.settings,
-            &changed.settings,
-        ));
-        match request.dry_run {
-            true => format!("{}: would change: {changes}", changed.line),
-            false => format!("{}: changed: {changes}", changed.line),
-        }
-    })
+    let changed = set::Changed::new(before, changed, request.dry_run);
+    output.answer(&changed, |it| format!("{}: {}", it.line.line, it.text()))
 }
 
 /// Whether the user agrees to close all lines with some labels.
@@ -174,6 +165,17 @@ pub fn agreed_for_labels(output: &Output) -> anyhow::Result<bool> {
 /// Whether the user agrees to send so many away; few are not asked about.
 pub fn agreed_to_end(people: u64, output: &Output) -> anyhow::Result<bool> {
     Ok(people <= UNASKED_MAX || confirm::agreed(&sends_away(people), output)?)
+}
+
+/// Whether the user agrees to admit so many who wait; few are not asked about.
+pub fn agreed_to_admit(waiting: u64, output: &Output) -> anyhow::Result<bool> {
+    let what = || {
+        format!(
+            "admit all {} at once",
+            tables::many(waiting, "waiting token")
+        )
+    };
+    Ok(waiting <= UNASKED_MAX || confirm::agreed(&what(), output)?)
 }
 
 /// The user has not agreed.

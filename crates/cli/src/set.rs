@@ -5,25 +5,29 @@ use std::process::ExitCode;
 
 use clap::Args;
 use nowserving_client::{
-    Admin, AdminLine, Change, Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine,
-    LineReply, Phase, SettingChangeReply, SettingsChanges, SettingsPatch,
+    Admin, AdminLine, Change, Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, Gate,
+    LineReply, ListLines, Phase, SettingChangeReply, SettingsChanges, SettingsPatch,
 };
 use nowserving_line::Setting;
 use nowserving_protocol::error::{ApiError, Code};
+use serde::Serialize;
 
 use crate::args::{Global, Why};
+use crate::line::all_lines;
 use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
-use crate::{phase, tables};
+use crate::{no_such_line, phase, tables};
 
 /// Changes settings of a line, or of all lines with some labels, at once and all or none.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nobody is thrown out when a limit is lowered. `--phase closed` ends all tokens: it asks as `line close` does.
+`--gate off` and `--gate shadow` admit all who wait at once: they ask if these are more than ten.
 
 Without a line's name, --label selects the lines: all that have these labels. Each of them is
-changed whole or not at all; the exit code is 1 if one was refused. Repeating it is safe.
+changed whole or not at all; the exit code is 1 if one was refused, or if there is none.
+Repeating it is safe.
 
 Examples:
   nowserving line set shop-1 --seats 80
@@ -44,7 +48,8 @@ pub struct SetArgs {
     /// Only if the settings have not changed since the line had this version.
     #[arg(long, value_name = "VERSION", requires = "name")]
     if_version: Option<u64>,
-    /// Only shows what would change.
+    /// Only shows what would change. With --json, `settings` are those that the line would have, and its board, counts
+    /// and all else are as they are now.
     #[arg(long)]
     dry_run: bool,
     /// Does not ask.
@@ -52,6 +57,25 @@ pub struct SetArgs {
     yes: bool,
     #[command(flatten)]
     why: Why,
+}
+
+/// What a change does to people beside what it sets. It is asked about, unless the user said not to.
+#[derive(Clone, Copy, Debug)]
+struct Asks {
+    /// Everybody goes.
+    closes: bool,
+    /// All who wait are admitted.
+    admits: bool,
+}
+
+impl Asks {
+    fn of(set: &SettingsPatch, unasked: bool) -> Asks {
+        let opens = matches!(set.gate, Some(Change::Set(gate)) if !gate.holds_back());
+        Asks {
+            closes: !unasked && set.phase == Some(Change::Set(Phase::Closed)),
+            admits: !unasked && opens,
+        }
+    }
 }
 
 impl SetArgs {
@@ -65,8 +89,7 @@ impl SetArgs {
 pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
     let mut set = args.settings.patch(&args.unset)?;
     let nothing = || WrongUsage("nothing to set or unset".to_owned());
-    let closes = set.phase == Some(Change::Set(Phase::Closed));
-    let asks = closes && !args.yes && !args.dry_run;
+    let asks = Asks::of(&set, args.yes || args.dry_run);
     if let Some(name) = &args.name {
         if set == SettingsPatch::default() {
             return Err(nothing().into());
@@ -98,8 +121,19 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
         ..ConfigureLines::default()
     };
     let admin = global.connect().await?.admin();
-    if asks && !phase::agreed_for_labels(output)? {
+    if asks.closes && !phase::agreed_for_labels(output)? {
         return phase::nothing(output);
+    }
+    if asks.admits {
+        let such = ListLines {
+            labels: request.labels.clone(),
+            ..ListLines::default()
+        };
+        let such = all_lines(&admin, such, u64::MAX).await?;
+        let waiting = such.lines.iter().map(|line| line.waiting).sum();
+        if !phase::agreed_to_admit(waiting, output)? {
+            return phase::nothing(output);
+        }
     }
     many(&admin, request, output).await
 }
@@ -107,12 +141,16 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
 async fn one(
     line: &AdminLine,
     mut request: Configure,
-    asks: bool,
+    asks: Asks,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let names_lane = request.settings.default_lane.is_some();
     let before = line.show().await?;
-    if asks && !phase::agreed_to_end(phase::people_in(&before), output)? {
+    if asks.closes && !phase::agreed_to_end(phase::people_in(&before), output)? {
+        return phase::nothing(output);
+    }
+    let holds_back = before.settings.gate == Gate::On.as_str();
+    if asks.admits && holds_back && !phase::agreed_to_admit(before.counts.waiting, output)? {
         return phase::nothing(output);
     }
     request.incarnation = Some(before.incarnation);
@@ -123,15 +161,43 @@ async fn one(
     {
         eprintln!("{note}");
     }
-    output.answer(&changed, |changed| {
-        let changes = SettingChangeReply::between(&before.settings, &changed.settings);
-        let changes = tables::changes(&changes);
-        match request.dry_run {
-            true => format!("would change: {changes}"),
-            false => format!("changed: {changes}\n{}", tables::line(changed, output)),
-        }
+    let changed = Changed::new(&before, changed, request.dry_run);
+    output.answer(&changed, |it| match it.dry_run {
+        true => it.text(),
+        false => format!("{}\n{}", it.text(), tables::line(&it.line, output)),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The answer to a change of one line.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    /// Nothing was changed. `settings` of the line are those that it would have; its board, counts and all else are as
+    /// they are now.
+    pub dry_run: bool,
+    /// What differs from before.
+    changes: Vec<SettingChangeReply>,
+    #[serde(flatten)]
+    pub line: LineReply,
+}
+
+impl Changed {
+    pub fn new(before: &LineReply, line: LineReply, dry_run: bool) -> Changed {
+        Changed {
+            dry_run,
+            changes: SettingChangeReply::between(&before.settings, &line.settings),
+            line,
+        }
+    }
+
+    /// `changed: seats 5 → 7`
+    pub fn text(&self) -> String {
+        let changes = tables::changes(&self.changes);
+        match self.dry_run {
+            true => format!("would change: {changes}"),
+            false => format!("changed: {changes}"),
+        }
+    }
 }
 
 /// The first of a new list of lanes can become the default lane without `--default-lane`.
@@ -184,6 +250,9 @@ pub async fn many(
         }
     }
     drop(progress);
+    if all.lines.is_empty() {
+        return Err(no_such_line::no_line_with(&page.labels, admin).await.into());
+    }
     output.answer(&all, |all| text(all, output))?;
     Ok(ExitCode::from(ending(&all.lines)))
 }
@@ -206,9 +275,6 @@ fn is_refusal(error: &ApiError) -> bool {
 }
 
 fn text(all: &ConfigureLinesReply, output: &Output) -> String {
-    if all.lines.is_empty() {
-        return "no line has these labels".to_owned();
-    }
     let header = match all.dry_run {
         true => "line, would change",
         false => "line, changed",

@@ -1,6 +1,6 @@
 //! A gradual start: the gate is switched by label, live and back; a running queue is imported.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 const LINES: [&str; 3] = ["gradual-a", "gradual-b", "gradual-c"];
 const ROWS: u64 = 5_000;
 const PATIENCE: Duration = Duration::from_secs(20);
+const REFUSED: i32 = 1;
+const USAGE: i32 = 2;
 
 /// So many enter each of the lines; their states.
 async fn enter(api: &Api, word: &str, count: usize) -> Result<Vec<Value>> {
@@ -25,7 +27,15 @@ async fn enter(api: &Api, word: &str, count: usize) -> Result<Vec<Value>> {
 }
 
 async fn switch(cli: &Cli, gate: &str) -> Result<()> {
-    let words = ["line", "set", "--label", "city=gradual", "--gate", gate];
+    let words = [
+        "line",
+        "set",
+        "--label",
+        "city=gradual",
+        "--gate",
+        gate,
+        "--yes",
+    ];
     let done = cli.run(&words).await?.done()?;
     let lines = done["lines"].as_array().context("lines")?;
     ensure!(lines.len() == LINES.len(), "{done}");
@@ -62,22 +72,39 @@ pub async fn by_label(cluster: &Cluster) -> Result<()> {
         ensure!(through + 1 == next, "{shown}");
     }
     switch(&cli, "on").await?;
-    let states = enter(api, "waits", 2).await?;
+    let states = enter(api, "waits", 4).await?;
     ensure!(states.iter().all(|state| state == "waiting"), "{states:?}");
     for line in LINES {
         let shown = api.admin(line, "show", json!({})).await?;
         ensure!(shown["held_back_by"]["by"] == "seats", "{shown}");
         ensure!(number(&shown["board"], "admitted")? == 25, "{shown}");
     }
-    // Taken back.
+    // Taken back, which lets in all twelve.
+    let words = ["line", "set", "--label", "city=gradual", "--gate", "off"];
+    let unasked = cli.run(&words).await?.failed(USAGE, "bad_request")?;
+    says(&unasked, "admit all 12 waiting tokens at once")?;
+    for words in [
+        &["line", "set", "--label", "city=gradul", "--gate", "off"][..],
+        &["line", "pause", "--label", "city=gradul"],
+        &["line", "open", "--label", "city=gradul", "--dry-run"],
+    ] {
+        let refused = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
+        says(&refused, "city=gradul; the nearest: city=gradual")?;
+    }
     switch(&cli, "off").await?;
     for line in LINES {
         eventually("all are admitted", PATIENCE, async || {
             let shown = api.admin(line, "show", json!({})).await?;
-            Ok((number(&shown["board"], "admitted")? == 27).then_some(()))
+            Ok((number(&shown["board"], "admitted")? == 29).then_some(()))
         })
         .await?;
     }
+    Ok(())
+}
+
+fn says(error: &Value, what: &str) -> Result<()> {
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(message.contains(what), "{what}: {error}");
     Ok(())
 }
 
@@ -121,7 +148,69 @@ pub async fn import(cluster: &Cluster) -> Result<()> {
     let asked = |it: &Value| it["what"] == "entered" && it["operator_reason"] == "new shop";
     ensure!(entries.iter().any(asked), "{journal}");
     in_order(api, line).await?;
-    wrong_files(cluster, line).await
+    let words = ["line", "set", line, "--gate", "shadow"];
+    let unasked = cli.run(&words).await?.failed(USAGE, "bad_request")?;
+    says(&unasked, "waiting tokens at once")?;
+    wrong_files(cluster, line).await?;
+    nobody_waits(cluster).await?;
+    no_room(cluster).await
+}
+
+/// The rows of a file, each with a key alone.
+fn file_of(cluster: &Cluster, name: &str, rows: usize) -> Result<PathBuf> {
+    let file = cluster.folder().join(name);
+    let rows: String = (0..rows).map(|nth| format!("row-{nth}\n")).collect();
+    std::fs::write(&file, format!("key\n{rows}"))?;
+    Ok(file)
+}
+
+/// While the gate is off each row is admitted, which is asked about.
+async fn nobody_waits(cluster: &Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
+    let line = "gradual-open";
+    let settings = json!({"seats": 1, "queue_limit": 1, "gate": "off"});
+    api.admin(line, "create", settings).await?;
+    let file = file_of(cluster, "open.csv", 12)?;
+    let words = ["line", "import", line, text(&file)?];
+    let at_once = "12 rows that are admitted at once, as the gate is off";
+    let tried = [&words[..], &["--dry-run"]].concat();
+    let tried = cli.run_as_text(&tried).await?;
+    ensure!(tried.code == 0, "{tried:?}");
+    ensure!(format!("{:?}", tried.lines).contains(at_once), "{tried:?}");
+    let unasked = cli.run(&words).await?.failed(USAGE, "bad_request")?;
+    says(&unasked, at_once)?;
+    let done = cli.run(&[&words[..], &["--yes"]].concat()).await?.done()?;
+    ensure!(done["entered"] == 12 && done["gate"] == "off", "{done}");
+    let shown = api.admin(line, "show", json!({})).await?;
+    ensure!(number(&shown["counts"], "admitted")? == 12, "{shown}");
+    Ok(())
+}
+
+/// The dry run fails where the import would.
+async fn no_room(cluster: &Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
+    let line = "gradual-full";
+    let settings = json!({"seats": 1, "queue_limit": 11});
+    api.admin(line, "create", settings).await?;
+    let try_rows = async |rows: usize| {
+        let file = file_of(cluster, "full.csv", rows)?;
+        let words = ["line", "import", line, text(&file)?, "--dry-run"];
+        cli.run(&words).await
+    };
+    try_rows(12).await?.done()?;
+    let full = try_rows(13).await?.failed(REFUSED, "line_full")?;
+    says(&full, "room for 12 more, and the file has 13 rows")?;
+    for nth in 0..3 {
+        api.enter(line, &format!("row-{nth}")).await?;
+    }
+    try_rows(12).await?.done()?;
+    let full = try_rows(13).await?.failed(REFUSED, "line_full")?;
+    says(&full, "room for 9 more, and the file has 10 rows")?;
+    api.admin(line, "configure", json!({"phase": "draining"}))
+        .await?;
+    try_rows(3).await?.done()?;
+    let closed = try_rows(4).await?.failed(REFUSED, "line_closed")?;
+    says(&closed, "draining")
 }
 
 /// All but the first one, who has left.
@@ -150,7 +239,7 @@ async fn in_order(api: &Api, line: &str) -> Result<()> {
 
 async fn wrong_files(cluster: &Cluster, line: &str) -> Result<()> {
     let cli = Cli::new(cluster.nats.url());
-    for (name, content, code, says) in [
+    for (name, content, code, wants) in [
         (
             "noon.csv",
             "key,entered_at\na,1\nb,noon\n",
@@ -169,8 +258,7 @@ async fn wrong_files(cluster: &Cluster, line: &str) -> Result<()> {
         std::fs::write(&file, content)?;
         let words = ["line", "import", line, text(&file)?];
         let refused = cli.run(&words).await?.failed(code, "bad_request")?;
-        let message = refused["message"].as_str().unwrap_or_default();
-        ensure!(message.contains(says), "{says}: {refused}");
+        says(&refused, wants)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `nowserving line import`: a queue that runs elsewhere goes on in a line.
 
+mod check;
 mod csv;
 mod rows;
 
@@ -9,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use nowserving_client::{AdminLine, Import, LineReply};
+use nowserving_client::{AdminLine, Gate, Import, LineReply};
 use serde::Serialize;
 
 use self::rows::{Row, RowFormat};
 use crate::args::{Global, Why};
 use crate::output::{Output, WrongFile, WrongUsage};
 use crate::progress::Progress;
+use crate::{confirm, phase, tables};
 
 const STDIN: &str = "-";
 /// Rows a request.
@@ -29,6 +31,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 ///
 /// A key that is in the line already keeps its place there. The line remembers how many rows are done: if an import is broken
 /// off, the same command goes on where it was.
+///
+/// While the line's gate is off or shadow, each row is admitted at once: it asks if that is more than ten; without a
+/// terminal it needs --yes for that.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A CSV file has the names of its columns on the first line: key, entered_at, lane, state. A file of
@@ -51,9 +56,12 @@ pub struct ImportArgs {
     /// Names the import, 1 to 64 visible ASCII characters (default: made of the file's content).
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Only reads the file, and says how much of it is done.
+    /// Only reads the file, says how much of it is done, and whether the line takes the rest now.
     #[arg(long)]
     dry_run: bool,
+    /// Does not ask.
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     why: Why,
 }
@@ -77,6 +85,8 @@ struct Done {
     done: u64,
     /// Of the rows that are done, those that got a number.
     entered: u64,
+    /// Of the line: with `off` and `shadow` each row is admitted at once.
+    gate: String,
 }
 
 /// Reads the file and imports its rows.
@@ -105,11 +115,22 @@ pub async fn run(
         rows: rows.len() as u64,
         done: 0,
         entered: 0,
+        gate: shown.settings.gate.clone(),
     };
     done.note(&shown);
     if args.dry_run {
         check_lanes(&rows, &shown, &name)?;
+        let rest = rows.get(done.done as usize..).unwrap_or_default();
+        if let Some(refused) = check::refusal(rest, &shown, line).await? {
+            return Err(refused.into());
+        }
     } else {
+        if !args.yes && done.admits_at_once() > phase::UNASKED_MAX {
+            let what = format!("import {}", done.what_is_admitted());
+            if !confirm::agreed(&what, output)? {
+                return output.line("nothing was changed");
+            }
+        }
         let ask = Import {
             import_id: done.import_id.clone(),
             first_row: 0,
@@ -199,7 +220,26 @@ impl Done {
             ..
         } = self;
         let known = done.saturating_sub(*entered);
-        format!("{done} of {rows} rows are done: {entered} entered, {known} were in the line")
+        let text =
+            format!("{done} of {rows} rows are done: {entered} entered, {known} were in the line");
+        match self.dry_run && self.admits_at_once() > 0 {
+            true => format!("{text}\nThis would import {}", self.what_is_admitted()),
+            false => text,
+        }
+    }
+
+    /// How many rows are to come that do not wait.
+    fn admits_at_once(&self) -> u64 {
+        match self.gate == Gate::On.as_str() {
+            true => 0,
+            false => self.rows.saturating_sub(self.done),
+        }
+    }
+
+    fn what_is_admitted(&self) -> String {
+        let rows = tables::many(self.admits_at_once(), "row");
+        let gate = &self.gate;
+        format!("{rows} that are admitted at once, as the gate is {gate}")
     }
 }
 
