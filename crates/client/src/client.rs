@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use bytes::Bytes;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
@@ -67,6 +67,35 @@ impl Default for ClientOptions {
     }
 }
 
+impl ClientOptions {
+    /// Checks without connecting what [`Client::connect_with`] would refuse as malformed. The files of
+    /// [`security`](ClientOptions::security) are not read.
+    ///
+    /// # Errors
+    /// [`Kind::BadArgument`] for a malformed URL or prefix of subjects or inboxes.
+    pub fn check(&self, url: &str) -> Result<()> {
+        self.checked(url).map(drop)
+    }
+
+    fn checked(&self, url: &str) -> Result<Servers> {
+        let bad = |what: String| Error::new(Kind::BadArgument, what);
+        let servers: Servers = url
+            .parse()
+            .map_err(|error: BadServers| bad(error.to_string()))?;
+        for server in servers.urls() {
+            // A part that does not parse as a server may belong to a password that contains a comma.
+            let parsed = server.parse::<ServerAddr>();
+            parsed.map_err(|error| bad(format!("not a list of NATS servers: {error}")))?;
+        }
+        if let Some(inbox) = &self.inbox_prefix {
+            check_inbox_prefix(inbox)?;
+        }
+        let subjects = Subjects::new(self.prefix.clone());
+        subjects.map_err(|error| bad(error.message))?;
+        Ok(servers)
+    }
+}
+
 /// A connection to a cluster. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct Client {
@@ -100,12 +129,10 @@ impl Client {
     /// [`Kind::Forbidden`] if it refuses the login, [`Kind::BadArgument`] for a malformed URL or
     /// prefix of subjects or inboxes, or a file of [`ClientOptions::security`] that cannot be used.
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client> {
-        let bad = |error: BadServers| Error::new(Kind::BadArgument, error.to_string());
-        let servers: Servers = url.parse().map_err(bad)?;
+        let servers = options.checked(url)?;
         let unusable = |error: SecurityError| Error::new(Kind::BadArgument, error.to_string());
         let mut connect = connect_options(&servers, &options).map_err(unusable)?;
         if let Some(inbox) = &options.inbox_prefix {
-            check_inbox_prefix(inbox)?;
             connect = connect.custom_inbox_prefix(inbox);
         }
         let connecting = connect.connect(servers.urls());
@@ -116,11 +143,6 @@ impl Client {
             .await
             .map_err(|_| failed(format!("no connection within {within:?}")))?
             .map_err(|error| match error.kind() {
-                // A part that does not parse as a server may belong to a password that contains a comma.
-                ConnectErrorKind::ServerParse => Error::new(
-                    Kind::BadArgument,
-                    format!("not a list of NATS servers: {error}"),
-                ),
                 ConnectErrorKind::AuthorizationViolation => {
                     login_refused(&format!("NATS at {servers}"))
                 }

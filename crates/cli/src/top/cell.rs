@@ -80,6 +80,31 @@ pub fn cut(text: &str, width: usize) -> String {
     kept.chain(std::iter::once('…')).take(width).collect()
 }
 
+/// The text in rows of at most so many characters, parted between words where there are some.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut rows = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        while let Some(row) = rows.last_mut() {
+            let used = row.chars().count();
+            let space = usize::from(used > 0);
+            if used + space + word.len() <= width {
+                row.extend(std::iter::repeat_n(' ', space).chain(word));
+                break;
+            }
+            // A word that fits no row is parted anywhere.
+            if used == 0 {
+                let rest = word.split_off(width);
+                row.extend(word);
+                word = rest;
+            }
+            rows.push(String::new());
+        }
+    }
+    rows
+}
+
 /// A count in at most five characters: `99999`, `1234k`, `99M`.
 pub fn short(count: u64) -> String {
     match count {
@@ -123,6 +148,20 @@ mod tests {
         assert_eq!(left("a-long-name", 6), "a-lon…");
         assert_eq!(cut("日本語", 2), "日…");
         assert_eq!(cut("ab", 0), "");
+    }
+
+    #[test]
+    fn long_texts_are_wrapped() {
+        for (text, width, rows) in [
+            ("", 5, &[""][..]),
+            ("seats 5, by ann", 8, &["seats 5,", "by ann"]),
+            ("a  b", 5, &["a b"]),
+            ("x abcdefgh ij", 3, &["x", "abc", "def", "gh", "ij"]),
+            ("日本語", 2, &["日本", "語"]),
+            ("ab", 0, &["a", "b"]),
+        ] {
+            assert_eq!(wrapped(text, width), rows, "{text}");
+        }
     }
 
     #[test]

@@ -26,10 +26,10 @@ const AT_ONCE: usize = 8;
 const DETAILS_TIME: Duration = Duration::from_secs(3);
 /// No request of a refresh takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many entries of a journal are kept.
-const ENTRIES_KEPT: usize = 200;
-/// A refresh reads so many pages of a journal; a line keeps about 4,096 entries.
-const JOURNAL_PAGES: usize = 5;
+/// How many entries of a journal are kept, for its pages; `line journal` has the older ones.
+const ENTRIES_KEPT: usize = 2_000;
+/// A refresh reads so many pages of a journal; a line keeps about 8,192 entries.
+const JOURNAL_PAGES: usize = 9;
 
 /// Asks, and keeps what the next refresh continues with.
 pub struct Fetcher {
@@ -289,12 +289,12 @@ mod tests {
     #[test]
     fn the_newest_entries_of_a_journal_are_kept() {
         let mut end = JournalEnd::of(&"shop-1".parse().unwrap());
-        let entries = (1..=1_000).map(|version| JournalEntryReply {
+        let entries = (1..=3_000).map(|version| JournalEntryReply {
             version,
             ..JournalEntryReply::default()
         });
         end.add(entries.collect());
-        assert_eq!((end.after, end.entries.len()), (Some(1_000), ENTRIES_KEPT));
-        assert_eq!(end.entries[0].version, 1_000);
+        assert_eq!((end.after, end.entries.len()), (Some(3_000), ENTRIES_KEPT));
+        assert_eq!(end.entries[0].version, 3_000);
     }
 }

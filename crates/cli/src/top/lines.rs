@@ -16,6 +16,15 @@ pub struct Known {
     pub pace: Option<Pace>,
 }
 
+/// People wait, and nobody is admitted until somebody acts: the line is paused, its quota is used up, nobody calls, or it
+/// has no seats. `held_back_by` as in the contract, if it is known. The doctor asks the same.
+pub fn is_stuck(line: &LineSummary, held_back_by: Option<&str>) -> bool {
+    line.waiting > 0
+        && (line.seats == 0
+            || line.phase == "paused"
+            || matches!(held_back_by, Some("quota" | "called")))
+}
+
 /// The column that lines are sorted by; the most pressing first, names from A to Z.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
@@ -65,14 +74,8 @@ impl Known {
         self.summary.waiting as f64 / f64::from(self.summary.seats.max(1))
     }
 
-    /// People wait, and nobody is admitted until somebody acts: the line is paused, its quota is used up, nobody calls, or
-    /// it has no seats.
     pub fn is_stuck(&self) -> bool {
-        let held_back = self.held_back_by();
-        self.summary.waiting > 0
-            && (self.summary.seats == 0
-                || self.summary.phase == "paused"
-                || matches!(held_back, Some("quota" | "called")))
+        is_stuck(&self.summary, self.held_back_by())
     }
 
     /// As in `held_back_by` of the contract, if it is known.

@@ -10,7 +10,7 @@ mod model;
 mod pace;
 mod report;
 #[cfg(test)]
-mod scenes;
+pub mod scenes;
 mod screen;
 #[cfg(test)]
 mod svg;
@@ -36,6 +36,7 @@ use crate::args::Global;
 use crate::duration;
 use crate::output::{Output, WrongUsage};
 
+pub use self::lines::is_stuck;
 pub use self::pace::{completed, gone_from, refused};
 
 /// Ages change between two answers.

@@ -103,8 +103,10 @@ pub struct InLine {
     pub name: LineName,
     pub part: Part,
     pub order: TokenOrder,
-    /// The `after` of each page that was turned over.
+    /// The `after` of each page of tokens that was turned over.
     pub turned: Vec<Vec<TokenName>>,
+    /// The version of the first entry of each page of the journal but the first, which begins with the newest.
+    pub journal_from: Vec<u64>,
 }
 
 /// What the lower half of a line's view shows.
@@ -229,14 +231,28 @@ impl Model {
     }
 
     fn page(&self, inside: &InLine) -> TokensPage {
-        let lanes = self.lines.get(&inside.name);
-        let lanes = lanes.and_then(|it| it.detail.as_ref());
-        let lanes = lanes.map_or(1, |it| it.shown.board.lanes.len());
         TokensPage {
             after: inside.turned.last().cloned().unwrap_or_default(),
             order: inside.order,
-            limit: view::line::room(self.size, lanes) as u64,
+            limit: view::line::room(self.size, self.lanes_of(inside)) as u64,
         }
+    }
+
+    /// How many lanes the line has, as far as is known.
+    pub fn lanes_of(&self, inside: &InLine) -> usize {
+        let known = self.lines.get(&inside.name);
+        let detail = known.and_then(|it| it.detail.as_ref());
+        detail.map_or(1, |it| it.shown.board.lanes.len())
+    }
+
+    /// The version that the page of the journal after the one that is shown begins with.
+    pub fn next_entries(&self) -> Option<u64> {
+        let Place::Line(inside) = &self.place else {
+            return None;
+        };
+        let entries = self.looked_into.as_ref()?.journal.as_ref().ok()?;
+        let (from, lanes) = (inside.journal_from.last(), self.lanes_of(inside));
+        view::line::entries_page(entries, from, self.size, lanes).1
     }
 
     pub fn press(&mut self, key: Key) -> Flow {
@@ -318,11 +334,19 @@ impl Model {
     }
 
     fn press_in_line(&mut self, key: Key) {
-        let next = self.next_page();
+        let (next, next_entries) = (self.next_page(), self.next_entries());
         let Place::Line(inside) = &mut self.place else {
             return;
         };
+        let is_journal = inside.part == Part::Journal;
         match key {
+            Key::PageDown | Key::Char('n' | ' ') if is_journal => {
+                inside.journal_from.extend(next_entries);
+            }
+            Key::PageUp | Key::Char('b') if is_journal => {
+                inside.journal_from.pop();
+            }
+            Key::Home | Key::Char('g') if is_journal => inside.journal_from.clear(),
             Key::Tab => {
                 inside.part = match inside.part {
                     Part::Tokens => Part::Journal,
@@ -392,6 +416,7 @@ impl Model {
             part: Part::Tokens,
             order: TokenOrder::Number,
             turned: Vec::new(),
+            journal_from: Vec::new(),
         });
     }
 }
@@ -487,6 +512,32 @@ mod tests {
         press(&mut model, &[Key::Esc]);
         assert_eq!(model.want().look_into, None);
         assert_eq!(selected(&model), name);
+    }
+
+    #[test]
+    fn the_journal_has_pages_that_stay_when_entries_come() {
+        let mut model = scenes::busy_day(Instant::now());
+        press(&mut model, &[Key::Enter, Key::Tab]);
+        let (line, page) = model.want().look_into.unwrap();
+        let mut looked = scenes::looked_into(line.as_str(), page);
+        let entry = |version| JournalEntryReply {
+            version,
+            what: "paused".to_owned(),
+            ..JournalEntryReply::default()
+        };
+        looked.journal = Ok((1..=40).rev().map(entry).collect());
+        model.looked_into = Some(looked.clone());
+        let second = model.next_entries().unwrap();
+        press(&mut model, &[Key::Char('n')]);
+        let third = model.next_entries().unwrap();
+        assert!(third < second && second < 40, "{second} {third}");
+        looked.journal = Ok((1..=50).rev().map(entry).collect());
+        model.looked_into = Some(looked);
+        assert_eq!(model.next_entries(), Some(third));
+        press(&mut model, &[Key::Char('n'); 20]);
+        assert_eq!(model.next_entries(), None);
+        press(&mut model, &[Key::Char('b'), Key::Home]);
+        assert!(model.next_entries().unwrap() > second, "newest first");
     }
 
     #[test]

@@ -163,6 +163,9 @@ pub fn looked_into(name: &str, page: TokensPage) -> LookedInto {
          "epoch": 1, "entered_at_ms": NOON_MS - 61_000},
         {"version": 24_728, "at_ms": NOON_MS - 40, "what": "gone", "lane": "normal",
          "token": 1_987, "reason": "completed", "entered_at_ms": NOON_MS - 90_000},
+        {"version": 24_727, "at_ms": NOON_MS - 5_000, "what": "configured", "by": "ann",
+         "reason": "the second counter is open until the printer is repaired",
+         "changes": [{"setting": "seats", "from": 150, "to": 200}]},
     ]);
     LookedInto {
         line: name.parse().unwrap(),

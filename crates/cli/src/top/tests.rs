@@ -157,9 +157,18 @@ fn one_line_shows_board_tokens_and_journal() {
         let (_, page) = model.want().look_into.unwrap();
         assert_eq!(shown as u64, page.limit, "{tokens}");
         model.press(Key::Tab);
+        let journal = text(&model, now);
         has(
-            &text(&model, now),
-            &["2026-11-12 12:00:00", "claimed, epoch 1", "gone, completed"],
+            &journal,
+            &[
+                "11-12 12:00:00",
+                "normal 2003 claimed, epoch 1",
+                "normal 1987 gone, completed",
+                "configured: seats 150 → 200, by ann, the second counter is open",
+                // On 80 columns in the second row.
+                "repaired",
+                "JOURNAL, newest first, page 1",
+            ],
         );
     }
 }

@@ -1,5 +1,6 @@
 //! `nowserving watch --csv`: a line over time as a table, with the columns of a rehearsal's.
 
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,9 @@ use crate::top;
 const HEADER: &str =
     "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
 
+/// A line that has a leader answers sooner.
+const HEADER_AFTER: Duration = Duration::from_secs(1);
+
 /// Prints the header, and a row each interval, until the line is gone or the reader of stdout is. An interval without an
 /// answer has no row.
 pub async fn run(line: &AdminLine, every: Duration, output: &Output) -> anyhow::Result<ExitCode> {
@@ -20,9 +24,7 @@ pub async fn run(line: &AdminLine, every: Duration, output: &Output) -> anyhow::
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks.tick().await;
     let start = Instant::now();
-    // A line that does not exist has no header either.
-    let mut shown = line.show().await;
-    output_header(&shown, output)?;
+    let mut shown = first(line, output).await?;
     loop {
         match shown {
             Ok(reply) => output.line(&row(elapsed_ms(start), &reply))?,
@@ -36,14 +38,24 @@ pub async fn run(line: &AdminLine, every: Duration, output: &Output) -> anyhow::
     }
 }
 
-fn output_header(
-    first: &nowserving_client::Result<LineReply>,
+/// Prints the header: at once after the first answer, as a line that does not exist has none, and soon without one.
+async fn first(
+    line: &AdminLine,
     output: &Output,
-) -> anyhow::Result<()> {
-    match first {
-        Err(error) if !error.is_transient() => Ok(()),
-        _ => output.line(HEADER),
+) -> anyhow::Result<nowserving_client::Result<LineReply>> {
+    let mut answer = pin!(line.show());
+    let shown = match tokio::time::timeout(HEADER_AFTER, &mut answer).await {
+        Ok(shown) => shown,
+        Err(_) => {
+            output.line(HEADER)?;
+            eprintln!("the line has not answered yet; still trying");
+            return Ok(answer.await);
+        }
+    };
+    if !matches!(&shown, Err(error) if !error.is_transient()) {
+        output.line(HEADER)?;
     }
+    Ok(shown)
 }
 
 fn elapsed_ms(start: Instant) -> u64 {

@@ -9,7 +9,7 @@ Lines         ↑ ↓ PgUp PgDn Home End  move the cursor, which stays on its li
               s S  sort by another column: pressure, waiting, held, eta …
               r    reverse        /  filter: words, or label=value; Esc drops it
               Enter  look into one   Tab  nodes and shards
-In one line   Tab  journal or tokens   n b  next page, page before
+In one line   Tab  journal or tokens   n b  next page of it, page before
               o    tokens by number, or as they would be admitted   Esc  back
 Everywhere    p    pause     q  quit
 

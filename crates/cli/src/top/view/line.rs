@@ -10,7 +10,7 @@ use ratatui::text::Line;
 use super::trouble;
 use crate::bar::bar;
 use crate::tables;
-use crate::top::cell::{self, Palette, Row, cut, left, rate, right, row, span};
+use crate::top::cell::{self, Palette, Row, left, rate, right, row, span};
 use crate::top::lines::Known;
 use crate::top::model::{InLine, Model, Part};
 
@@ -45,7 +45,7 @@ pub fn body(model: &Model, inside: &InLine, palette: Palette, now: Instant) -> V
     let room = room(model.size, shown.board.lanes.len());
     drawn.extend(match inside.part {
         Part::Tokens => tokens(model, room, palette),
-        Part::Journal => journal(model, room, palette),
+        Part::Journal => journal(model, inside, palette),
     });
     drawn
 }
@@ -167,17 +167,25 @@ fn parts(model: &Model, inside: &InLine, palette: Palette) -> Row {
         TokenOrder::Number => "by number",
         TokenOrder::Service => "as they would be admitted",
     };
-    let page = inside.turned.len() + 1;
+    let pages = |turned: usize, more: bool| {
+        let more = if more { ", n: next" } else { "" };
+        format!(", page {}{more}", turned + 1)
+    };
     let more = model.shown_tokens().is_some_and(|it| it.next.is_some());
-    let more = if more { ", n: next" } else { "" };
-    let (tokens, journal) = match inside.part {
+    let tokens = format!("TOKENS {order}{}", pages(inside.turned.len(), more));
+    let mut journal = "JOURNAL, newest first".to_owned();
+    let (of_tokens, of_journal) = match inside.part {
         Part::Tokens => (palette.title(), palette.dim()),
-        Part::Journal => (palette.dim(), palette.title()),
+        Part::Journal => {
+            let more = model.next_entries().is_some();
+            journal.push_str(&pages(inside.journal_from.len(), more));
+            (palette.dim(), palette.title())
+        }
     };
     Line::from(vec![
-        span(format!("TOKENS {order}, page {page}{more}"), tokens),
+        span(tokens, of_tokens),
         span("   ", Style::new()),
-        span("JOURNAL, newest first", journal),
+        span(journal, of_journal),
     ])
 }
 
@@ -220,30 +228,74 @@ fn token(it: &ListedToken, palette: Palette) -> Row {
     row(text.join("  "), style)
 }
 
-fn journal(model: &Model, room: usize, palette: Palette) -> Vec<Row> {
+fn journal(model: &Model, inside: &InLine, palette: Palette) -> Vec<Row> {
     let entries = match model.looked_into.as_ref().map(|it| &it.journal) {
         None => return vec![row("  asking …", palette.dim())],
         Some(Err(why)) => return vec![row(why, palette.bad())],
         Some(Ok(entries)) => entries,
     };
-    let head = "VERSION     TIME (UTC)                LANE          TOKEN  WHAT";
-    let mut drawn = vec![row(head, palette.selected())];
-    drawn.extend(entries.iter().take(room).map(entry));
+    let time = left("TIME (UTC)", time_width(model.size));
+    let mut drawn = vec![row(format!("{time}  WHAT"), palette.selected())];
+    let lanes = model.lanes_of(inside);
+    let (rows, _) = entries_page(entries, inside.journal_from.last(), model.size, lanes);
+    drawn.extend(rows.into_iter().map(|text| row(text, Style::new())));
     if entries.is_empty() {
         drawn.push(row("  nothing is in the journal", palette.dim()));
     }
     drawn
 }
 
-fn entry(it: &JournalEntryReply) -> Row {
-    let lane = it.lane.as_ref().map_or("-", |lane| lane.as_str());
-    let token = it.token.map_or("-".to_owned(), |token| token.to_string());
-    let text = [
-        left(&it.version.to_string(), 10),
-        left(&tables::clock(it.at_ms), 24),
-        left(lane, 10),
-        right(&token, 7),
-        cut(&tables::journaled(it), 200),
-    ];
-    row(text.join("  "), Style::new())
+/// The rows of the page that begins with the entry of this version, else with the newest, and the version that the next page
+/// begins with. An entry has as many rows as it needs, so that who and why can be read on a narrow screen.
+pub fn entries_page(
+    entries: &[JournalEntryReply],
+    from: Option<&u64>,
+    size: (u16, u16),
+    lanes: usize,
+) -> (Vec<String>, Option<u64>) {
+    let room = room(size, lanes);
+    let mut page = Vec::new();
+    let newer = |it: &&JournalEntryReply| from.is_some_and(|from| it.version > *from);
+    for it in entries.iter().skip_while(newer) {
+        let mut rows = entry(it, size);
+        if page.is_empty() && rows.len() > room {
+            rows.truncate(room);
+            if let Some(last) = rows.last_mut() {
+                last.push('…');
+            }
+        }
+        if page.len() + rows.len() > room {
+            return (page, Some(it.version));
+        }
+        page.extend(rows);
+    }
+    (page, None)
+}
+
+/// Wide screens have the year and milliseconds, too.
+fn time_width((columns, _): (u16, u16)) -> usize {
+    if columns < 120 { 14 } else { 23 }
+}
+
+fn entry(it: &JournalEntryReply, size: (u16, u16)) -> Vec<String> {
+    let width = time_width(size);
+    let clock = tables::clock(it.at_ms);
+    let time = match width {
+        // `2026-11-22 04:00:00.000` without the year and the milliseconds.
+        14 => clock.get(5..19).unwrap_or(&clock),
+        _ => &clock,
+    };
+    let what = tables::journaled(it);
+    let what = match (&it.lane, it.token) {
+        (Some(lane), Some(token)) => format!("{lane} {token} {what}"),
+        (Some(lane), None) => format!("{lane} {what}"),
+        (None, _) => what,
+    };
+    // One column less, for the mark of an entry that is cut.
+    let rest = usize::from(size.0).saturating_sub(width + 3);
+    let rows = cell::wrapped(&what, rest);
+    let times = std::iter::once(time).chain(std::iter::repeat(""));
+    let rows = times.zip(rows);
+    rows.map(|(time, what)| format!("{}  {what}", left(time, width)))
+        .collect()
 }
