@@ -16,6 +16,9 @@ mod copies;
 mod damage_tests;
 mod engine;
 mod files;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod fuzz_tests;
 mod memory;
 mod room;
 mod synced_record;

@@ -28,9 +28,9 @@ use crate::room::Room;
 pub(crate) const FILE_NAME: &str = "synced";
 
 const MAGIC: &[u8; 8] = b"nsvsync1";
-const RECORD_BYTES: usize = 72;
+pub(crate) const RECORD_BYTES: usize = 72;
 /// Two slots, written in turn, in different blocks of the disk: one of them is always whole.
-const SLOT_BYTES: u64 = 4096;
+pub(crate) const SLOT_BYTES: u64 = 4096;
 /// The bytes before a log file's first record.
 pub(crate) const FILE_HEADER_BYTES: u64 = 69;
 
@@ -219,9 +219,9 @@ impl SyncedRecord {
         for queue in [Queue::Append, Queue::Rewrite] {
             let synced = state.queues[queue as usize];
             let files = || log_files.iter().filter(|found| found.file.queue == queue);
-            let mut expected = files()
-                .next()
-                .map_or(1, |first| first.file.seq.min(synced.deleted_through + 1));
+            let mut expected = files().next().map_or(1, |first| {
+                first.file.seq.min(synced.deleted_through.saturating_add(1))
+            });
             for found in files() {
                 let seq = found.file.seq;
                 if seq != expected {
@@ -229,7 +229,7 @@ impl SyncedRecord {
                         "{queue:?} file {expected} is missing"
                     )));
                 }
-                expected = seq + 1;
+                expected = seq.saturating_add(1);
             }
             let newest = files().find(|found| found.file.seq == synced.seq);
             let len = newest.map_or(0, |found| found.len);
@@ -355,7 +355,7 @@ fn read_slot(file: &File, offset: u64) -> io::Result<Slot> {
 }
 
 /// FNV-1a, against decay only.
-fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -26,8 +26,8 @@ use crate::synced_record::{self, FILE_HEADER_BYTES, Found, LogFile, SyncedRecord
 const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
 const VERSION: u64 = 2;
 const FILE_HEADER: usize = FILE_HEADER_BYTES as usize;
-const RECORD_HEADER: usize = 16;
-const SUM: usize = 4;
+pub(crate) const RECORD_HEADER: usize = 16;
+pub(crate) const SUM: usize = 4;
 
 /// Checks all files; returns where the last whole record of each ends.
 pub(crate) fn check_all(files: &[Found], record: &SyncedRecord) -> Result<Vec<End>, Refused> {
@@ -119,17 +119,18 @@ fn check(found: &Found, files: &[Found], record: &SyncedRecord) -> Result<End, R
     Err(Refused::Lost(what))
 }
 
-struct Broken {
+#[derive(Debug)]
+pub(crate) struct Broken {
     start: usize,
     /// The first damaged byte and the one after the last.
     bytes: (usize, usize),
     what: &'static str,
     /// The shards with entries there, if that can still be read.
-    shards: Option<BTreeSet<u64>>,
+    pub shards: Option<BTreeSet<u64>>,
 }
 
 impl Broken {
-    fn text(&self, path: &Path) -> String {
+    pub fn text(&self, path: &Path) -> String {
         let name = Path::new(path.file_name().unwrap_or_default()).display();
         let (first, end) = self.bytes;
         let affected = match &self.shards {
@@ -145,7 +146,7 @@ impl Broken {
 }
 
 /// Returns where the last record ends.
-fn check_bytes(bytes: &[u8], seq: u64) -> Result<usize, Broken> {
+pub(crate) fn check_bytes(bytes: &[u8], seq: u64) -> Result<usize, Broken> {
     let numbers = [VERSION.to_be_bytes(), [0; 8]].concat();
     if !bytes.starts_with(MAGIC) || bytes.get(MAGIC.len()..FILE_HEADER) != Some(&numbers[..]) {
         return Err(Broken {
@@ -215,11 +216,11 @@ fn sum_holds(block: &[u8], signature: u32) -> bool {
 }
 
 /// A record's list of items, to be read from the front.
-struct Items<'a>(&'a [u8]);
+pub(crate) struct Items<'a>(pub &'a [u8]);
 
 impl Items<'_> {
     /// The shards in it. `None` if it is not of the known layout.
-    fn shards(mut self) -> Option<BTreeSet<u64>> {
+    pub fn shards(mut self) -> Option<BTreeSet<u64>> {
         let mut shards = BTreeSet::new();
         for _ in 0..self.number()? {
             shards.insert(self.number()?);
