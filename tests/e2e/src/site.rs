@@ -34,6 +34,10 @@ const STOP: Duration = Duration::from_secs(30);
 /// As a node starts with if it is not told otherwise.
 const SHARDS: u32 = 16;
 const DATA: &str = "var/lib/nowserving";
+/// What Prometheus scrapes, as deploy/prometheus has it.
+const METRICS_ADDR: &str = "0.0.0.0:9464";
+/// In the site's folder: the first words of the command of the desk that fails next.
+const FAILS_NEXT: &str = "fails-next";
 
 const SSH: &str = r#"#!/usr/bin/env bash
 set -eu
@@ -47,25 +51,53 @@ for path in /etc/nowserving /var/lib/nowserving /usr/local/bin; do
 done
 MACHINE=$host exec bash -euc "$command"
 "#;
-const SUDO: &str = "#!/usr/bin/env bash\nexec \"$@\"\n";
-/// The users of the real machines are not there.
+const SUDO: &str = "#!/usr/bin/env bash\nBY_ROOT=yes exec \"$@\"\n";
+/// The users of the real machines are not there: what the runbooks say of them is compared with what the unit needs,
+/// whose user reads the files and writes the data.
 const INSTALL: &str = r#"#!/usr/bin/env bash
 set -eu
-words=()
+owner=root group=root mode=none words=()
 while [ $# -gt 0 ]; do
     case $1 in
-        -o | -g) shift 2 ;;
+        -o) owner=$2; shift 2 ;;
+        -g) group=$2; shift 2 ;;
+        -m) mode=$2; words+=("$1" "$2"); shift 2 ;;
         *) words+=("$1"); shift ;;
     esac
 done
+path=${words[-1]#"$SITE/$MACHINE"}
+case $path in
+    /etc/nowserving/cluster.key | /etc/nowserving/cluster.key.new) wants="nowserving nowserving 0600" ;;
+    /etc/nowserving/node.toml) wants="root nowserving 0640" ;;
+    /etc/nowserving/node.env) wants="root root 0600" ;;
+    /usr/local/bin/nowserving) wants="root root 0755" ;;
+    /var/lib/nowserving) wants="nowserving nowserving 0700" ;;
+    *) wants="a path that the unit knows" ;;
+esac
+is="$owner $group $mode"
+[ "$is" = "$wants" ] || { echo "install: $path: $is instead of $wants" >&2; exit 1; }
+[ "${BY_ROOT:-}" = yes ] || { echo "install: $path: without sudo" >&2; exit 1; }
 PATH=${PATH#*:} exec install "${words[@]}"
 "#;
 const SYSTEMCTL: &str = r#"#!/usr/bin/env bash
 set -eu
+[ "${BY_ROOT:-}" = yes ] || { echo "systemctl: without sudo" >&2; exit 1; }
 exec 3<>"/dev/tcp/127.0.0.1/$SITE_PORT"
 printf '%s\n' "$MACHINE $*" >&3
 read -r answer <&3
 [ "$answer" = ok ] || { echo "systemctl: $answer" >&2; exit 1; }
+"#;
+
+/// The operator's own command, which can be told to fail once.
+const NOWSERVING: &str = r#"#!/usr/bin/env bash
+set -eu
+fails=$SITE/fails-next
+if [ -e "$fails" ] && [[ "$* " == "$(cat "$fails") "* ]]; then
+    rm "$fails"
+    echo "error: unavailable: as the test wants" >&2
+    exit 3
+fi
+exec PROGRAM "$@"
 "#;
 
 struct Machine {
@@ -131,8 +163,17 @@ impl Site {
         ] {
             write_program(&programs.join(name), text)?;
         }
-        symlink(program().await?, programs.join("nowserving"))?;
-        Ok(())
+        let program = format!("'{}'", program().await?.display());
+        let nowserving = NOWSERVING.replace("PROGRAM", &program);
+        write_program(&programs.join("nowserving"), &nowserving)
+    }
+
+    /// The next command of the desk that begins with these words fails, as if the cluster did not answer.
+    ///
+    /// # Errors
+    /// The note cannot be written.
+    pub fn fail_next(&self, words: &str) -> Result<()> {
+        Ok(fs::write(self.folder.path().join(FAILS_NEXT), words)?)
     }
 
     /// The folder in which the operator's commands run.
@@ -233,15 +274,7 @@ impl Site {
             ensure!(!process.is_alive()?, "{name} runs already");
         }
         let mut words = environment(&root)?;
-        words.extend(unit_command(&root)?);
-        // The file names paths and an address of the real machine.
-        for (flag, value) in [
-            ("--data-dir", data.into_os_string()),
-            ("--key-file", root.join("etc/nowserving/cluster.key").into()),
-            ("--metrics-addr", machine.metrics.to_string().into()),
-        ] {
-            words.extend([OsString::from(flag), value]);
-        }
+        words.extend(unit_command(&root, machine.metrics)?);
         machine.process = Some(Process::start(name, "env".as_ref(), words, &log).await?);
         Ok(())
     }
@@ -345,18 +378,47 @@ fn environment(root: &Path) -> Result<Vec<OsString>> {
         .collect())
 }
 
+/// The value of a setting of the unit.
+fn unit_value(name: &str) -> Result<&'static str> {
+    let start = format!("{name}=");
+    let found = UNIT.lines().find_map(|line| line.strip_prefix(&start));
+    found.with_context(|| format!("the unit has no {name}"))
+}
+
 /// What the unit runs, with the paths of this machine.
-fn unit_command(root: &Path) -> Result<Vec<OsString>> {
-    let mut lines = UNIT.lines();
-    let command = lines.find_map(|line| line.strip_prefix("ExecStart="));
-    let Some(command) = command else {
-        bail!("the unit has no ExecStart");
-    };
-    let words = command.split_whitespace();
-    Ok(words
-        .map(|word| match word.strip_prefix('/') {
+fn unit_command(root: &Path, metrics: SocketAddr) -> Result<Vec<OsString>> {
+    let mut words = Vec::new();
+    for word in unit_value("ExecStart")?.split_whitespace() {
+        words.push(match word.strip_prefix('/') {
+            Some(path) if path.ends_with(".toml") => on_machine(root, path, metrics)?.into(),
             Some(path) => root.join(path).into_os_string(),
             None => word.into(),
-        })
-        .collect())
+        });
+    }
+    Ok(words)
+}
+
+/// A copy of the node's installed file, beside it, whose paths are below the folder of this machine, and with an address
+/// for metrics that no other machine has.
+fn on_machine(root: &Path, path: &str, metrics: SocketAddr) -> Result<PathBuf> {
+    let installed = root.join(path);
+    let text = fs::read_to_string(&installed).with_context(|| path.to_owned())?;
+    let state = format!("\"/var/lib/{}\"", unit_value("StateDirectory")?);
+    let mut copied = String::new();
+    for line in text.lines() {
+        let (name, value) = line.split_once(" = ").unwrap_or((line, ""));
+        match (name, value.strip_prefix("\"/")) {
+            // The unit lets the node write nowhere else.
+            ("data_dir", _) if value != state => bail!("data_dir: {value} instead of {state}"),
+            ("metrics_addr", _) => {
+                ensure!(value == format!("\"{METRICS_ADDR}\""), "{line}");
+                copied.push_str(&format!("{name} = \"{metrics}\"\n"));
+            }
+            (_, Some(path)) => copied.push_str(&format!("{name} = \"{}/{path}\n", root.display())),
+            _ => copied.push_str(&format!("{line}\n")),
+        }
+    }
+    let copy = installed.with_extension("here.toml");
+    fs::write(&copy, copied)?;
+    Ok(copy)
 }

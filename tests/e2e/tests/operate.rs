@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use nowserving_e2e::{Api, HOUR_MS, Site, SmallDisk, eventually, number, program, write_program};
+use nowserving_e2e::{
+    Api, HOUR_MS, Site, SmallDisk, eventually, number, program, skipped, write_program,
+};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the disk that is filled.
 const DISK_BYTES: u64 = 96 << 20;
+/// Of one that has room for all that a test writes.
+const LARGE_DISK_BYTES: u64 = 512 << 20;
 /// People wait and are served in this line while the runbooks are run.
 const LINE: &str = "kept";
 const PEOPLE: usize = 5;
@@ -24,6 +28,16 @@ const ON_ONE_CLUSTER: [&str; 5] = [
     "A leaked key",
 ];
 const OF_LOST_PARTS: [&str; 3] = ["A node lost", "A disk lost", "A disk full"];
+
+/// The block of commands after these words.
+fn block_after(text: &str, words: &str) -> Result<String> {
+    let (_, after) = text.split_once(words).context("no such words")?;
+    let (_, block) = after.split_once("\n```sh\n").context("no block")?;
+    let (block, _) = block
+        .split_once("\n```")
+        .context("a block without an end")?;
+    Ok(format!("{block}\n"))
+}
 
 /// A document's part below one heading: its blocks of commands, one after the other.
 fn commands(text: &str, title: Option<&str>) -> Result<String> {
@@ -81,6 +95,12 @@ impl Operator {
 
     /// Runs one, with these values of its own variables.
     async fn run(&mut self, title: &str, values: &[(&str, String)]) -> Result<String> {
+        let own = with_values(&commands(&self.text, Some(title))?, values)?;
+        self.run_commands(title, &own).await
+    }
+
+    /// Runs commands after the values that all runbooks share.
+    async fn run_commands(&mut self, title: &str, own: &str) -> Result<String> {
         let backups = self.site.desk().display().to_string();
         let shared = [
             ("BACKUPS", backups),
@@ -88,9 +108,8 @@ impl Operator {
             ("NOWSERVING_NATS", self.site.nats.url()),
         ];
         let shared = with_values(&commands(&self.text, None)?, &shared)?;
-        let own = with_values(&commands(&self.text, Some(title))?, values)?;
         eprintln!("runbook: {title}");
-        let ran = self.site.run(&(shared + &own)).await;
+        let ran = self.site.run(&(shared + own)).await;
         ran.with_context(|| title.to_owned())
     }
 
@@ -135,16 +154,28 @@ fn each_runbook_is_run() -> Result<()> {
 async fn runbooks_of_a_cluster() -> Result<()> {
     operate(&["node-1", "node-2", "node-3"], async |operator| {
         let [set_up, big_day, upgrade, restore, leaked] = ON_ONE_CLUSTER;
+        if SmallDisk::is_available()? {
+            // Its data directory is a mount, which cannot be renamed.
+            operator.site.mount_disk("node-1", LARGE_DISK_BYTES)?;
+        }
         operator.run(set_up, &[]).await?;
         let people = People::come(operator.api()).await?;
         a_big_day(operator, big_day).await?;
+        people.are_there(operator.api()).await?;
+        a_poll_fails(operator).await?;
         people.are_there(operator.api()).await?;
         an_upgrade(operator, upgrade).await?;
         people.are_there(operator.api()).await?;
         let listed = operator.run(restore, &[]).await?;
         ensure!(listed.contains(LINE), "{listed}");
+        for machine in ["node-1", "node-2", "node-3"] {
+            let old = operator.site.data_dir(machine).join("old/log");
+            ensure!(old.is_dir(), "{machine}: the old data is not there");
+        }
         people.are_there(operator.api()).await?;
+        let before = operator.api().cluster("jwks", json!({})).await?;
         operator.run(leaked, &[]).await?;
+        has_only_new_keys(operator, &before)?;
         people.get_new_tickets(operator.api()).await?;
         well(operator.api(), &[1, 2, 3]).await
     })
@@ -177,8 +208,7 @@ async fn runbooks_of_lost_parts() -> Result<()> {
             well(operator.api(), &[1, 4, 5]).await?;
 
             if !fills {
-                eprintln!("skipped: {full}: mounting a small tmpfs needs root");
-                return Ok(());
+                return skipped(full, "mounting a small tmpfs needs root");
             }
             operator.site.disk("node-1")?.fill(0)?;
             let api = operator.api().clone();
@@ -241,6 +271,42 @@ async fn serve(api: &Api, key: String) -> Result<bool> {
         api.ok(SALE, op, ticket.clone()).await?;
     }
     Ok(true)
+}
+
+/// The end of the big day in a line that people are in: a question that fails does not count as "nobody is in it".
+async fn a_poll_fails(operator: &mut Operator) -> Result<()> {
+    let drain = block_after(&operator.text, "**Drain.**")?;
+    operator.site.fail_next("line tokens")?;
+    let commands = format!("LINE={LINE}\n{drain}");
+    let ended = operator.run_commands("Drain", &commands).await;
+    let error = ended.err().context("the runbook closed the line")?;
+    ensure!(
+        format!("{error:#}").contains("as the test wants"),
+        "{error:#}"
+    );
+    let api = operator.api();
+    let shown = api.admin(LINE, "show", json!({})).await?;
+    ensure!(shown["settings"]["phase"] == "draining", "{shown}");
+    api.admin(LINE, "configure", json!({"phase": "open"}))
+        .await?;
+    Ok(())
+}
+
+/// The edge's file of public keys has none of those from before.
+fn has_only_new_keys(operator: &Operator, before: &Value) -> Result<()> {
+    let file = std::fs::read_to_string(operator.site.desk().join("jwks.json"))?;
+    let after: Value = serde_json::from_str(&file)?;
+    let keys = |set: &Value| -> Vec<Value> {
+        let keys = set["keys"].as_array().into_iter().flatten();
+        keys.map(|key| key["kid"].clone()).collect()
+    };
+    let (before, after) = (keys(before), keys(&after));
+    ensure!(
+        !before.is_empty() && after.len() == 1,
+        "{before:?}, {after:?}"
+    );
+    ensure!(!before.contains(&after[0]), "{before:?}, {after:?}");
+    Ok(())
 }
 
 /// The new release is a script beside the binary, so that it can be told from the old one.
