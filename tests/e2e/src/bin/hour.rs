@@ -81,11 +81,12 @@ fn print(outcome: &Outcome) {
     }
     let people = &outcome.people;
     println!(
-        "\nIn the line: {} entered, {} completed, {} were kicked; {} lost, {} doubled, {} oversold. \
-         Lost by the restore: {}.",
+        "\nIn the line: {} entered, {} completed, {} were kicked as asked, {} wrongly; {} lost, {} doubled, \
+         {} oversold. Lost by the restore: {}.",
         people.entered,
         people.completed,
         people.kicked,
+        people.wrongly_kicked,
         people.lost,
         people.doubled,
         people.oversold,

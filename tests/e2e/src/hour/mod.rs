@@ -4,6 +4,7 @@
 //! so. Two crowds are audited meanwhile: `nowserving crowd` in a line of its own, and people in the line that the
 //! operator changes, whose seats are counted from outside, too.
 
+mod in_line;
 mod people;
 mod steps;
 
@@ -57,7 +58,7 @@ pub struct Row {
 pub struct Outcome {
     pub rows: Vec<Row>,
     pub people: Audit,
-    /// Tokens of the backup that are not in the cluster into which it was restored.
+    /// Tokens of the backup that are not in the cluster into which it was restored, or in another state or order.
     pub lost_by_restore: u64,
     /// The report of `nowserving crowd`.
     pub crowd: Value,
@@ -65,12 +66,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// No seat was oversold, and nobody lost.
+    /// No seat was oversold, nobody lost, and just those kicked that had not been heard of.
     #[must_use]
     pub fn is_well(&self) -> bool {
         let people = &self.people;
-        let faults = people.lost + people.doubled + people.oversold + self.lost_by_restore;
-        faults == 0 && people.completed > 0 && self.crowd_is_well
+        let faults = people.lost
+            + people.doubled
+            + people.oversold
+            + people.wrongly_kicked
+            + people.asleep.abs_diff(people.kicked)
+            + self.lost_by_restore;
+        faults == 0 && people.completed > 0 && people.kicked > 0 && self.crowd_is_well
     }
 
     /// Each effect was seen by the deadline.

@@ -15,10 +15,10 @@ use crate::api::{Api, HOUR_MS, number};
 
 /// More than there are ever seats: somebody always waits.
 const VISITORS: usize = 45;
-/// People that take a number and are not heard of again. Visitors go first, so they stay in line.
+/// People that take a number and are not heard of again, each time. Visitors go first, so they stay in line.
 pub const SLEEPERS: usize = 20;
 const VISITORS_LANE: &str = "visitors";
-const SLEEPERS_LANE: &str = "sleepers";
+pub const SLEEPERS_LANE: &str = "sleepers";
 /// Between two polls of one visitor.
 const POLL: Duration = Duration::from_millis(500);
 /// In checkout.
@@ -33,7 +33,12 @@ const ASKED_AT_ONCE: usize = 32;
 pub struct Audit {
     pub entered: u64,
     pub completed: u64,
+    /// People that took a number and were not heard of again.
+    pub asleep: u64,
+    /// Of these: all should be.
     pub kicked: u64,
+    /// Visitors, who always were: none should be.
+    pub wrongly_kicked: u64,
     /// Tokens that were acknowledged, and are not there or not as they should be.
     pub lost: u64,
     /// Numbers that were given twice.
@@ -167,14 +172,23 @@ impl People {
     /// # Errors
     /// They may not.
     pub async fn fall_asleep(&self) -> Result<()> {
+        let before = self.book.borrow().visits.len();
         for nth in 0..SLEEPERS {
-            let body = json!({"key": format!("sleeper-{nth}"), "lane": SLEEPERS_LANE});
+            let key = format!("sleeper-{before}-{nth}");
+            let body = json!({"key": key, "lane": SLEEPERS_LANE});
             let entered = self.api.ok(LINE, "enter", body).await?;
-            let mut book = self.book.borrow_mut();
-            let nth = book.note(SLEEPERS_LANE, &entered)?;
-            book.end(nth, End::Kicked);
+            self.book.borrow_mut().note(SLEEPERS_LANE, &entered)?;
         }
         Ok(())
+    }
+
+    /// The operator has kicked all that were asleep.
+    pub fn sleepers_are_kicked(&self) {
+        let mut book = self.book.borrow_mut();
+        let asleep = book.visits.iter_mut();
+        for visit in asleep.filter(|visit| visit.lane == SLEEPERS_LANE) {
+            visit.end = End::Kicked;
+        }
     }
 
     /// Everything that was acknowledged so far.
@@ -190,12 +204,17 @@ impl People {
     pub async fn audit(&self) -> Result<Audit> {
         let visits = self.visits();
         let lost = lost(&self.api, &visits, true).await?;
-        let ended = |end: End| visits.iter().filter(|it| it.end == end).count() as u64;
+        let ended = |lane: &str, end: End| {
+            let such = visits.iter().filter(|it| it.lane == lane && it.end == end);
+            such.count() as u64
+        };
         let book = self.book.borrow();
         Ok(Audit {
             entered: visits.len() as u64,
-            completed: ended(End::Completed),
-            kicked: ended(End::Kicked),
+            completed: ended(VISITORS_LANE, End::Completed),
+            asleep: visits.iter().filter(|it| it.lane == SLEEPERS_LANE).count() as u64,
+            kicked: ended(SLEEPERS_LANE, End::Kicked),
+            wrongly_kicked: ended(VISITORS_LANE, End::Kicked),
             lost,
             doubled: book.doubled,
             oversold: book.oversold,
@@ -213,7 +232,7 @@ impl People {
             match status["state"].as_str() {
                 Some("admitted") => break,
                 Some("waiting") => tokio::time::sleep(POLL).await,
-                // On a machine that stood still for longer than the operator looks for.
+                // The audit counts it.
                 Some("gone") if status["reason"] == "kicked" => {
                     self.book.borrow_mut().end(nth, End::Kicked);
                     return Ok(());
@@ -234,13 +253,14 @@ impl People {
     }
 }
 
-/// Of these numbers, how many are not there; with `ended`, also those that have not ended as they should have.
+/// Of these numbers, how many are not there or have not ended as they did; with `all_ended`, also those that have not
+/// ended at all.
 ///
 /// # Errors
 /// No answer, or an error that says nothing about the number.
-pub async fn lost(api: &Api, visits: &[Visit], ended: bool) -> Result<u64> {
+pub async fn lost(api: &Api, visits: &[Visit], all_ended: bool) -> Result<u64> {
     let mut asked = stream::iter(visits)
-        .map(|visit| is_lost(api, visit, ended))
+        .map(|visit| is_lost(api, visit, all_ended))
         .buffer_unordered(ASKED_AT_ONCE);
     let mut lost = 0;
     while let Some(is_lost) = asked.next().await {
@@ -249,7 +269,7 @@ pub async fn lost(api: &Api, visits: &[Visit], ended: bool) -> Result<u64> {
     Ok(lost)
 }
 
-async fn is_lost(api: &Api, visit: &Visit, ended: bool) -> Result<bool> {
+async fn is_lost(api: &Api, visit: &Visit, all_ended: bool) -> Result<bool> {
     let body = json!({"ticket": visit.ticket});
     let reply = api.call(LINE, "status", &body).await?;
     let found = match reply.code.as_deref() {
@@ -262,7 +282,10 @@ async fn is_lost(api: &Api, visit: &Visit, ended: bool) -> Result<bool> {
         End::Completed => Some("completed"),
         End::Kicked => Some("kicked"),
     };
-    let as_ended = !ended || (reason.is_some() && reply.body["reason"].as_str() == reason);
+    let as_ended = match reason {
+        Some(_) => reply.body["reason"].as_str() == reason,
+        None => !all_ended,
+    };
     if !(found && as_ended) {
         eprintln!("lost: {visit:?}: {}", reply.body);
     }

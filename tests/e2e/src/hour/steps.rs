@@ -1,11 +1,13 @@
 //! The steps, each with the metric that shows its effect.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::people::{People, SLEEPERS, lost};
+use super::in_line::InLine;
+use super::people::{People, SLEEPERS, SLEEPERS_LANE, Visit, lost};
 use super::{LINE, Plan, RAISED, Row, SEATS};
 use crate::api::{Api, number};
 use crate::cli::Cli;
@@ -22,7 +24,7 @@ const LATE: u32 = 4;
 /// Things that are no step's effect happen within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// People that were not heard of for longer are kicked; visitors poll far more often.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(8);
 const DRAINED: u64 = 1;
 const REPLACED: u64 = 3;
 const THIS_LINE: &str = "line=\"hour\"";
@@ -72,28 +74,30 @@ impl Hour<'_> {
     async fn seats(&mut self) -> Result<()> {
         self.turn().await;
         self.people.allow(RAISED);
-        self.set_seats("raise seats", RAISED).await?;
+        // People wait for the new seats: more are held than there were.
+        self.set_seats("raise seats", RAISED, |held| held > SEATS as f64)
+            .await?;
         self.turn().await;
-        self.set_seats("lower seats", SEATS).await?;
-        // Nobody is thrown out.
-        let cluster = &*self.cluster;
-        eventually("seats too many are given back", PATIENCE, async || {
-            let nodes = cluster.all_metrics().await?;
-            let held = line(&nodes, "nowserving_line_admitted", &[])
-                + line(&nodes, "nowserving_line_in_checkout", &[]);
-            Ok((held > 0.0 && held <= SEATS as f64).then_some(()))
+        // Nobody is thrown out, and nobody admitted until the seats too many are given back.
+        self.set_seats("lower seats", SEATS, |held| {
+            held > 0.0 && held <= SEATS as f64
         })
         .await?;
         self.people.allow(SEATS);
         Ok(())
     }
 
-    async fn set_seats(&mut self, step: &'static str, seats: u64) -> Result<()> {
+    async fn set_seats(
+        &mut self,
+        step: &'static str,
+        seats: u64,
+        held_are: impl Fn(f64) -> bool,
+    ) -> Result<()> {
         let metric = "nowserving_line_seats";
         let wanted = seats.to_string();
         let words = ["line", "set", LINE, "--seats", &wanted];
         self.step(step, &words, metric, |nodes| {
-            line(nodes, metric, &[]) == seats as f64
+            line(nodes, metric, &[]) == seats as f64 && held_are(held(nodes))
         })
         .await?;
         Ok(())
@@ -101,15 +105,31 @@ impl Hour<'_> {
 
     async fn phases(&mut self) -> Result<()> {
         let metric = "nowserving_line_phase";
-        for (verb, phase) in [("pause", "paused"), ("open", "open")] {
-            self.turn().await;
-            let words = ["line", verb, LINE, "--reason", "the hour"];
-            let label = format!("phase=\"{phase}\"");
-            self.step(verb, &words, metric, |nodes| {
-                line(nodes, metric, &[label.as_str()]) == 1.0
-            })
-            .await?;
-        }
+        let is_in = |nodes: &[Metrics], label| line(nodes, metric, &[label]) == 1.0;
+        self.turn().await;
+        // Seats become free while people wait, and from the first look at the pause on nobody is admitted.
+        let begin = Cell::new(None);
+        let words = ["line", "pause", LINE, "--reason", "the hour"];
+        self.step("pause", &words, metric, |nodes| {
+            if !is_in(nodes, "phase=\"paused\"") {
+                return false;
+            }
+            let so_far = admissions(nodes);
+            let at_pause = begin.get().unwrap_or(so_far);
+            begin.set(Some(at_pause));
+            let waiting = line(nodes, "nowserving_line_waiting", &[]);
+            so_far == at_pause && waiting > 0.0 && held(nodes) <= (SEATS / 2) as f64
+        })
+        .await?;
+        self.turn().await;
+        let at_pause = begin.get().context("never paused")?;
+        let nodes = self.cluster.all_metrics().await?;
+        ensure!(admissions(&nodes) == at_pause, "admitted while paused");
+        let words = ["line", "open", LINE, "--reason", "the hour"];
+        self.step("open", &words, metric, |nodes| {
+            is_in(nodes, "phase=\"open\"") && admissions(nodes) > at_pause
+        })
+        .await?;
         Ok(())
     }
 
@@ -127,7 +147,11 @@ impl Hour<'_> {
                 line(nodes, metric, of) >= before + SLEEPERS as f64
             })
             .await?;
-        ensure!(number(&kicked, "kicked")? >= SLEEPERS as u64, "{kicked}");
+        // Visitors, who are heard of, stay: the audit looks at each of them, too.
+        let counted = line(&self.cluster.all_metrics().await?, metric, of) - before;
+        let all = number(&kicked, "kicked")? == SLEEPERS as u64 && counted == SLEEPERS as f64;
+        ensure!(all, "{counted} were kicked: {kicked}");
+        self.people.sleepers_are_kicked();
         Ok(())
     }
 
@@ -142,7 +166,10 @@ impl Hour<'_> {
         })
         .await?;
         let words = ["cluster", "drain", &node, "--undo"];
-        self.cli().run(&words).await?.done()?;
+        self.step("undo the drain", &words, metric, |nodes| {
+            sum(nodes, metric) == shards && of_node(nodes, DRAINED, metric) > 0.0
+        })
+        .await?;
         self.cluster.wait_ready().await
     }
 
@@ -180,7 +207,7 @@ impl Hour<'_> {
         Ok(())
     }
 
-    /// Returns how many tokens of the backup are not in the new cluster.
+    /// Returns how many tokens of the backup are not in the new cluster as they were.
     async fn back_up_and_restore(&mut self) -> Result<u64> {
         self.turn().await;
         let file = self.cluster.folder().join("hour.nsb");
@@ -193,24 +220,32 @@ impl Hour<'_> {
             move |nodes: &[Metrics]| nodes.iter().map(|node| node.sum(metric, &of)).sum::<f64>();
         let before = answered(&self.cluster.all_metrics().await?);
         let shards = f64::from(self.cluster.options().shards);
+        // They stay in line, however long the backup takes.
+        self.people.fall_asleep().await?;
         let saved = self.people.visits();
+        let in_line = InLine::now(self.cluster.api()).await?;
         let words = ["cluster", "backup", &file];
         self.step("back up", &words, metric, |nodes| {
             answered(nodes) >= before + shards
         })
         .await?;
+        let in_line = in_line.unchanged(&InLine::now(self.cluster.api()).await?);
+        ensure!(in_line.waiting() >= SLEEPERS, "{in_line:?}");
 
         self.turn().await;
         let mut other = Cluster::start(Options::default()).await?;
         let restored = self.restore(&other, &file).await;
         let lost = match restored {
-            Ok(()) => lost(other.api(), &saved, false).await,
+            Ok(()) => lost_by_restore(other.api(), &saved, &in_line).await,
             Err(error) => Err(error),
         };
         if lost.is_err() {
             other.show_logs();
             other.keep();
         }
+        let words = ["line", "kick", LINE, "--lane", SLEEPERS_LANE, "--yes"];
+        self.cli().run(&words).await?.done()?;
+        self.people.sleepers_are_kicked();
         lost
     }
 
@@ -319,6 +354,21 @@ async fn loaded(api: &Api, id: u64) -> Result<()> {
         Ok(nodes.iter().all(has).then_some(()))
     })
     .await
+}
+
+/// How many tokens are not there, or not as they were: gone for the same reason, in the same state, in the same order.
+async fn lost_by_restore(api: &Api, saved: &[Visit], in_line: &InLine) -> Result<u64> {
+    Ok(lost(api, saved, false).await? + in_line.lost_in(&InLine::now(api).await?))
+}
+
+/// Seats that are admitted or in checkout.
+fn held(nodes: &[Metrics]) -> f64 {
+    line(nodes, "nowserving_line_admitted", &[]) + line(nodes, "nowserving_line_in_checkout", &[])
+}
+
+/// Of the line, since its leader leads it.
+fn admissions(nodes: &[Metrics]) -> f64 {
+    line(nodes, "nowserving_wait_seconds_count", &[])
 }
 
 fn sum(nodes: &[Metrics], metric: &str) -> f64 {
