@@ -8,6 +8,8 @@ use anyhow::Result;
 pub enum Done {
     /// It ran and found nothing wrong.
     Passed,
+    /// It found nothing wrong, but did not do all of this.
+    PassedWithout(Vec<String>),
     /// It was not run, and why.
     Skipped(String),
 }
@@ -37,6 +39,7 @@ impl Steps {
         let outcome = run();
         match &outcome {
             Ok(Done::Passed) => {}
+            Ok(Done::PassedWithout(parts)) => eprintln!("   {}", without(parts)),
             Ok(Done::Skipped(why)) => eprintln!("   skipped: {why}"),
             Err(error) => eprintln!("   failed: {error:#}"),
         }
@@ -49,6 +52,7 @@ impl Steps {
         for (name, took, outcome) in &self.ended {
             let (word, note) = match outcome {
                 Ok(Done::Passed) => ("ok", String::new()),
+                Ok(Done::PassedWithout(parts)) => ("ok", without(parts)),
                 Ok(Done::Skipped(why)) => ("skipped", why.clone()),
                 Err(error) => ("FAILED", format!("{error:#}")),
             };
@@ -67,4 +71,8 @@ impl Steps {
         );
         failed == 0 && !self.ended.is_empty()
     }
+}
+
+fn without(parts: &[String]) -> String {
+    format!("{} skipped: {}", parts.len(), parts.join("; "))
 }

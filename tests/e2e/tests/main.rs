@@ -77,7 +77,9 @@ mod unreachable_leader;
 mod watch_command;
 
 use anyhow::Result;
-use nowserving_e2e::{Cli, Format, Options, Route, Scenarios, SmallDisk, run, strace_works};
+use nowserving_e2e::{
+    Cli, Format, Options, Route, Scenarios, SmallDisk, run, skipped, strace_works,
+};
 
 /// Without nodes: look here first when every test fails.
 #[tokio::test]
@@ -151,9 +153,9 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("schedule_errors", schedule::errors(cluster))
             .with("schedule_fails", schedule::one_fails(cluster))
             .with("history_departures", history::departures(cluster))
+            .with("request_ids", request_ids::of_another_request(cluster))
             .with("discovery", discovery::nats_services(cluster))
             .with("archive", archive::keeps_what_happened(cluster))
-            .with("request_ids", request_ids::of_another_request(cluster))
             .run()
             .await
     })
@@ -355,8 +357,7 @@ async fn a_poll_costs_no_disk_and_no_peer() -> Result<()> {
 #[tokio::test]
 async fn dashboards_and_rules_show_data() -> Result<()> {
     let Some(prometheus) = dashboards::prometheus() else {
-        eprintln!("skipped: PROMETHEUS names no Prometheus (`cargo xtask test` does)");
-        return Ok(());
+        return skipped("dashboards_and_rules", "PROMETHEUS names no Prometheus");
     };
     let options = Options {
         shards: 4,
@@ -563,8 +564,7 @@ async fn an_impostor_changes_nothing() -> Result<()> {
 #[tokio::test]
 async fn a_failed_sync_ends_the_node() -> Result<()> {
     if !strace_works().await {
-        eprintln!("skipped: strace is missing, or may not trace");
-        return Ok(());
+        return skipped("a_failed_sync", "strace is missing, or may not trace");
     }
     run(Options::default(), failed_syncs::end_the_node).await
 }
@@ -573,8 +573,7 @@ async fn a_failed_sync_ends_the_node() -> Result<()> {
 #[tokio::test]
 async fn full_disks_are_waited_out() -> Result<()> {
     if !SmallDisk::is_available()? {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return Ok(());
+        return skipped("full_disks", "mounting a small tmpfs needs root");
     }
     let options = Options {
         shards: 3,

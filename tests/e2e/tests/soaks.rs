@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use nowserving_e2e::skipped;
 use nowserving_e2e::soak::{self, Trouble};
 
 async fn short(trouble: Trouble) -> Result<()> {
     if let Some(lack) = trouble.lacks().await? {
-        eprintln!("skipped: this machine lacks {lack}");
-        return Ok(());
+        return skipped(&format!("soak {trouble:?}"), &format!("it lacks {lack}"));
     }
     soak::run(trouble, Duration::from_secs(15)).await.map(drop)
 }
