@@ -19,6 +19,12 @@ const SHELLS: [(&str, &str); 3] = [
 
 /// Makes all of it in `target/dist`, and checks it.
 pub fn run() -> Result<()> {
+    // The texts are those of HEAD, the binary is that of the working tree: they must be the same.
+    let changes = shell::output(&mut shell::command("git", "status --porcelain"))?;
+    ensure!(
+        changes.is_empty(),
+        "a release is made of what is committed, and this is not:\n{changes}"
+    );
     let dist = shell::root().join("target/dist");
     let binary = build(&dist.join("build"))?;
     let archive = make(&dist, &binary, Some(&bill_of_materials()?))?;
