@@ -25,7 +25,7 @@ use crate::recycle::{self, Recycler};
 use crate::refusals::Refusals;
 use crate::renewal;
 use crate::state::{AppliedLimit, AppliedRestore, AppliedToLine, State};
-use crate::waits::Waits;
+use crate::tallies::Tallies;
 
 /// The clock is stamped at least this often while anybody holds a token.
 const STAMP_INTERVAL_MS_MAX: u64 = 600_000;
@@ -65,8 +65,8 @@ pub struct LeaderState {
     pub kicks: Kicks,
     /// The entrants that it has refused.
     pub refusals: Refusals,
-    /// How long the tokens waited that it has admitted.
-    pub waits: Waits,
+    /// What it has counted in its lines.
+    pub tallies: Tallies,
     /// The counters of rate limits.
     pub limits: LeaderLimits,
     /// Recyclings and stamps that were proposed and are not yet applied.
@@ -102,7 +102,7 @@ impl LeaderState {
             boards: Boards::new(),
             kicks: Kicks::default(),
             refusals: Refusals::default(),
-            waits: Waits::default(),
+            tallies: Tallies::default(),
             limits: LeaderLimits::new([0, 0]),
             own_in_flight: 0,
             background_in_flight: 0,
@@ -457,13 +457,13 @@ impl LeaderState {
             Err(refused) => return self.count_refused(op, refused, lines),
         };
         if let (Op::Enter { line, .. }, Reply::Token(at)) = (op, reply) {
-            self.start(line, *at, lines, now_ms, false);
+            self.start(line, *at, lines, now_ms);
         }
         if let Op::Import { line, rows, .. } = op {
             for row in rows {
                 let at = lines.get(line).and_then(|line| line.find(&row.key));
                 if let Some(at) = at {
-                    self.start(line, at, lines, now_ms, false);
+                    self.start(line, at, lines, now_ms);
                 }
             }
         }
@@ -475,7 +475,10 @@ impl LeaderState {
         }
         if events.iter().any(is_deletion) {
             self.refusals.forget(op.line());
-            self.waits.forget(op.line());
+            self.tallies.forget(op.line());
+        }
+        if let Some(line) = lines.get(op.line()) {
+            self.tallies.count(line, events, now_ms);
         }
         out.reserve(events.len());
         for event in *events {
@@ -492,10 +495,11 @@ impl LeaderState {
 
     /// An operation was refused, with or without the log.
     pub fn count_refused(&mut self, op: &Op, refused: &Refused, lines: &Lines) {
-        if let Op::Enter { line, .. } = op
+        if let Op::Enter { line, lane, .. } = op
             && let Some(line) = lines.get(line)
         {
             self.refusals.count(line, refused);
+            self.tallies.count_refused(line, lane.as_ref(), refused);
         }
     }
 
@@ -531,22 +535,11 @@ impl LeaderState {
         self.limits.after(applied.command, &applied.reply);
     }
 
-    /// The clock of a token begins anew. `is_admitted`: its wait is over.
-    fn start(
-        &mut self,
-        line: &LineName,
-        at: TokenRef,
-        lines: &Lines,
-        now_ms: u64,
-        is_admitted: bool,
-    ) {
+    /// The clock of a token begins anew.
+    fn start(&mut self, line: &LineName, at: TokenRef, lines: &Lines, now_ms: u64) {
         if let Some(line) = lines.get(line)
             && let Some(live) = line.live(at.lane, at.token)
         {
-            if is_admitted {
-                let entered_ms = live.entered.at.service_ms;
-                self.waits.count(line, now_ms.saturating_sub(entered_ms));
-            }
             self.recycler.started(line, at, live, now_ms);
         }
     }
@@ -579,8 +572,7 @@ impl LeaderState {
                 }
             }
             TokenChange::Admitted { .. } | TokenChange::Claimed { .. } => {
-                let is_admitted = matches!(what, TokenChange::Admitted { .. });
-                self.start(line, at, lines, now_ms, is_admitted);
+                self.start(line, at, lines, now_ms);
             }
             // The clock of a newcomer was started with the answer. One that is called or told did nothing: none begins
             // anew.

@@ -40,8 +40,8 @@ mod settings_pb;
 pub mod snapshot;
 mod snapshot_pb;
 pub mod state;
+pub mod tallies;
 mod token_map;
-pub mod waits;
 
 #[cfg(test)]
 mod test_world;

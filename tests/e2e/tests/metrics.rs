@@ -35,7 +35,7 @@ async fn say_what_happens(cluster: &mut Cluster) -> Result<()> {
         api.admin(&idle(nth), "create", settings).await?;
     }
     let leader = cluster.leader_of(LINE).await?;
-    agree_with_show(cluster, leader).await?;
+    agree_with_show(cluster, leader, true).await?;
     the_others_are_together(cluster, leader).await?;
     labels_are_summed(cluster, leader).await?;
     // It does not claim, and becomes one of the busiest until then.
@@ -49,7 +49,14 @@ async fn say_what_happens(cluster: &mut Cluster) -> Result<()> {
         Ok((cluster.leader_of(LINE).await? == heir).then_some(()))
     })
     .await?;
-    agree_with_show(cluster, heir).await?;
+    agree_with_show(cluster, heir, false).await?;
+    api.ok(LINE, "enter", json!({"key": "secret-late"})).await?;
+    eventually("it counts what happens from now on", PATIENCE, async || {
+        let metrics = cluster.metrics(heir).await?;
+        let entered = metrics.sum("nowserving_line_entered_total", &["line=\"shop\""]);
+        Ok((entered == 1.0).then_some(()))
+    })
+    .await?;
     eventually("the old leader shows no lines", PATIENCE, async || {
         let old = cluster.metrics(leader).await?;
         let names = [
@@ -79,7 +86,7 @@ async fn busy_line(api: &Api) -> Result<()> {
     let settings = json!({
         "seats": 2,
         "queue_limit": 3,
-        "lanes": [{"name": "normal"}, {"name": "vip"}],
+        "lanes": [{"name": "normal"}, {"name": "vip", "queue_limit": 2}],
         "labels": {"city": "上海 \"pudong\""},
         "claim_timeout_ms": HOUR_MS,
         "checkout_timeout_ms": HOUR_MS,
@@ -104,8 +111,8 @@ async fn busy_line(api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// What the metrics of `LINE` should be: names, labels and values.
-async fn shown(api: &Api) -> Result<Vec<(String, Vec<String>, f64)>> {
+/// What the metrics of `LINE` should be: names, labels and values. `counters`: the node has led it all the time.
+async fn shown(api: &Api, counters: bool) -> Result<Vec<(String, Vec<String>, f64)>> {
     let shown = api.admin(LINE, "show", json!({})).await?;
     let counts = &shown["counts"];
     let mut samples = Vec::new();
@@ -118,7 +125,8 @@ async fn shown(api: &Api) -> Result<Vec<(String, Vec<String>, f64)>> {
         let value = number(counts, field)? as f64;
         add(&format!("line_{field}"), &[], value);
     }
-    for (name, counted) in [("gone", &counts["gone"]), ("refused", &counts["refused"])] {
+    let counted = [("gone", &counts["gone"]), ("refused", &counts["refused"])];
+    for (name, counted) in counted.into_iter().filter(|_| counters) {
         for (reason, count) in counted.as_object().context("no counts")? {
             let count = count.as_u64().context("count")? as f64;
             add(
@@ -130,7 +138,16 @@ async fn shown(api: &Api) -> Result<Vec<(String, Vec<String>, f64)>> {
     }
     add("line_seats", &[], 2.0);
     add("line_queue_limit", &[], 3.0);
-    add("line_entered_total", &[], number(counts, "issued")? as f64);
+    if counters {
+        add("line_entered_total", &[], number(counts, "issued")? as f64);
+        add("lane_entered_total", &[("lane", "normal")], 4.0);
+        add("lane_entered_total", &[("lane", "vip")], 1.0);
+    }
+    add("line_room", &[], 1.0);
+    add("lane_room", &[("lane", "vip")], 1.0);
+    add("lane_queue_limit", &[("lane", "vip")], 2.0);
+    add("lane_admitted", &[("lane", "normal")], 1.0);
+    add("lane_in_checkout", &[("lane", "normal")], 1.0);
     add("line_phase", &[("phase", "open")], 1.0);
     add("line_held_back", &[("by", "seats")], 1.0);
     add("line_gate", &[("gate", "on")], 1.0);
@@ -139,8 +156,8 @@ async fn shown(api: &Api) -> Result<Vec<(String, Vec<String>, f64)>> {
     Ok(samples)
 }
 
-async fn agree_with_show(cluster: &Cluster, leader: u64) -> Result<()> {
-    let expected = shown(cluster.api()).await?;
+async fn agree_with_show(cluster: &Cluster, leader: u64, counters: bool) -> Result<()> {
+    let expected = shown(cluster.api(), counters).await?;
     ensure!(
         expected.iter().any(|(.., value)| *value == 2.0),
         "{expected:?}"
@@ -185,7 +202,9 @@ async fn labels_are_summed(cluster: &Cluster, leader: u64) -> Result<()> {
         ("lines", "Beijing", IDLE_LINES as f64),
         ("seats", "Beijing", 2.0 * IDLE_LINES as f64),
         ("waiting", "上海 \\\"pudong\\\"", 2.0),
-        ("seats_held", "上海 \\\"pudong\\\"", 2.0),
+        ("admitted", "上海 \\\"pudong\\\"", 1.0),
+        ("in_checkout", "上海 \\\"pudong\\\"", 1.0),
+        ("entered_total", "上海 \\\"pudong\\\"", 5.0),
     ] {
         let labels = ["label=\"city\"", &format!("value=\"{value}\"")];
         let found = metrics.sum(&format!("nowserving_label_{name}"), &labels);
@@ -215,6 +234,10 @@ fn documented() -> Result<Vec<String>> {
     let names = rows.filter_map(|row| row.split('`').next());
     Ok(names.map(str::to_owned).collect())
 }
+    let full = metrics.sum("nowserving_lines_full", &[]);
+    ensure!(full == 0.0, "lines that are full: {full}");
+    let held_back = metrics.sum("nowserving_lines_held_back", &["by=\"seats\""]);
+    ensure!(held_back == 1.0, "lines that wait for seats: {held_back}");
 
 async fn all_metrics_are_there(cluster: &Cluster) -> Result<()> {
     let mut names = documented()?;

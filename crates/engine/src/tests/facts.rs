@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{Gate, HeldBackBy, Op, Phase, Reason, Settings};
+use nowserving_line::{Gate, HeldBackBy, LaneSettings, Op, Phase, Reason, Settings};
+use nowserving_shard::tallies::Tally;
 
 use super::rig::{Rig, name};
-use crate::facts::{Gathered, LINES_SHOWN, LabelFacts, ShardFacts};
+use crate::facts::{Gathered, LINES_SHOWN, ShardFacts};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -29,6 +30,10 @@ fn create(rig: &mut Rig, line: &str, seats: u32, labels: &[(&str, &str)]) {
     let labels = labels.iter();
     let labels = labels.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     settings.labels = labels.collect();
+    create_with(rig, line, settings);
+}
+
+fn create_with(rig: &mut Rig, line: &str, settings: Settings) {
     let line = name(line);
     rig.write(Op::Create { line, settings });
     settle(rig);
@@ -67,9 +72,9 @@ fn a_leader_reports_its_lines_as_they_are_shown() {
     assert_eq!(names, ["idle", "shop"]);
     let shop = &facts.lines[1];
     assert_eq!((shop.waiting, shop.admitted, shop.in_checkout), (2, 1, 0));
-    assert_eq!((shop.seats, shop.counts.entered), (1, 3));
-    assert_eq!(shop.counts.gone[usize::from(Reason::Left.code())], 0);
-    assert_eq!(shop.counts.waits.classes[0], 1, "one was admitted at once");
+    assert_eq!((shop.seats, shop.tally.entered), (1, 3));
+    assert_eq!(shop.tally.gone[usize::from(Reason::Left.code())], 0);
+    assert_eq!(shop.tally.waits.classes[0], 1, "one was admitted at once");
     let details = &facts.busiest[0];
     assert_eq!(details.line, name("shop"), "the busiest comes first");
     assert_eq!(details.phase, Phase::Open);
@@ -77,19 +82,50 @@ fn a_leader_reports_its_lines_as_they_are_shown() {
     assert_eq!(details.gate, Gate::On);
     assert_eq!(details.queue_limit, 10);
     assert_eq!(details.lanes.len(), 1);
-    assert_eq!(details.lanes[0].1, 2);
-    let city = LabelFacts {
-        lines: 2,
-        waiting: 2,
-        seats: 3,
-        seats_held: 1,
-        over_seats: 0,
-    };
-    assert_eq!(facts.labels["city"]["Shanghai"], city);
-    assert_eq!(facts.labels["plan"]["a"].lines, 1);
+    assert_eq!(details.room, Some(8), "11 less 3");
+    let lane = &details.lanes[0];
+    assert_eq!((lane.waiting, lane.admitted, lane.in_checkout), (2, 1, 0));
+    assert_eq!((lane.queue_limit, lane.tally), (None, None), "one lane");
+    assert_eq!(facts.labels.pairs(), [("city", "Shanghai"), ("plan", "a")]);
+    assert_eq!(facts.labels.of_lines(), [(0, 0), (1, 0), (1, 1)]);
+    assert_eq!(facts.full, 0);
+    assert_eq!(facts.held_back, BTreeMap::from([("seats", 1)]));
     assert_eq!(lag.keys().copied().collect::<Vec<_>>(), [2, 3]);
     assert_eq!(lag[&2], 0, "it acknowledges everything");
     assert!(lag[&3] > 0, "it never does");
+}
+
+#[test]
+fn lanes_are_counted_apart_if_there_are_several() {
+    let mut rig = leader();
+    let mut settings = Settings::new(1, 2);
+    settings.lanes = vec![
+        LaneSettings::new("normal".try_into().unwrap()),
+        LaneSettings {
+            queue_limit: Some(1),
+            ..LaneSettings::new("vip".try_into().unwrap())
+        },
+    ];
+    create_with(&mut rig, "shop", settings);
+    for key in ["a", "b", "c", "d"] {
+        rig.enter(key);
+        settle(&mut rig);
+    }
+    let (facts, _) = round(&mut rig);
+    let facts = facts.unwrap();
+    let details = &facts.busiest[0];
+    assert_eq!(details.room, Some(0));
+    let [normal, vip] = &details.lanes[..] else {
+        panic!("{details:?}");
+    };
+    assert_eq!((normal.waiting, normal.admitted), (2, 1));
+    assert_eq!(normal.queue_limit, None);
+    assert_eq!((vip.waiting, vip.queue_limit), (0, Some((1, Some(0)))));
+    assert_eq!(normal.tally.unwrap().entered, 3);
+    assert_eq!(normal.tally.unwrap().refused[0], 1);
+    assert_eq!(normal.tally.unwrap(), facts.lines[0].tally);
+    assert_eq!(vip.tally, Some(Tally::default()));
+    assert_eq!(facts.full, 1);
 }
 
 #[test]

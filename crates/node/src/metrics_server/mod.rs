@@ -1,12 +1,15 @@
 //! The node's HTTP server: `/metrics` for Prometheus, `/healthz` (does it live?) and `/readyz` (does it serve?).
 //!
 //! All metrics are in the `table`. Most are set where they happen, by the `metrics` facade. Those of lines, lanes, labels and
-//! the process are written at each scrape (`facts`, `process`).
+//! the process are written at each scrape (`facts`, `shown`, `counted`, `process`).
 
+mod counted;
 #[cfg(test)]
 mod doc;
 pub mod facts;
+mod line_table;
 mod process;
+mod shown;
 pub mod table;
 mod text;
 

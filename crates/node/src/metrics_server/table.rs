@@ -1,5 +1,7 @@
 //! The table of all metrics: descriptions and buckets are registered from it, and `docs/metrics.md` is made from it.
 
+use super::line_table;
+
 /// One metric.
 #[derive(Debug)]
 pub struct Metric {
@@ -50,7 +52,7 @@ pub struct Section {
     pub metrics: &'static [Metric],
 }
 
-const fn counter(
+pub(super) const fn counter(
     name: &'static str,
     labels: &'static [&'static str],
     text: &'static str,
@@ -58,11 +60,11 @@ const fn counter(
     metric(name, Kind::Counter, labels, text)
 }
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], text: &'static str) -> Metric {
+pub(super) const fn gauge(name: &'static str, labels: &'static [&'static str], text: &'static str) -> Metric {
     metric(name, Kind::Gauge, labels, text)
 }
 
-const fn histogram(
+pub(super) const fn histogram(
     name: &'static str,
     buckets: &'static [f64],
     labels: &'static [&'static str],
@@ -97,7 +99,7 @@ const DISK_SECONDS: &[f64] = &[
 ];
 /// Quantiles would hide the few long ones.
 const TURN_SECONDS: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
-/// `nowserving_shard::waits::WAIT_BOUNDS_MS`, in seconds.
+/// `nowserving_shard::tallies::WAIT_BOUNDS_MS`, in seconds.
 pub const WAIT_SECONDS: &[f64] = &[
     0.1, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0,
     14_400.0, 43_200.0,
@@ -113,139 +115,9 @@ pub fn find(name: &str) -> Option<&'static Metric> {
 
 /// Everything that a process of this project shows.
 pub const SECTIONS: &[Section] = &[
-    Section {
-        title: "Lines",
-        about: "Only the leader of a line's shard has these, so a sum over all nodes counts each line once. The 50 \
-            lines with the most tokens (waiting or with a seat) of those that a node leads have series of their own; \
-            the others are together in `line=\"(others)\"`, as far as that makes sense. A line's counters are kept in \
-            its state: they go on after a failover, on another node, and a line that becomes one of the 50 brings its \
-            history with it. Those of `(others)` count what these lines did while this node led them. A node reads \
-            its lines about once a second, a hundred thousand of them in five seconds.",
-        of: Process::Node,
-        written: true,
-        metrics: &[
-            gauge("nowserving_line_waiting", &["line"], "Waiting tokens."),
-            gauge(
-                "nowserving_line_admitted",
-                &["line"],
-                "Tokens with a seat that they have not claimed.",
-            ),
-            gauge(
-                "nowserving_line_in_checkout",
-                &["line"],
-                "Tokens with a seat that they have claimed.",
-            ),
-            gauge(
-                "nowserving_line_seats",
-                &["line"],
-                "Seats in force: as a backend has told, else as the setting says.",
-            ),
-            gauge(
-                "nowserving_line_queue_limit",
-                &["line"],
-                "The setting queue_limit. Not for (others).",
-            ),
-            gauge(
-                "nowserving_line_newcomer_eta_seconds",
-                &["line"],
-                "The eta_ms of one who enters the default lane now; no sample while it is unknown. Not for (others).",
-            ),
-            gauge(
-                "nowserving_line_phase",
-                &["line", "phase"],
-                "1, with the line's phase. Not for (others).",
-            ),
-            gauge(
-                "nowserving_line_held_back",
-                &["line", "by"],
-                "1, with what keeps the next waiting token from being admitted, as held_back_by says. Not for (others).",
-            ),
-            gauge(
-                "nowserving_line_gate",
-                &["line", "gate"],
-                "1, with the setting gate: on, or shadow or off, with which the line holds nobody back. Not for (others).",
-            ),
-            counter(
-                "nowserving_line_entered_total",
-                &["line"],
-                "Tokens that entered. A moved token counts once.",
-            ),
-            counter(
-                "nowserving_line_gone_total",
-                &["line", "reason"],
-                "Tokens that are gone, by reason; moved: they became tokens of another lane.",
-            ),
-            counter(
-                "nowserving_line_refused_total",
-                &["line", "reason"],
-                "Entrants who were refused, by error code. A leader that is lost takes those of the last seconds with it.",
-            ),
-            counter(
-                "nowserving_line_shadow_total",
-                &["line", "outcome"],
-                "While the gate is shadow: tokens admitted, those of them that would have waited (held_back), and those of these that would have been refused. Begins at 0 each time that the gate is set to shadow.",
-            ),
-            counter(
-                "nowserving_line_forecasts_total",
-                &["line", "outcome"],
-                "Tokens that were given an ETA and have been admitted (judged), and those of them that waited no longer than eta_p90_ms (p90_covered): nine in ten, if forecasts are good.",
-            ),
-            histogram(
-                "nowserving_wait_seconds",
-                WAIT_SECONDS,
-                &["line"],
-                "Time from entering to admission, of tokens admitted since this node leads the line's shard.",
-            ),
-            histogram(
-                "nowserving_forecast_off_ratio",
-                OFF_RATIOS,
-                &["line"],
-                "How far the ETA that a token was given on entering was off its true wait, as a part of that wait. Without a sum.",
-            ),
-        ],
-    },
-    Section {
-        title: "Lanes and labels",
-        about: "Also of lines that the node leads. Lanes: those of the lines above (a line has 8 at most), and all \
-            others in `line=\"(others)\", lane=\"(others)\"`. Labels are those of the setting `labels`; the 50 pairs \
-            of name and value with the most tokens have series of their own, the other values of a name that is among \
-            them are in `value=\"(others)\"`, and those of other names in `label=\"(others)\", value=\"(others)\"`, \
-            where a line with several labels counts once for each.",
-        of: Process::Node,
-        written: true,
-        metrics: &[
-            gauge(
-                "nowserving_lane_waiting",
-                &["line", "lane"],
-                "Waiting tokens in the lane.",
-            ),
-            gauge(
-                "nowserving_label_lines",
-                &["label", "value"],
-                "Lines with this label.",
-            ),
-            gauge(
-                "nowserving_label_waiting",
-                &["label", "value"],
-                "Waiting tokens in lines with this label.",
-            ),
-            gauge(
-                "nowserving_label_seats",
-                &["label", "value"],
-                "Seats in force in lines with this label.",
-            ),
-            gauge(
-                "nowserving_label_seats_held",
-                &["label", "value"],
-                "Seats held in lines with this label.",
-            ),
-            gauge(
-                "nowserving_label_over_seats",
-                &["label", "value"],
-                "Seats held beyond those in force, in lines with this label: where the gate is shadow or off, as many would wait.",
-            ),
-        ],
-    },
+    line_table::LINES,
+    line_table::LANES_AND_LABELS,
+    line_table::FULL_AND_HELD_BACK,
     Section {
         title: "All lines of a node",
         about: "",
