@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::{FalseyValueParser, StyledStr};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
+use nowserving_protocol::servers::Servers;
 use nowserving_security::Security;
 
 use crate::archive::ArchiveCommand;
@@ -32,7 +33,7 @@ use crate::top::TopArgs;
 use crate::user::UserCommand;
 use crate::watch::WatchArgs;
 
-const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
+pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
 /// A virtual queue: numbers the crowd, and admits people to checkout as seats become free.
 #[derive(Debug, Parser)]
@@ -143,6 +144,10 @@ pub struct Global {
     /// Prints one line of JSON per answer (an error is an answer too) and nothing else.
     #[arg(long, global = true)]
     pub json: bool,
+    /// The options that said which cluster, as they are typed, for commands that are printed. Without what the environment
+    /// says anyway, and without the login of a URL.
+    #[arg(skip)]
+    pub asked: Vec<String>,
 }
 
 /// How to log in to NATS, and how to encrypt.
@@ -232,6 +237,9 @@ impl Global {
     /// # Errors
     /// There is no such context, or their file cannot be read.
     pub fn take_context(&mut self) -> anyhow::Result<()> {
+        // An empty name in the environment is none.
+        self.context.take_if(|name| name.is_empty());
+        self.asked = self.asked(|name| std::env::var_os(name));
         let store = match Store::of_user() {
             Ok(store) => store,
             // A program that runs without a home has no contexts.
@@ -247,6 +255,41 @@ impl Global {
         Ok(())
     }
 
+    fn asked(&self, environment: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
+        let text = |text: &String| OsString::from(text);
+        let file = |file: &PathBuf| file.clone().into_os_string();
+        let login = &self.login;
+        let given = [
+            ("context", self.context.as_ref().map(text)),
+            ("nats", self.nats.as_ref().map(text)),
+            ("prefix", self.prefix.as_ref().map(text)),
+            ("inbox-prefix", self.inbox_prefix.as_ref().map(text)),
+            ("creds", login.creds.as_ref().map(file)),
+            ("nkey", login.nkey.as_ref().map(file)),
+            ("tls-ca", login.tls_ca.as_ref().map(file)),
+            ("tls-cert", login.tls_cert.as_ref().map(file)),
+            ("tls-key", login.tls_key.as_ref().map(file)),
+        ];
+        let mut words = Vec::new();
+        for (option, value) in given {
+            let variable = format!("NOWSERVING_{}", option.replace('-', "_").to_uppercase());
+            let value = value.filter(|value| environment(&variable).as_ref() != Some(value));
+            let value = value.and_then(|value| value.into_string().ok());
+            let value = match option {
+                "nats" => {
+                    value.and_then(|urls| Some(urls.parse::<Servers>().ok()?.urls().join(",")))
+                }
+                _ => value,
+            };
+            if let Some(value) = value
+                && let Ok(quoted) = shlex::try_quote(&value)
+            {
+                words.extend([format!("--{option}"), quoted.into_owned()]);
+            }
+        }
+        words
+    }
+
     fn fill(&mut self, context: Context) {
         self.nats = self.nats.take().or(context.nats);
         self.prefix = self.prefix.take().or(context.prefix);
@@ -255,17 +298,13 @@ impl Global {
         self.login.fill(context.security);
     }
 
-    /// Who asks: as given, else the login name.
+    /// Who asks: as given, else the login name, else the user of this process. A journal always says who.
     pub fn by(&self) -> Option<String> {
-        let login = || {
-            ["USER", "LOGNAME"]
-                .into_iter()
-                .find_map(|name| std::env::var(name).ok())
-        };
-        self.by
-            .clone()
-            .or_else(login)
-            .filter(|name| !name.is_empty())
+        let login = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
+        first_name([self.by.clone()].into_iter().chain(login)).or_else(|| {
+            let uid = rustix::process::getuid().as_raw();
+            Some(format!("uid {uid}"))
+        })
     }
 
     /// How the connection to NATS logs in and encrypts.
@@ -385,6 +424,11 @@ impl Command {
     }
 }
 
+/// An empty name is none, and hides no other.
+fn first_name(names: impl Iterator<Item = Option<String>>) -> Option<String> {
+    names.flatten().find(|name| !name.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -437,6 +481,40 @@ mod tests {
         assert_eq!(security.credentials_file, None, "one login alone");
         assert_eq!(security.nkey_file, Some("seed".into()));
         assert_eq!(security.tls_ca_file, Some("ca.pem".into()));
+    }
+
+    #[test]
+    fn an_empty_name_hides_no_other() {
+        let some = |name: &str| Some(name.to_owned());
+        let by = |names: [Option<String>; 3]| first_name(names.into_iter());
+        assert_eq!(by([None, some(""), some("ann")]), some("ann"));
+        assert_eq!(by([some("bob"), some("ann"), None]), some("bob"));
+        assert_eq!(by([some(""), None, None]), None);
+    }
+
+    #[test]
+    fn printed_commands_ask_the_same_cluster() {
+        let words = "nowserving doctor --nats nats://ann:secret@h:1,h2 --prefix p --creds my.creds";
+        let global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+        let asked = global.asked(|name| (name == "NOWSERVING_PREFIX").then(|| "p".into()));
+        assert_eq!(
+            asked,
+            ["--nats", "'nats://h:1,h2'", "--creds", "my.creds"],
+            "the environment has the prefix"
+        );
+        let words = [
+            "nowserving",
+            "doctor",
+            "--context",
+            "prod",
+            "--prefix",
+            "a b",
+        ];
+        let global = Cli::try_parse_from(words).unwrap().global;
+        assert_eq!(
+            global.asked(|_| None),
+            ["--context", "prod", "--prefix", "'a b'"]
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `nowserving line kick`: ends tokens, and asks first if they are many.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use nowserving_client::{
-    AdminLine, Key, Kick, KickReply, KickedToken, LaneName, LiveState, TokenName,
+    AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName,
 };
 
 use crate::args::{Global, Why};
@@ -49,8 +50,8 @@ pub struct KickArgs {
     /// All tokens of the line.
     #[arg(long, group = "which")]
     all: bool,
-    /// Of these, only tokens in this state: waiting, admitted or in_checkout.
-    #[arg(long, value_name = "STATE", value_parser = live_state)]
+    /// Of these, only tokens in this state.
+    #[arg(long, value_name = "STATE", value_parser = live_state())]
     state: Option<LiveState>,
     #[command(flatten)]
     why: Why,
@@ -75,13 +76,13 @@ pub fn key(text: &str) -> Result<Key, String> {
     Key::new(text.as_bytes()).map_err(|error| error.message)
 }
 
-pub fn live_state(text: &str) -> Result<LiveState, String> {
-    match text {
-        "waiting" => Ok(LiveState::Waiting),
-        "admitted" => Ok(LiveState::Admitted),
-        "in_checkout" => Ok(LiveState::InCheckout),
-        _ => Err("waiting, admitted or in_checkout".to_owned()),
-    }
+pub fn live_state() -> impl TypedValueParser<Value = LiveState> {
+    let words = PossibleValuesParser::new(["waiting", "admitted", "in_checkout"]);
+    words.map(|word| match word.as_str() {
+        "waiting" => LiveState::Waiting,
+        "admitted" => LiveState::Admitted,
+        _ => LiveState::InCheckout,
+    })
 }
 
 impl KickArgs {
@@ -101,6 +102,7 @@ impl KickArgs {
             reason: self.why.reason.clone(),
             by,
             dry_run: true,
+            ..Kick::default()
         }
     }
 }
@@ -118,36 +120,16 @@ pub async fn run(
         if args.dry_run {
             return output.answer(&counted, |reply| text(&request, reply, output));
         }
-        match counted.kicked {
-            UNASKED.. if !agreed(&request, &counted, output)? => {
-                return output.line("nobody was kicked");
-            }
-            UNASKED.. => {}
-            // By now there may be more of them: those go that were counted.
-            1.. if request.tokens.is_none() && request.keys.is_none() => {
-                request = only(&counted.sample, request);
-            }
-            _ => {}
+        if counted.kicked >= UNASKED && !agreed(&request, &counted, output)? {
+            return output.line("nobody was kicked");
         }
+        // By now more may have entered: those go that were counted.
+        request.through_version = Some(counted.through_version);
+        request.incarnation = Some(counted.incarnation);
     }
     request.dry_run = false;
     let kicked = line.kick(&request).await?;
     output.answer(&kicked, |reply| text(&request, reply, output))
-}
-
-/// The request for these tokens alone.
-fn only(tokens: &[KickedToken], request: Kick) -> Kick {
-    let names = tokens.iter().map(|it| TokenName {
-        lane: it.lane.clone(),
-        token: it.token,
-    });
-    Kick {
-        tokens: Some(names.collect()),
-        idle_over_ms: None,
-        lane: None,
-        all: false,
-        ..request
-    }
 }
 
 fn agreed(request: &Kick, counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
@@ -260,24 +242,6 @@ mod tests {
             ]
         );
         assert!(rows("--all", &[], &[]).is_empty());
-    }
-
-    #[test]
-    fn tokens_that_were_counted_go_without_a_question_and_no_others() {
-        let words = ["probe", "shop", "--idle-over", "5m", "--state", "waiting"];
-        let args = Probe::try_parse_from(words).unwrap().kick;
-        let counted = KickedToken {
-            lane: LaneName::try_from("vip").unwrap(),
-            token: 3,
-            key: None,
-            state: LiveState::Waiting.into(),
-        };
-        let request = only(&[counted], args.request(Some("ann".to_owned())));
-        let names = request.tokens.unwrap();
-        assert_eq!((names[0].lane.as_str(), names[0].token), ("vip", 3));
-        assert_eq!((request.idle_over_ms, request.lane), (None, None));
-        assert_eq!(request.state, Some(LiveState::Waiting));
-        assert_eq!(request.by.as_deref(), Some("ann"));
     }
 
     #[test]

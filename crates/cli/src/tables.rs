@@ -18,6 +18,7 @@ pub use self::cluster::{
 };
 pub use self::journal::{changes, clock, journal, what as journaled};
 use self::settings::settings_table;
+pub use self::settings::{lane_typed, scheduled_text as scheduled};
 use crate::output::Output;
 use nowserving_protocol::time;
 
@@ -410,6 +411,15 @@ pub fn lines(list: &LineList, output: &Output) -> String {
         text.push_str(&format!("\nmore with --after {next}"));
     }
     text
+}
+
+/// `node 1`, or `nodes 1, 2`
+pub fn nodes_text(ids: &[u64]) -> String {
+    let names: Vec<String> = ids.iter().map(u64::to_string).collect();
+    match names.len() {
+        1 => format!("node {}", names.concat()),
+        _ => format!("nodes {}", names.join(", ")),
+    }
 }
 
 /// `1 line`, `2 lines`

@@ -1,6 +1,7 @@
 //! `nowserving line tokens`: the tokens of a line.
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{
     AdminLine, LIST_TOKENS_MAX, LaneName, ListTokens, ListedToken, LiveState, TokenOrder,
     TokensReply,
@@ -17,19 +18,19 @@ use crate::tables;
 #[command(after_help = "\
 Examples:
   nowserving line tokens shop-1 --order service --limit 20     who is next?
-  nowserving line tokens shop-1 --state in_checkout
+  nowserving line tokens shop-1 --state in_checkout            who holds seats, and for how long?
   nowserving line tokens shop-1 --lane vip --limit 1000000 --json")]
 pub struct TokensArgs {
     /// The line's name.
     name: String,
-    /// Only tokens in this state: waiting, admitted or in_checkout.
-    #[arg(long, value_name = "STATE", value_parser = live_state)]
+    /// Only tokens in this state.
+    #[arg(long, value_name = "STATE", value_parser = live_state())]
     state: Option<LiveState>,
     /// Only tokens of this lane.
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
     /// By number, lane by lane; or the waiting ones as they would be admitted now: service.
-    #[arg(long, value_name = "ORDER", value_parser = order, default_value = "number")]
+    #[arg(long, value_name = "ORDER", value_parser = order(), default_value = "number")]
     order: TokenOrder,
     /// How many tokens at most.
     #[arg(
@@ -46,12 +47,11 @@ impl TokensArgs {
     }
 }
 
-fn order(text: &str) -> Result<TokenOrder, String> {
-    match text {
-        "number" => Ok(TokenOrder::Number),
-        "service" => Ok(TokenOrder::Service),
-        _ => Err("number or service".to_owned()),
-    }
+fn order() -> impl TypedValueParser<Value = TokenOrder> {
+    PossibleValuesParser::new(["number", "service"]).map(|word| match word.as_str() {
+        "service" => TokenOrder::Service,
+        _ => TokenOrder::Number,
+    })
 }
 
 /// Asks page by page until there is no more, or enough.
@@ -80,7 +80,7 @@ pub async fn run(args: &TokensArgs, line: &AdminLine, output: &Output) -> anyhow
 }
 
 fn text(all: &TokensReply, output: &Output) -> String {
-    let header = "lane, token, key, state, position, turn, last seen";
+    let header = "lane, token, key, state, position, turn, last seen, held for, expires in";
     let rows = all.tokens.iter().map(row).collect();
     let mut text = tables::plain(header, rows, output);
     if all.next.is_some() {
@@ -101,6 +101,9 @@ fn row(token: &ListedToken) -> Vec<String> {
         number(token.position),
         number(token.turn),
         or_none(token.last_seen_ms.map(ago)),
+        // Of an admitted token the cluster does not tell.
+        or_none(token.claimed_ago_ms.map(duration)),
+        or_none(token.expires_in_ms.map(duration)),
     ]
 }
 
@@ -119,7 +122,10 @@ mod tests {
         let page: TokensReply = serde_json::from_value(serde_json::json!({
             "line": "shop-1", "incarnation": 7, "version": 9, "at_ms": 1000,
             "tokens": [
-                {"lane": "normal", "token": 17, "state": "admitted", "entered_at_ms": 5},
+                {"lane": "normal", "token": 17, "state": "admitted", "entered_at_ms": 5,
+                 "expires_in_ms": 42_000},
+                {"lane": "normal", "token": 16, "state": "in_checkout", "entered_at_ms": 5,
+                 "claimed_ago_ms": 600_000, "expires_in_ms": 1_000},
                 {"lane": "vip", "token": 3, "key": "an\nn", "state": "waiting", "entered_at_ms": 5,
                  "last_seen_ms": 61_000, "position": 4, "turn": 12},
             ],
@@ -127,7 +133,9 @@ mod tests {
         }))
         .unwrap();
         let text = text(&page, &plain);
-        for words in ["17", "admitted", "an\\nn", "12", "ago", "--limit"] {
+        for words in [
+            "17", "admitted", "an\\nn", "12", "ago", "--limit", "10 min", "42 s",
+        ] {
             assert!(text.contains(words), "{words}:\n{text}");
         }
     }

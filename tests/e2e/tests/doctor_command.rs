@@ -34,6 +34,8 @@ pub async fn lines(api: Api, cli: Cli) -> Result<()> {
         let finding = finding(&found, code).with_context(|| format!("{line}: {found}"))?;
         mended(&cli, line, code, finding).await?;
     }
+    stuck_lines_are_found(&api, &cli).await?;
+    holders_are_listed(&api, &cli).await?;
     let none = cli.run(&["doctor", "doctor-pausd"]).await?;
     let refusal = none.failed(1, "line_not_found")?;
     ensure!(
@@ -46,17 +48,67 @@ pub async fn lines(api: Api, cli: Cli) -> Result<()> {
 
 /// Runs the first command of the finding as it is printed; the reason is gone then.
 async fn mended(cli: &Cli, line: &str, code: &str, finding: &Value) -> Result<()> {
-    let commands = finding["mend"].as_array().context("no mend")?;
     // Of held seats, the first command only shows the holders.
-    let changes = |text: &&str| text.starts_with("nowserving line") && !text.contains(" tokens ");
-    let mut commands = commands.iter().filter_map(Value::as_str).filter(changes);
-    let command = commands.next().with_context(|| format!("{finding}"))?;
-    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
-    let done = cli.run(&words).await?;
-    ensure!(done.code == 0, "{command}: {done:?}");
+    let changes = |text: &&str| !text.contains(" tokens ");
+    let all = commands(finding);
+    let mut all = all.iter().map(String::as_str).filter(changes);
+    let command = all.next().with_context(|| format!("{finding}"))?;
+    as_printed(command).await?;
     let after = cli.run(&["doctor", line]).await?.done()?;
     ensure!(self::finding(&after, code).is_none(), "{command}: {after}");
     Ok(())
+}
+
+/// Without a line, as `top` marks them.
+async fn stuck_lines_are_found(api: &Api, cli: &Cli) -> Result<()> {
+    let line = "doctor-stuck";
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 20}))
+        .await?;
+    // Of all lines those with the most waiting people are listed.
+    for nth in 0..10 {
+        api.ask(line, "enter", &json!({"key": format!("order-{nth}")}))
+            .await?;
+    }
+    let paused = cli.run(&["line", "pause", line]).await?.done()?;
+    let changes = json!([{"setting": "phase", "from": "open", "to": "paused"}]);
+    ensure!(paused["changes"] == changes, "{paused}");
+    let found = cli.run(&["doctor"]).await?.done()?;
+    let all = found["findings"].as_array().into_iter().flatten();
+    let stuck = all.filter(|it| it["code"] == "line_stuck");
+    let mut ours = stuck.filter(|it| it["text"].to_string().contains(line));
+    let ours = ours.next().with_context(|| format!("{found}"))?;
+    ensure!(ours["text"].to_string().contains("paused"), "{ours}");
+    Ok(())
+}
+
+/// With the command that ends them.
+async fn holders_are_listed(api: &Api, cli: &Cli) -> Result<()> {
+    let line = "doctor-held";
+    api.admin(line, "create", json!({"seats": 1, "queue_limit": 10}))
+        .await?;
+    for key in ["ann", "bob"] {
+        api.ask(line, "enter", &json!({"key": key})).await?;
+    }
+    let found = cli.run(&["doctor", line]).await?.done()?;
+    let seats = finding(&found, "seats").with_context(|| format!("{found}"))?;
+    let holder = seats["details"][0].as_str().unwrap_or_default();
+    ensure!(
+        holder.starts_with("normal 1 (ann): admitted for ") && holder.contains("unless claimed"),
+        "{seats}"
+    );
+    let kick = commands(seats).into_iter().find(|it| it.contains("kick"));
+    let kick = kick.with_context(|| format!("{seats}"))?;
+    let kicked = as_printed(&kick).await?;
+    ensure!(kicked["kicked"] == 1, "{kicked}");
+    Ok(())
+}
+
+/// Runs a command as it stands: it says itself which cluster.
+async fn as_printed(command: &str) -> Result<Value> {
+    let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let dir = tempfile::tempdir()?;
+    let done = Cli::run_by_contexts(dir.path(), &words).await?;
+    done.done().with_context(|| command.to_owned())
 }
 
 /// One of the nodes ends: it is found, with the command that replaces it.
@@ -69,7 +121,11 @@ pub async fn a_node_is_down(cluster: &mut Cluster, cli: &Cli) -> Result<()> {
             let found = cli.run(&["doctor"]).await?;
             let it = found.lines.first().context("no diagnosis")?;
             let absent = finding(it, "node_absent").map(|it| it["mend"].to_string());
-            Ok(absent.filter(|mend| mend.contains("nowserving cluster replace-node")))
+            let replace = format!(
+                "nowserving cluster replace-node 3 --nats {}",
+                cluster.nats.url()
+            );
+            Ok(absent.filter(|mend| mend.contains(&replace) && mend.contains("--join")))
         },
     )
     .await
@@ -89,6 +145,12 @@ pub async fn nothing_answers() -> Result<()> {
 fn finding<'a>(diagnosis: &'a Value, code: &str) -> Option<&'a Value> {
     let mut all = diagnosis["findings"].as_array()?.iter();
     all.find(|it| it["code"] == code)
+}
+
+fn commands(finding: &Value) -> Vec<String> {
+    let mend = finding["mend"].as_array().into_iter().flatten();
+    mend.filter_map(|it| it["command"].as_str().map(str::to_owned))
+        .collect()
 }
 
 fn codes(diagnosis: &Value) -> Vec<String> {

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use nowserving_client::ClientOptions;
 use nowserving_security::Security;
 use serde::{Deserialize, Serialize};
 
 pub use self::store::Store;
-use crate::args::Global;
+use crate::args::{Global, NATS_DEFAULT};
 use crate::output::{Output, WrongUsage};
 use crate::tables;
 
@@ -85,6 +86,23 @@ pub struct Context {
     pub security: Security,
 }
 
+impl Context {
+    /// What every command would refuse is refused when it is added.
+    fn check(&self) -> anyhow::Result<()> {
+        if *self == Context::default() {
+            let what = "an empty context: give --nats, or another option that says which cluster";
+            return Err(WrongUsage(what.to_owned()).into());
+        }
+        let mut options = ClientOptions::default();
+        if let Some(prefix) = &self.prefix {
+            options.prefix.clone_from(prefix);
+        }
+        options.inbox_prefix.clone_from(&self.inbox_prefix);
+        options.check(self.nats.as_deref().unwrap_or(NATS_DEFAULT))?;
+        Ok(())
+    }
+}
+
 fn is_default(security: &Security) -> bool {
     *security == Security::default()
 }
@@ -109,6 +127,7 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
             chosen,
         } => {
             let context = of_flags(global)?;
+            context.check()?;
             contexts.add(&name, context, replace)?;
             if chosen || contexts.len() == 1 {
                 contexts.choose(Some(&name))?;
@@ -246,6 +265,32 @@ pub fn masked(urls: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_context_that_no_command_can_use_is_refused() {
+        let with = |nats: Option<&str>, prefix: Option<&str>, inbox_prefix: Option<&str>| Context {
+            nats: nats.map(str::to_owned),
+            prefix: prefix.map(str::to_owned),
+            inbox_prefix: inbox_prefix.map(str::to_owned),
+            ..Context::default()
+        };
+        for bad in [
+            Context::default(),
+            with(Some("http://x y"), None, None),
+            with(Some("http://h"), None, None),
+            with(Some(""), None, None),
+            with(None, Some("a b.>"), None),
+            with(None, None, Some("_INBOX.*")),
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        for good in [
+            with(Some("nats://ann:secret@h:4222,tls://h2"), None, None),
+            with(None, Some("shop.a"), Some("_INBOX.ops")),
+        ] {
+            assert!(good.check().is_ok(), "{good:?}");
+        }
+    }
 
     #[test]
     fn passwords_are_masked() {

@@ -6,7 +6,8 @@ use nowserving_client::{ClusterStatus, Mapping, NodeStatus};
 use nowserving_rehearse::duration;
 
 use crate::doctor::finding::Finding;
-use crate::tables::many;
+use crate::next_key::NextKey;
+use crate::tables::{many, nodes_text};
 use crate::wait::absence;
 
 /// A node refuses a write whose sender's clock is behind by more than the request's timeout and 6 s (section 6 of the
@@ -32,13 +33,14 @@ pub fn findings(seen: &[Seen]) -> Vec<Finding> {
     let status = &first.status;
     let mut found = Vec::new();
     found.extend(leaderless(seen));
-    found.extend(status.nodes.iter().filter_map(absent));
+    found.extend(status.nodes.iter().filter_map(|node| absent(node, status)));
     found.extend(full_disks(status));
     found.extend(differing(status));
     found.extend(seen.iter().find_map(mapping));
     found.extend(seen.iter().filter_map(skew));
     found.extend(behind(status));
     found.extend(versions(status));
+    found.extend(keys(status));
     found.extend(changing(status));
     found.extend(drained(status));
     found
@@ -56,8 +58,7 @@ fn leaderless(seen: &[Seen]) -> Option<Finding> {
     let all = seen.iter().map(without);
     let shards = all.reduce(|one, other| &one & &other)?;
     let first = shards.first()?;
-    let alive = seen.first().map_or(0, |it| alive(&it.status));
-    let nodes = seen.first().map_or(0, |it| it.status.nodes.len());
+    let status = &seen.first()?.status;
     let found = Finding::problem(
         "no_leader",
         format!(
@@ -66,14 +67,18 @@ fn leaderless(seen: &[Seen]) -> Option<Finding> {
         ),
     )
     .detail(format!(
-        "{alive} of {} are alive",
-        many(nodes as u64, "node")
+        "{} of {} are alive",
+        alive(status),
+        many(status.nodes.len() as u64, "node")
     ));
-    Some(match alive * 2 > nodes {
-        true => found.mend("nowserving cluster status --wait --within 30s"),
+    Some(match has_quorum(status) {
+        true => found.run("nowserving cluster status --wait --within 30s"),
         false => found
-            .mend("start the nodes that are silent: a majority must run")
-            .mend("nowserving cluster status --wait"),
+            .advise("start the nodes that are silent: a majority must run")
+            .run_if("nowserving cluster status --wait", "it ends once all is well")
+            .advise(
+                "if the disks of a majority are lost, no command adds a node: see \"A majority is gone for good\" in docs/operations.md",
+            ),
     })
 }
 
@@ -88,26 +93,61 @@ fn alive(status: &ClusterStatus) -> usize {
     status.nodes.iter().filter(|node| node.alive).count()
 }
 
-fn absent(node: &NodeStatus) -> Option<Finding> {
+/// Members change, and so a node is replaced, only while a majority is there.
+fn has_quorum(status: &ClusterStatus) -> bool {
+    alive(status) * 2 > status.nodes.len()
+}
+
+fn absent(node: &NodeStatus, status: &ClusterStatus) -> Option<Finding> {
+    let id = node.id;
     let text = absence(node, None)?;
     let found = Finding::warning("node_absent", text);
-    Some(match &node.refused {
-        Some(_) => found.mend(format!("nowserving cluster replace-node {}", node.id)),
-        None => {
-            let heard = node.last_heard_ms.map(duration);
-            let heard = heard.map(|ago| format!("last heard of {ago} ago"));
-            let found = Finding {
-                details: heard.into_iter().collect(),
-                ..found
-            };
-            found
-                .mend(format!("start node {} again", node.id))
-                .mend(format!(
-                    "nowserving cluster replace-node {}    if its machine is gone",
-                    node.id
-                ))
-        }
+    if let Some(reason) = &node.refused {
+        return Some(refused(found, id, reason, status));
+    }
+    let heard = node.last_heard_ms.map(duration);
+    let heard = heard.map(|ago| format!("last heard of {ago} ago"));
+    let found = Finding {
+        details: heard.into_iter().collect(),
+        ..found
+    };
+    let found = found.advise(format!("start node {id} again"));
+    Some(match has_quorum(status) {
+        false => found,
+        true => found
+            .advise(
+                "if its machine is gone, start a node with `nowserving node --join` and an empty data directory in its place: see \"Replace a node\" in docs/operations.md",
+            )
+            .run_if(
+                format!("nowserving cluster replace-node {id}"),
+                "once that node asks to be added",
+            ),
     })
+}
+
+/// Only a disk that is lost, or an older copy, takes a new number. All else is mended by its configuration, and the node
+/// keeps its disk: replacing it would throw that away.
+fn refused(found: Finding, id: u64, reason: &str, status: &ClusterStatus) -> Finding {
+    let candidates = &status.members.candidates;
+    let asks = candidates.iter().any(|it| it.node == Some(id));
+    // The words of the nodes' refusals; a node that lost its disk also asks for another number.
+    let of_disk = reason.contains("another disk") || reason.contains("older copy of its disk");
+    let replace = format!("nowserving cluster replace-node {id}");
+    if asks && has_quorum(status) {
+        found.run(replace)
+    } else if of_disk && has_quorum(status) {
+        found.run_if(replace, "while that node runs: it asks for a new number")
+    } else if asks || of_disk {
+        found.advise("a majority must run before it can be replaced")
+    } else if reason.contains("a frame of format") {
+        found.advise(format!("start node {id} with the release of the others"))
+    } else if reason.contains("was removed") || reason.contains("is no member") {
+        found.advise(format!("node {id} is no member any more: stop it"))
+    } else {
+        found.advise(format!(
+            "correct the configuration of node {id} and start it again: key file, shard count, prefix, election timeout and list of first nodes are the same on all nodes"
+        ))
+    }
 }
 
 fn full_disks(status: &ClusterStatus) -> Option<Finding> {
@@ -121,7 +161,7 @@ fn full_disks(status: &ClusterStatus) -> Option<Finding> {
             true => Finding::problem("disk_full", format!("{text}: writes are refused")),
             false => Finding::warning("disk_full", format!("{text}: it takes no writes")),
         }
-        .mend(advice),
+        .advise(advice),
     )
 }
 
@@ -138,8 +178,9 @@ fn differing(status: &ClusterStatus) -> Option<Finding> {
         ..found
     };
     Some(
-        found
-            .mend("see \"States that differ\" in docs/operations.md: restart one of the two nodes"),
+        found.advise(
+            "see \"States that differ\" in docs/operations.md: restart one of the two nodes",
+        ),
     )
 }
 
@@ -160,7 +201,7 @@ fn mapping(seen: &Seen) -> Option<Finding> {
             format!("the mapping {text} is wrong: plain requests are refused or lost"),
         ),
     };
-    Some(found.mend(format!(
+    Some(found.advise(format!(
         "put this line into the server's configuration: {line}"
     )))
 }
@@ -187,7 +228,7 @@ fn skew(seen: &Seen) -> Option<Finding> {
         ),
         false => Finding::warning("clock_skew", text),
     };
-    Some(found.mend(
+    Some(found.advise(
         "synchronise the clocks of both machines (chronyc makestep, or timedatectl set-ntp true)",
     ))
 }
@@ -209,7 +250,10 @@ fn behind(status: &ClusterStatus) -> Option<Finding> {
         details: details.collect(),
         ..found
     };
-    Some(found.mend("nowserving cluster status --wait    before another node is stopped"))
+    Some(found.run_if(
+        "nowserving cluster status --wait",
+        "before another node is stopped",
+    ))
 }
 
 fn versions(status: &ClusterStatus) -> Option<Finding> {
@@ -229,9 +273,11 @@ fn versions(status: &ClusterStatus) -> Option<Finding> {
         details: details.collect(),
         ..found
     };
-    Some(found.mend(
-        "finish the upgrade, a node at a time: nowserving cluster status --wait between them",
-    ))
+    Some(
+        found
+            .advise("finish the upgrade, a node at a time")
+            .run_if("nowserving cluster status --wait", "before each node"),
+    )
 }
 
 fn changing(status: &ClusterStatus) -> Option<Finding> {
@@ -241,7 +287,7 @@ fn changing(status: &ClusterStatus) -> Option<Finding> {
             "a change of the nodes is under way in {}",
             many(shards.into(), "shard")
         );
-        Finding::note("members_change", text).mend("nowserving cluster changes")
+        Finding::note("members_change", text).run("nowserving cluster changes")
     })
 }
 
@@ -253,8 +299,7 @@ fn drained(status: &ClusterStatus) -> Option<Finding> {
         nodes_text(&drained)
     );
     Some(
-        Finding::note("node_drained", text)
-            .mend(format!("nowserving cluster drain {first} --undo")),
+        Finding::note("node_drained", text).run(format!("nowserving cluster drain {first} --undo")),
     )
 }
 
@@ -264,20 +309,36 @@ fn ids(status: &ClusterStatus, which: impl Fn(&NodeStatus) -> bool) -> Option<Ve
     (!ids.is_empty()).then_some(ids)
 }
 
-fn nodes_text(ids: &[u64]) -> String {
-    let names: Vec<String> = ids.iter().map(u64::to_string).collect();
-    match names.len() {
-        1 => format!("node {}", names.concat()),
-        _ => format!("nodes {}", names.join(", ")),
-    }
+/// Each node would put its own in force.
+fn keys(status: &ClusterStatus) -> Option<Finding> {
+    let next = NextKey::of(status).filter(NextKey::differs)?;
+    let id = next.id;
+    let text = format!("the nodes have loaded different keys with the number {id}");
+    let found = Finding::warning("keys_differ", text);
+    let found = Finding {
+        details: next.variants(),
+        ..found
+    };
+    let advice = format!(
+        "give all nodes the same file, of one `cluster new-key`: key {id} cannot be put in force, and `cluster jwks` \
+         answers another key set by node"
+    );
+    let until = "until it says that all nodes have loaded the key";
+    Some(
+        found
+            .advise(advice)
+            .run_if("nowserving cluster status", until),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use clap::Parser as _;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::args::Cli;
     use crate::doctor::finding::Severity;
 
     fn seen(change: impl FnOnce(&mut Value)) -> Seen {
@@ -303,7 +364,7 @@ mod tests {
     #[test]
     fn each_fault_is_found_with_what_mends_it() {
         type Break = fn(&mut Value);
-        let cases: [(&str, Severity, &str, Break); 10] = [
+        let cases: [(&str, Severity, &str, Break); 11] = [
             ("no_leader", Severity::Problem, "status --wait", |it| {
                 it["shards"][1]["leader"] = Value::Null;
             }),
@@ -311,7 +372,8 @@ mod tests {
                 it["nodes"][2]["alive"] = false.into();
             }),
             ("node_absent", Severity::Warning, "replace-node 3", |it| {
-                it["nodes"][2]["refused"] = "another disk".into();
+                it["nodes"][2]["alive"] = false.into();
+                it["nodes"][2]["refused"] = "node 3 came back with another disk".into();
             }),
             ("disk_full", Severity::Warning, "make room", |it| {
                 it["nodes"][0]["disk_full"] = true.into();
@@ -329,6 +391,14 @@ mod tests {
             ("versions_differ", Severity::Warning, "upgrade", |it| {
                 it["nodes"][2]["version"] = "0.2.0".into();
             }),
+            ("keys_differ", Severity::Warning, "cluster status", |it| {
+                it["key"] = json!({"in_force": 1, "next": 2});
+                for (nth, print) in ["aa", "bb", "aa"].into_iter().enumerate() {
+                    it["nodes"][nth]["keys"] = json!([
+                        {"id": 1, "fingerprint": "11"}, {"id": 2, "fingerprint": print},
+                    ]);
+                }
+            }),
             ("members_change", Severity::Note, "cluster changes", |it| {
                 it["members"] = json!({"version": 3, "shards_changing": 1});
             }),
@@ -340,9 +410,63 @@ mod tests {
             let found = findings(&[seen(change)]);
             assert_eq!(found.len(), 1, "{code}: {found:?}");
             assert_eq!((found[0].code, found[0].severity), (code, severity));
-            let mends = found[0].mend.join("\n");
+            let mends = serde_json::to_string(&found[0].mend).unwrap();
             assert!(mends.contains(mend), "{code}: {mends}");
+            for command in found[0].commands() {
+                let words = shlex::split(command).unwrap();
+                assert!(Cli::try_parse_from(words).is_ok(), "{command}");
+            }
         }
+    }
+
+    /// A node whose configuration is wrong must keep its disk.
+    #[test]
+    fn only_a_lost_disk_is_replaced() {
+        let found = |reason: &str, change: fn(&mut Value)| {
+            let found = findings(&[seen(|it| {
+                it["nodes"][2]["alive"] = false.into();
+                it["nodes"][2]["refused"] = reason.into();
+                change(it);
+            })]);
+            let mut absent = found.into_iter().filter(|it| it.code == "node_absent");
+            let absent = absent.find(|it| it.text.contains("node 3")).unwrap();
+            serde_json::to_string(&absent.mend).unwrap()
+        };
+        for reason in [
+            "node 3 has 8 shards, node 1 has 16",
+            "node 3 has the prefix \"shop\", node 1 has \"nowserving\"",
+            "node 3 has the election timeout 900 ms, node 1 has 750 ms",
+            "the frame's seal does not hold: another cluster's key, or it was altered",
+        ] {
+            let mend = found(reason, |_| {});
+            assert!(mend.contains("correct the configuration"), "{mend}");
+            assert!(!mend.contains("replace-node"), "{mend}");
+        }
+        let mend = found("a frame of format 9, and this build reads 1", |_| {});
+        assert!(mend.contains("release"), "{mend}");
+        let older = "node 3 came back with an older copy of its disk and must not vote";
+        assert!(found(older, |_| {}).contains("replace-node 3"));
+        let alone = found(older, |it| it["nodes"][1]["alive"] = false.into());
+        assert!(!alone.contains("replace-node"), "{alone}");
+        let asks = found("of the second cluster", |it| {
+            it["members"] = json!({"version": 3, "shards_changing": 0, "candidates": [
+                {"disk": "0000000000000007", "node": 3, "reason": "lost", "version": "0.1.0"},
+            ]});
+        });
+        assert!(asks.contains("replace-node 3"), "{asks}");
+    }
+
+    #[test]
+    fn without_a_majority_nothing_is_replaced() {
+        let found = findings(&[seen(|it| {
+            it["nodes"][0]["alive"] = false.into();
+            it["nodes"][2]["alive"] = false.into();
+            it["shards"][0]["leader"] = Value::Null;
+        })]);
+        assert_eq!((found[0].code, found.len()), ("no_leader", 3));
+        let mends = serde_json::to_string(&found).unwrap();
+        assert!(mends.contains("gone for good"), "{mends}");
+        assert!(!mends.contains("replace-node"), "{mends}");
     }
 
     #[test]

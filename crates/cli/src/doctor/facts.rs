@@ -4,23 +4,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nowserving_client::{
     Admin, AdminLine, Client, Code, Error, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, Kind,
-    LineList, LineSummary, ListLines, ListTokens, ListedToken, LiveState,
+    LIST_TOKENS_MAX, LineList, LineSummary, ListLines, ListTokens, LiveState,
 };
 
 use crate::args::Global;
 use crate::doctor::cluster::Seen;
 use crate::doctor::finding::Finding;
-use crate::doctor::line::LineFacts;
+use crate::doctor::line::{LineFacts, Seated};
 use crate::line::all_lines;
+use crate::tables::many;
+use crate::top::is_stuck;
 
 /// The cluster is asked so often at most, to hear as many nodes as there are: any node answers.
 const ASKED_MAX: usize = 12;
 /// Each question has this much time at most: a doctor that waits for the whole deadline is of no use.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// So many holders of seats are looked at.
-const SEATED_MAX: u64 = 200;
-/// So many pages of the line's journal are read: a line keeps about 4,096 entries.
-const JOURNAL_PAGES: usize = 5;
+/// So many holders of seats are looked at in each state.
+const SEATED_MAX: usize = 5_000;
+/// So many pages of the line's journal are read: a line keeps about 8,192 entries.
+const JOURNAL_PAGES: usize = 9;
 /// So many lines are looked at when none is named.
 const LINES_MAX: u64 = 10_000;
 /// Of the lines that look as if they were stuck, so many are listed.
@@ -31,6 +33,8 @@ const IDLE_LISTED: usize = 20;
 pub struct Facts {
     /// What could not be found out, and why.
     pub errors: Vec<Finding>,
+    /// What this login may not do, in words.
+    pub forbidden: Vec<String>,
     /// The NATS server's version and the time that an answer of the cluster took, once there was one.
     pub server: Option<(String, Duration)>,
     /// The answers of different nodes.
@@ -41,18 +45,66 @@ pub struct Facts {
     pub lines: Vec<LineSeen>,
 }
 
-/// A line in the list of all, that has free seats while tokens wait.
+impl Facts {
+    /// Nothing of the cluster is known.
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty() && self.line.is_none()
+    }
+
+    fn note(&mut self, error: &Error) {
+        if error.kind() == Kind::Forbidden {
+            let text = error.message().to_owned();
+            if !self.forbidden.contains(&text) {
+                self.forbidden.push(text);
+            }
+            return;
+        }
+        let found = unanswered(error, !self.seen.is_empty());
+        // One of a kind says it.
+        if self.errors.iter().all(|it| it.code != found.code) {
+            self.errors.push(found);
+        }
+    }
+
+    /// The rights that this login lacks. They keep the doctor from looking, and stop no line.
+    pub fn missing_rights(&self) -> Option<Finding> {
+        let first = self.forbidden.first()?;
+        let found = match self.is_empty() {
+            true => Finding::problem("nats_rights", "this login may not ask the cluster"),
+            false => {
+                let text = "this login may not ask for all that the doctor looks at";
+                Finding::warning("nats_rights", text)
+            }
+        };
+        let found = Finding {
+            details: self.forbidden.clone(),
+            ..found
+        };
+        // Only replies are subscribed to.
+        Some(match first.contains("may not subscribe to") {
+            true => found.advise(
+                "name the inbox that the login's role may use: --inbox-prefix, NOWSERVING_INBOX_PREFIX or a context (docs/security.md)",
+            ),
+            false => found.advise(
+                "use the login of an operator (--creds, --nkey or a context): docs/security.md has the roles, deploy/nats their rights",
+            ),
+        })
+    }
+}
+
+/// A line in the list of all, in which tokens wait and nobody is admitted, as far as a list shows.
 #[derive(Debug)]
 pub struct LineSeen(LineSummary);
 
 impl LineSeen {
-    /// `None` if the line moves, as far as a list shows.
+    /// `None` if the line moves.
     fn new(line: LineSummary) -> Option<LineSeen> {
         let held = line.admitted + line.in_checkout;
-        (line.waiting > 0 && held < u64::from(line.seats)).then_some(LineSeen(line))
+        let is_idle = line.waiting > 0 && held < u64::from(line.seats);
+        (is_idle || is_stuck(&line, None)).then_some(LineSeen(line))
     }
 
-    fn finding(&self) -> Option<Finding> {
+    fn finding(&self) -> Finding {
         let LineSummary {
             line,
             waiting,
@@ -62,10 +114,29 @@ impl LineSeen {
             phase,
             ..
         } = &self.0;
-        let free = u64::from(*seats).checked_sub(admitted + in_checkout)?;
-        let text =
-            format!("line {line} ({phase}): {waiting} wait while {free} of {seats} seats are free");
-        Some(Finding::note("seats_idle", text).mend(format!("nowserving doctor {line}")))
+        let wait = match waiting {
+            1 => "1 waits".to_owned(),
+            _ => format!("{waiting} wait"),
+        };
+        let found = match is_stuck(&self.0, None) {
+            true => {
+                let why = match seats {
+                    0 => "it has 0 seats".to_owned(),
+                    _ => format!("its phase is {phase}"),
+                };
+                let text = format!("line {line}: {wait}, and nobody is admitted: {why}");
+                Finding::note("line_stuck", text)
+            }
+            false => {
+                let free = u64::from(*seats).saturating_sub(admitted + in_checkout);
+                let are = if free == 1 { "is" } else { "are" };
+                let seats = many(u64::from(*seats), "seat");
+                let text =
+                    format!("line {line} ({phase}): {wait} while {free} of {seats} {are} free");
+                Finding::note("seats_idle", text)
+            }
+        };
+        found.run(format!("nowserving doctor {line}"))
     }
 }
 
@@ -74,13 +145,13 @@ pub fn idle(lines: &[LineSeen]) -> Vec<Finding> {
     let mut lines: Vec<&LineSeen> = lines.iter().collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.0.waiting));
     let (listed, others) = lines.split_at(lines.len().min(IDLE_LISTED));
-    let mut found: Vec<Finding> = listed.iter().filter_map(|line| line.finding()).collect();
+    let mut found: Vec<Finding> = listed.iter().map(|line| line.finding()).collect();
     if !others.is_empty() {
         let text = format!(
-            "seats are free while tokens wait in {} more lines",
-            others.len()
+            "tokens wait and nobody is admitted in {}",
+            many(others.len() as u64, "more line")
         );
-        found.push(Finding::note("seats_idle", text).mend("nowserving top"));
+        found.push(Finding::note("seats_idle", text).run("nowserving top"));
     }
     found
 }
@@ -91,7 +162,7 @@ pub async fn gather(line: Option<&str>, global: &Global) -> anyhow::Result<Facts
     let client = match global.connect().await {
         Ok(client) => client,
         Err(error) => {
-            facts.errors.push(unreachable(error)?);
+            facts.note(&unreachable(error)?);
             return Ok(facts);
         }
     };
@@ -106,30 +177,27 @@ pub async fn gather(line: Option<&str>, global: &Global) -> anyhow::Result<Facts
 }
 
 /// An error that says why the cluster cannot be asked; wrong usage is passed on.
-fn unreachable(error: anyhow::Error) -> anyhow::Result<Finding> {
-    match error.downcast::<Error>() {
-        Ok(error) if error.kind() != Kind::BadArgument => Ok(refused(&error)),
-        Ok(error) => Err(error.into()),
-        Err(error) => Err(error),
+fn unreachable(error: anyhow::Error) -> anyhow::Result<Error> {
+    let error = error.downcast::<Error>()?;
+    match error.kind() {
+        Kind::BadArgument => Err(error.into()),
+        _ => Ok(error),
     }
 }
 
-/// What an error of a request means.
-fn refused(error: &Error) -> Finding {
+/// Why there is no answer. `some`: nodes have answered other questions.
+fn unanswered(error: &Error, some: bool) -> Finding {
     let text = error.to_string();
     match error.kind() {
         Kind::Connection => Finding::problem("nats_unreachable", text)
-            .mend("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context"),
-        Kind::Forbidden => Finding::problem("nats_rights", text).mend(
-            "use the login of an operator (--creds, --nkey or a context): docs/security.md has the roles, deploy/nats their rights",
-        ),
-        Kind::Unavailable => Finding::problem("no_answer", text)
+            .advise("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context"),
+        Kind::Unavailable if !some => Finding::problem("no_answer", text)
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")
-            .mend("look at /readyz of each node, and at the last lines of its log")
-            .mend("nowserving cluster status --wait"),
+            .advise("look at /readyz of each node, and at the last lines of its log")
+            .run("nowserving cluster status --wait"),
         _ => Finding::problem("no_answer", text)
             .detail("a leader answers only while a quorum of nodes confirms its lease")
-            .mend("nowserving cluster status --wait"),
+            .run("nowserving cluster status --wait"),
     }
 }
 
@@ -140,7 +208,7 @@ async fn ask_nodes(client: &Client, admin: &Admin, facts: &mut Facts) {
             Ok(status) => status,
             Err(error) => {
                 if facts.seen.is_empty() {
-                    facts.errors.push(refused(&error));
+                    facts.note(&error);
                 }
                 return;
             }
@@ -172,29 +240,21 @@ async fn ask_line(admin: &Admin, name: &str, facts: &mut Facts) -> anyhow::Resul
         Ok(shown) => shown,
         Err(error) if error.code() == Some(Code::LineNotFound) => return Err(error.into()),
         Err(error) => {
-            // Said already if nothing could be asked.
-            if facts.errors.is_empty() {
-                facts.errors.push(refused(&error));
-            }
+            facts.note(&error);
             return Ok(());
         }
     };
-    let mut seated: Vec<ListedToken> = Vec::new();
-    for state in [LiveState::InCheckout, LiveState::Admitted] {
-        let page = ListTokens {
-            state: Some(state),
-            limit: Some(SEATED_MAX),
-            ..ListTokens::default()
-        };
-        match line.list_tokens(&page).await {
-            Ok(got) => seated.extend(got.tokens),
-            Err(error) => facts.errors.push(refused(&error)),
+    let seated = match seated(&line).await {
+        Ok(seated) => seated,
+        Err(error) => {
+            facts.note(&error);
+            Seated::default()
         }
-    }
+    };
     let journal = match journal(&line).await {
         Ok(entries) => entries,
         Err(error) => {
-            facts.errors.push(refused(&error));
+            facts.note(&error);
             Vec::new()
         }
     };
@@ -205,6 +265,34 @@ async fn ask_line(admin: &Admin, name: &str, facts: &mut Facts) -> anyhow::Resul
         journal,
     });
     Ok(())
+}
+
+/// The tokens that hold seats, page by page: those that hold theirs for longest can be on any.
+async fn seated(line: &AdminLine) -> Result<Seated, Error> {
+    let mut seated = Seated::default();
+    for state in [LiveState::InCheckout, LiveState::Admitted] {
+        let mut page = ListTokens {
+            state: Some(state),
+            limit: Some(LIST_TOKENS_MAX),
+            ..ListTokens::default()
+        };
+        let mut count = 0;
+        loop {
+            let got = line.list_tokens(&page).await?;
+            count += got.tokens.len();
+            seated.tokens.extend(got.tokens);
+            match got.next {
+                Some(_) if count >= SEATED_MAX => {
+                    seated.more = true;
+                    break;
+                }
+                // A page that ends where it began: no endless loop.
+                Some(next) if next != page.after => page.after = next,
+                _ => break,
+            }
+        }
+    }
+    Ok(seated)
 }
 
 /// All that the line keeps, oldest first: pages begin with the oldest entries, and the newest count.
@@ -233,7 +321,7 @@ async fn ask_lines(admin: &Admin, facts: &mut Facts) {
         Ok(LineList { lines, .. }) => {
             facts.lines = lines.into_iter().filter_map(LineSeen::new).collect();
         }
-        Err(error) => facts.errors.push(refused(&error)),
+        Err(error) => facts.note(&error),
     }
 }
 
@@ -243,28 +331,57 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::doctor::finding::Severity;
 
-    fn line(waiting: u64, held: u64) -> Option<LineSeen> {
+    fn line(waiting: u64, held: u64, seats: u32, phase: &str) -> Option<Finding> {
         let line = json!({
-            "line": "shop-1", "incarnation": 1, "version": 9, "phase": "open", "seats": 5,
+            "line": "shop-1", "incarnation": 1, "version": 9, "phase": phase, "seats": seats,
             "queue_limit": 10, "waiting": waiting, "admitted": 0, "in_checkout": held, "labels": {},
         });
-        LineSeen::new(serde_json::from_value(line).unwrap())
+        let seen = LineSeen::new(serde_json::from_value(line).unwrap());
+        seen.map(|seen| seen.finding())
     }
 
     #[test]
-    fn seats_that_are_idle_while_tokens_wait_are_found() {
-        assert!(line(0, 0).is_none());
-        assert!(line(3, 5).is_none());
-        let found = line(3, 4).unwrap().finding().unwrap();
-        assert_eq!(found.code, "seats_idle");
-        assert!(found.text.contains("3 wait while 1 of 5"), "{}", found.text);
-        assert_eq!(found.mend, ["nowserving doctor shop-1"]);
+    fn lines_that_do_not_move_are_found() {
+        assert_eq!(line(0, 0, 5, "paused"), None);
+        assert_eq!(line(3, 5, 5, "open"), None);
+        for (waiting, held, seats, phase, code, words) in [
+            (
+                3,
+                4,
+                5,
+                "open",
+                "seats_idle",
+                "3 wait while 1 of 5 seats is free",
+            ),
+            (
+                1,
+                0,
+                1,
+                "open",
+                "seats_idle",
+                "1 waits while 1 of 1 seat is free",
+            ),
+            (2, 0, 0, "open", "line_stuck", "it has 0 seats"),
+            (2, 5, 5, "paused", "line_stuck", "its phase is paused"),
+        ] {
+            let found = line(waiting, held, seats, phase).unwrap();
+            assert_eq!(found.code, code, "{found:?}");
+            assert!(found.text.contains(words), "{}", found.text);
+            assert_eq!(found.commands(), ["nowserving doctor shop-1"]);
+        }
     }
 
     #[test]
     fn of_many_lines_those_with_the_most_waiting_are_listed() {
-        let lines: Vec<LineSeen> = (1..=50).filter_map(|waiting| line(waiting, 0)).collect();
+        let line = |waiting| {
+            LineSeen(LineSummary {
+                waiting,
+                ..crate::top::scenes::summary("shop-1", "open", 5, 0)
+            })
+        };
+        let lines: Vec<LineSeen> = (1..=50).map(line).collect();
         let found = idle(&lines);
         assert_eq!(found.len(), IDLE_LISTED + 1);
         assert!(found[0].text.contains("50 wait"), "{}", found[0].text);
@@ -272,12 +389,33 @@ mod tests {
         assert_eq!(idle(&lines[..2]).len(), 2);
     }
 
+    #[test]
+    fn missing_rights_are_one_finding_and_stop_no_line() {
+        let mut facts = Facts::default();
+        assert_eq!(facts.missing_rights(), None);
+        let inbox = "this NATS user may not subscribe to _INBOX.x.>";
+        facts.forbidden = vec![inbox.to_owned()];
+        let found = facts.missing_rights().unwrap();
+        assert_eq!(found.severity, Severity::Problem);
+        assert!(format!("{:?}", found.mend).contains("--inbox-prefix"));
+        facts.line = Some(crate::doctor::line_tests::facts(|_| {}));
+        facts.forbidden = ["list_tokens", "journal"]
+            .map(|op| format!("this NATS user may not publish to nowserving.line.x.admin.{op}"))
+            .into();
+        let found = facts.missing_rights().unwrap();
+        assert_eq!(
+            (found.severity, found.details.len()),
+            (Severity::Warning, 2)
+        );
+        assert!(format!("{:?}", found.mend).contains("--creds"));
+    }
+
     #[tokio::test]
     async fn an_unreachable_server_is_a_finding() {
         // Port 1 of this machine: nobody listens there.
         let error = Client::connect("nats://127.0.0.1:1").await.err().unwrap();
-        let found = unreachable(error.into()).unwrap();
-        assert_eq!(found.code, "nats_unreachable");
+        let error = unreachable(error.into()).unwrap();
+        assert_eq!(unanswered(&error, false).code, "nats_unreachable");
         let error = Client::connect("nats://a b").await.err().unwrap();
         assert!(unreachable(error.into()).is_err());
     }

@@ -14,7 +14,16 @@ pub enum Severity {
     Note,
 }
 
-/// A finding, with the command that mends it.
+/// What to do: a command that runs as it is printed, with words about it; or words alone where no command does it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mend {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
+}
+
+/// A finding, with the commands that mend it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -25,9 +34,9 @@ pub struct Finding {
     /// More about it, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// What to do, if there is something: commands, or words where no command does it.
+    /// What to do, if there is something, the first thing first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mend: Vec<String>,
+    pub mend: Vec<Mend>,
 }
 
 impl Finding {
@@ -53,9 +62,30 @@ impl Finding {
         Finding::new(Severity::Note, code, text)
     }
 
-    /// The same, and this command or advice mends it.
-    pub fn mend(mut self, command: impl Into<String>) -> Finding {
-        self.mend.push(command.into());
+    /// The same, and this command mends it. It begins with `nowserving`, and a shell takes it as it is.
+    pub fn run(mut self, command: impl Into<String>) -> Finding {
+        self.mend.push(Mend {
+            command: Some(command.into()),
+            remark: None,
+        });
+        self
+    }
+
+    /// The same, with words about the command: when it is the right one, or what else it does.
+    pub fn run_if(mut self, command: impl Into<String>, remark: impl Into<String>) -> Finding {
+        self.mend.push(Mend {
+            command: Some(command.into()),
+            remark: Some(remark.into()),
+        });
+        self
+    }
+
+    /// The same, and no command does what these words say.
+    pub fn advise(mut self, remark: impl Into<String>) -> Finding {
+        self.mend.push(Mend {
+            command: None,
+            remark: Some(remark.into()),
+        });
         self
     }
 
@@ -63,5 +93,12 @@ impl Finding {
     pub fn detail(mut self, line: impl Into<String>) -> Finding {
         self.details.push(line.into());
         self
+    }
+
+    /// The commands that mend it.
+    #[cfg(test)]
+    pub fn commands(&self) -> Vec<&str> {
+        let commands = self.mend.iter();
+        commands.filter_map(|it| it.command.as_deref()).collect()
     }
 }

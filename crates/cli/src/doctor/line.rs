@@ -1,6 +1,8 @@
 //! Why a line does not move.
 
-use nowserving_client::{JournalEntryReply, LineReply, ListedToken, State};
+use std::collections::HashMap;
+
+use nowserving_client::{JournalEntryReply, LaneSettingsReply, LineReply, ListedToken, State};
 use nowserving_line::{QUOTA_TOTAL_MAX, SEATS_MAX};
 use nowserving_protocol::admin::{QuotaReply, RenewReply};
 use nowserving_protocol::time;
@@ -22,12 +24,22 @@ const FORECASTS_JUDGED_MIN: u64 = 20;
 /// So many of 100 forecasts should have covered the wait.
 const P90_COVERED_PERCENT: u64 = 80;
 
+/// A line, and a lane, has so many waiting tokens at most.
+const QUEUE_LIMIT_MAX: u64 = 10_000_000;
+
+/// Tokens that hold a seat.
+#[derive(Clone, Debug, Default)]
+pub struct Seated {
+    pub tokens: Vec<ListedToken>,
+    /// There are more.
+    pub more: bool,
+}
+
 /// What is known of a line.
 #[derive(Clone, Debug)]
 pub struct LineFacts {
     pub line: LineReply,
-    /// Tokens that hold a seat: the first page.
-    pub seated: Vec<ListedToken>,
+    pub seated: Seated,
     /// The newest entries of its journal, oldest first.
     pub journal: Vec<JournalEntryReply>,
     /// The wall clock of the node that answered.
@@ -43,7 +55,9 @@ pub fn findings(facts: &LineFacts) -> Vec<Finding> {
     found.extend(gate(facts));
     found.extend(silent_backend(facts));
     found.extend(room(facts));
+    found.extend(full_lanes(facts));
     found.extend(schedule(facts));
+    found.extend(scheduled_next(facts));
     found.extend(forecast(facts));
     found
 }
@@ -55,7 +69,7 @@ fn leader(facts: &LineFacts) -> Option<Finding> {
             "shard {} has no leader: the line takes no requests",
             line.shard
         );
-        Finding::problem("no_leader", text).mend("nowserving cluster status --wait")
+        Finding::problem("no_leader", text).run("nowserving cluster status --wait")
     })
 }
 
@@ -80,8 +94,8 @@ fn held_back(facts: &LineFacts) -> Option<Finding> {
                 "called",
                 "the line admits nobody by itself (admission: called), and nobody is called",
             )
-            .mend(format!("nowserving line call-next {name}"))
-            .mend(format!("nowserving line set {name} --admission auto")),
+            .run(format!("nowserving line call-next {name}"))
+            .run(format!("nowserving line set {name} --admission auto")),
         ),
         "admission_rate" => Some(admission_rate(facts)),
         "nothing" => nobody_waits(facts),
@@ -120,7 +134,7 @@ fn phase(facts: &LineFacts) -> Finding {
         Some(at) => found.detail(format!("by its schedule it opens at {at}")),
         None => found,
     };
-    found.mend(format!("nowserving line open {name}"))
+    found.run(format!("nowserving line open {name}"))
 }
 
 /// Whether the line's gate holds nobody back.
@@ -151,7 +165,7 @@ fn gate(facts: &LineFacts) -> Option<Finding> {
         Some(who) => found.detail(who),
         None => found,
     };
-    Some(found.mend(format!("nowserving line set {} --gate on", line.line)))
+    Some(found.run(format!("nowserving line set {} --gate on", line.line)))
 }
 
 /// When, by whom and why a setting was last changed, as far as the journal knows.
@@ -193,7 +207,7 @@ fn quota(facts: &LineFacts) -> Finding {
     };
     let more = total.saturating_mul(2).clamp(1, QUOTA_TOTAL_MAX);
     let rest = quota.map_or_else(String::new, rest_of_quota);
-    found.mend(format!("nowserving line set {name} --quota {more}{rest}"))
+    found.run(format!("nowserving line set {name} --quota {more}{rest}"))
 }
 
 /// The options of a quota beside its total: a new total without them would put them back to their defaults.
@@ -229,28 +243,33 @@ fn admission_rate(facts: &LineFacts) -> Finding {
         Some(next) => found.detail(format!("the next token is admitted in {next}")),
         None => found,
     };
-    found.mend(format!("nowserving line set {name} --unset admission_rate"))
+    found.run(format!("nowserving line set {name} --unset admission_rate"))
 }
 
 /// Every seat is held: by whom and since when.
 fn seats(facts: &LineFacts) -> Finding {
     let line = &facts.line;
     let (name, board) = (&line.line, &line.board);
-    let text = format!(
-        "all {} are held: {} admitted and not claimed, {} in checkout",
-        many(board.seats.into(), "seat"),
-        board.admitted,
-        board.in_checkout
-    );
-    let mut found = match board.seats {
-        0 => Finding::note(
-            "no_seats",
-            "the line has 0 seats: the backend told so, or its silence set them",
-        ),
-        _ => Finding::note("seats", text),
+    if board.seats == 0 {
+        let text = "the line has 0 seats: the backend told so, or its silence set them";
+        return more_seats(Finding::note("no_seats", text), line);
+    }
+    let all = match board.seats {
+        1 => "the only seat is held".to_owned(),
+        seats => format!("all {seats} seats are held"),
     };
-    found.details.extend(holders(&facts.seated));
-    let unclaimed = board.admitted * 2 > u64::from(board.seats).max(1);
+    let text = format!(
+        "{all}: {} admitted and not claimed, {} in checkout",
+        board.admitted, board.in_checkout
+    );
+    let mut found = Finding::note("seats", text);
+    let holders = holders(facts);
+    if facts.seated.more {
+        let seen = facts.seated.tokens.len();
+        found = found.detail(format!("of the first {seen} holders, in order of number:"));
+    }
+    found.details.extend(holders.iter().map(Holder::text));
+    let unclaimed = board.admitted * 2 > u64::from(board.seats);
     let timeout_ms = line.settings.claim_timeout_ms;
     if unclaimed {
         let timeout = duration(timeout_ms);
@@ -259,51 +278,91 @@ fn seats(facts: &LineFacts) -> Finding {
         ));
     }
     let state = if unclaimed { "admitted" } else { "in_checkout" };
-    let found = found
-        .mend(format!("nowserving line tokens {name} --state {state}"))
-        .mend(more_seats(line));
-    // Of those who are admitted from now on; so the last of the commands.
-    match unclaimed && timeout_ms > SHORT_CLAIM_TIMEOUT_MS {
-        true => found.mend(format!("nowserving line set {name} --claim-timeout 30s")),
+    let found = found.run(format!("nowserving line tokens {name} --state {state}"));
+    let found = more_seats(found, line);
+    // Of those who are admitted from now on; so it is not the first.
+    let found = match unclaimed && timeout_ms > SHORT_CLAIM_TIMEOUT_MS {
+        true => found.run_if(
+            format!("nowserving line set {name} --claim-timeout 30s"),
+            "for those who are admitted from now on",
+        ),
         false => found,
+    };
+    if holders.is_empty() {
+        return found;
     }
+    let tokens = holders.iter().map(|it| it.token);
+    let tokens = tokens.map(|it| format!(" --token {}:{}", it.lane, it.token));
+    found.run_if(
+        format!("nowserving line kick {name}{}", tokens.collect::<String>()),
+        "ends these holders: only if nobody is behind them any more",
+    )
 }
 
 /// What a backend has told goes before the setting.
-fn more_seats(line: &LineReply) -> String {
+fn more_seats(found: Finding, line: &LineReply) -> Finding {
     let name = &line.line;
     match line.capacity_told {
         Some(_) if line.settings.seats > line.board.seats => {
-            format!("nowserving line capacity {name} --forget")
+            found.run(format!("nowserving line capacity {name} --forget"))
         }
-        Some(_) => format!("look after the service that tells the capacity of {name}"),
+        Some(_) => found.advise(format!(
+            "look after the service that tells the capacity of {name}"
+        )),
         None => {
             let seats = line.board.seats.saturating_mul(2).clamp(1, SEATS_MAX);
-            format!("nowserving line set {name} --seats {seats}")
+            found.run(format!("nowserving line set {name} --seats {seats}"))
         }
     }
 }
 
-/// Those that hold their seats for longest, or keep them for longest.
-fn holders(seated: &[ListedToken]) -> Vec<String> {
-    let mut oldest: Vec<&ListedToken> = seated.iter().collect();
-    oldest.sort_by_key(|token| std::cmp::Reverse(token.claimed_ago_ms));
-    let listed = oldest.into_iter().take(HOLDERS_LISTED);
-    listed.map(holder).collect()
+/// A token that holds a seat.
+struct Holder<'a> {
+    token: &'a ListedToken,
+    /// How long it has its seat, if that is known.
+    held_ms: Option<u64>,
 }
 
-fn holder(token: &ListedToken) -> String {
-    let since = match (token.state, token.claimed_ago_ms) {
-        (State::InCheckout, Some(ms)) => format!("in checkout for {}", duration(ms)),
-        _ => "admitted, not claimed".to_owned(),
-    };
-    let left = token.expires_in_ms.map(duration);
-    let left = left.map_or(String::new(), |left| {
-        format!("; expires in {left} unless renewed")
+/// Those that hold their seats for longest. The time of an admission is known from the journal; from the time that is
+/// left it could not be told, as that begins with the setting of another time.
+fn holders(facts: &LineFacts) -> Vec<Holder<'_>> {
+    let admitted = facts.journal.iter().filter_map(|entry| {
+        let admits = matches!(entry.what.as_str(), "admitted" | "taken");
+        let (lane, token) = (entry.lane.as_ref()?, entry.token?);
+        admits.then_some(((lane, token), entry.at_ms))
     });
-    let key = token.key.as_ref().map(tables::key_text);
-    let key = key.map_or(String::new(), |key| format!(" ({key})"));
-    format!("{} {}{key}: {since}{left}", token.lane, token.token)
+    let admitted: HashMap<_, u64> = admitted.collect();
+    let holder = |token| {
+        let it: &ListedToken = token;
+        let at_ms = admitted.get(&(&it.lane, it.token));
+        let admitted_ago = at_ms.map(|at_ms| facts.at_ms.saturating_sub(*at_ms));
+        let held_ms = it.claimed_ago_ms.or(admitted_ago);
+        Holder { token, held_ms }
+    };
+    let mut holders: Vec<Holder<'_>> = facts.seated.tokens.iter().map(holder).collect();
+    // Of unknown times, the seat that is free again first is held for longest.
+    holders.sort_by_key(|it| (std::cmp::Reverse(it.held_ms), it.token.expires_in_ms));
+    holders.truncate(HOLDERS_LISTED);
+    holders
+}
+
+impl Holder<'_> {
+    fn text(&self) -> String {
+        let token = self.token;
+        let since = self.held_ms.map(duration);
+        let since = since.map_or(String::new(), |since| format!(" for {since}"));
+        let left = token.expires_in_ms.map(duration);
+        let (state, until) = match token.state {
+            State::InCheckout => ("in checkout", "renewed"),
+            _ => ("admitted", "claimed"),
+        };
+        let left = left.map_or(String::new(), |left| {
+            format!("; free again in {left} unless {until}")
+        });
+        let key = token.key.as_ref().map(tables::key_text);
+        let key = key.map_or(String::new(), |key| format!(" ({key})"));
+        format!("{} {}{key}: {state}{since}{left}", token.lane, token.token)
+    }
 }
 
 fn silent_backend(facts: &LineFacts) -> Option<Finding> {
@@ -325,8 +384,8 @@ fn silent_backend(facts: &LineFacts) -> Option<Finding> {
     });
     Some(
         found
-            .mend("look after the service that tells the capacity")
-            .mend(format!("nowserving line capacity {} --forget", line.line)),
+            .advise("look after the service that tells the capacity")
+            .run(format!("nowserving line capacity {} --forget", line.line)),
     )
 }
 
@@ -355,14 +414,58 @@ fn room(facts: &LineFacts) -> Option<Finding> {
                 "{} refused as full so far",
                 many(refused, "request")
             ))
-            .mend(format!(
+            .run(format!(
                 "nowserving line set {} --queue-limit {}",
                 line.line,
-                u64::from(line.settings.queue_limit)
-                    .saturating_mul(2)
-                    .clamp(1, 10_000_000)
+                doubled(line.settings.queue_limit)
             )),
     )
+}
+
+fn doubled(queue_limit: u32) -> u64 {
+    (u64::from(queue_limit) * 2).clamp(1, QUEUE_LIMIT_MAX)
+}
+
+/// Lanes with a limit of their own that is reached, while the line may have room.
+fn full_lanes(facts: &LineFacts) -> Vec<Finding> {
+    let line = &facts.line;
+    let lanes = &line.settings.lanes;
+    let is_full = |lane: &&LaneSettingsReply| {
+        let mut boards = line.board.lanes.iter();
+        let board = boards.find(|it| it.lane == lane.name);
+        let limit = lane.queue_limit.map(u64::from);
+        board
+            .zip(limit)
+            .is_some_and(|(board, limit)| board.waiting >= limit)
+    };
+    if has_open_gate(line) {
+        return Vec::new();
+    }
+    let full = lanes.iter().filter(is_full);
+    full.map(|lane| {
+        let limit = lane.queue_limit.unwrap_or_default();
+        let name = &lane.name;
+        let text = format!("lane {name} is full: it takes {limit} waiting");
+        let wider = lanes.iter().map(|it| match it.name == lane.name {
+            true => LaneSettingsReply {
+                queue_limit: u32::try_from(doubled(limit)).ok(),
+                ..it.clone()
+            },
+            false => it.clone(),
+        });
+        let wider = wider.map(|it| format!(" --lane {}", tables::lane_typed(&it)));
+        Finding::warning("lane_full", text)
+            .detail("newcomers who ask for it are refused with line_full".to_owned())
+            .run_if(
+                format!(
+                    "nowserving line set {}{}",
+                    line.line,
+                    wider.collect::<String>()
+                ),
+                "--lane sets all lanes, so all are repeated",
+            )
+    })
+    .collect()
 }
 
 fn schedule(facts: &LineFacts) -> Option<Finding> {
@@ -375,10 +478,42 @@ fn schedule(facts: &LineFacts) -> Option<Finding> {
     let at = failed.scheduled_at_ms.map(time::text).unwrap_or_default();
     let text = format!("the scheduled change of {at} could not be made");
     let found = Finding::warning("schedule_failed", text);
-    Some(found.mend(format!(
-        "nowserving line show {} --json | jq .settings.schedule",
-        facts.line.line
-    )))
+    Some(found.run_if(
+        format!("nowserving line show {}", facts.line.line),
+        "shows the schedule, too",
+    ))
+}
+
+/// The next change that the line makes by itself.
+fn scheduled_next(facts: &LineFacts) -> Option<Finding> {
+    let name = &facts.line.line;
+    let ahead = facts.line.settings.schedule.iter().filter_map(|change| {
+        let at_ms = time::parse(&change.at)?;
+        (at_ms > facts.at_ms).then_some((at_ms, change))
+    });
+    let ahead: Vec<_> = ahead.collect();
+    let (at_ms, next) = ahead.iter().min_by_key(|(at_ms, _)| *at_ms)?;
+    let text = format!(
+        "by its schedule the line changes in {}: {}",
+        duration(at_ms - facts.at_ms),
+        tables::scheduled(next)
+    );
+    let found = Finding::note("schedule", text);
+    let found = match ahead.len() - 1 {
+        0 => found,
+        more => found.detail(format!("and {} after that", many(more as u64, "change"))),
+    };
+    Some(
+        found
+            .run_if(
+                format!("nowserving line show {name}"),
+                "shows the schedule, too",
+            )
+            .run_if(
+                format!("nowserving line set {name} --unset schedule"),
+                format!("removes {} from it", many(ahead.len() as u64, "change")),
+            ),
+    )
 }
 
 fn forecast(facts: &LineFacts) -> Option<Finding> {

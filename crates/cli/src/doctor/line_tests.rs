@@ -4,11 +4,11 @@ use clap::Parser as _;
 use serde_json::{Value, json};
 
 use super::finding::{Finding, Severity};
-use super::line::{LineFacts, findings};
+use super::line::{LineFacts, Seated, findings};
 use crate::args::Cli;
 
 /// A line of 2 seats that moves: nobody waits. `change` breaks its reply to `show`.
-fn facts(change: impl FnOnce(&mut Value)) -> LineFacts {
+pub fn facts(change: impl FnOnce(&mut Value)) -> LineFacts {
     let mut line = json!({
         "line": "shop-1", "incarnation": 1, "version": 9, "settings_version": 1, "created_at_ms": 5,
         "shard": 3, "leader": 1, "held_back_by": {"by": "nothing"},
@@ -25,7 +25,7 @@ fn facts(change: impl FnOnce(&mut Value)) -> LineFacts {
     change(&mut line);
     LineFacts {
         line: serde_json::from_value(line).unwrap(),
-        seated: Vec::new(),
+        seated: Seated::default(),
         journal: Vec::new(),
         at_ms: 600_000,
     }
@@ -59,12 +59,18 @@ fn each_reason_has_a_command_that_mends_it() {
         let found = one(&held_by(by));
         assert_eq!(found.code, by);
         assert_eq!(found.severity, Severity::Note, "{by}");
-        let mends = found.mend.join("\n");
+        let mends = found.commands().join("\n");
         assert!(mends.contains(mend), "{by}: {mends}");
-        for command in &found.mend {
-            let words = command.split_whitespace();
-            assert!(Cli::try_parse_from(words).is_ok(), "{command}");
-        }
+        can_be_run(&found);
+    }
+}
+
+/// All that is printed as a command.
+fn can_be_run(found: &Finding) {
+    for command in found.commands() {
+        let words = shlex::split(command).unwrap();
+        let parsed = Cli::try_parse_from(words);
+        assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
     }
 }
 
@@ -74,17 +80,17 @@ fn a_quota_keeps_its_other_parts() {
     let mut mend = |renew: Value| {
         let quota = json!({"total": 500, "standby_percent": 20, "renew": renew});
         facts.line.settings.quota = Some(serde_json::from_value(quota).unwrap());
-        one(&facts).mend
+        let found = one(&facts);
+        can_be_run(&found);
+        found.commands().join("\n")
     };
     assert_eq!(
         mend(json!({"at": "06:00", "zone": "Asia/Taipei"})),
-        [
-            "nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew '06:00 Asia/Taipei'"
-        ]
+        "nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew '06:00 Asia/Taipei'"
     );
     assert_eq!(
         mend(json!({"every_ms": 3_600_000})),
-        ["nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew 1h"]
+        "nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew 1h"
     );
 }
 
@@ -94,7 +100,7 @@ fn a_line_that_nobody_can_enter_is_told_though_nobody_waits() {
         let facts = facts(|line| line["board"]["phase"] = phase.into());
         let found = one(&facts);
         assert_eq!((found.code, found.severity), ("phase", Severity::Note));
-        assert_eq!(found.mend, ["nowserving line open shop-1"]);
+        assert_eq!(found.commands(), ["nowserving line open shop-1"]);
     }
     let facts = facts(|line| {
         line["settings"]["quota"] = json!({"total": 5});
@@ -118,8 +124,12 @@ fn a_pause_says_who_and_why_and_until_when() {
          "changes": [{"setting": "seats", "from": 1, "to": 2}]},
     ]))
     .unwrap();
-    let found = one(&facts);
+    let all = findings(&facts);
+    let [found, next] = &all[..] else {
+        panic!("{all:?}");
+    };
     assert!(found.text.contains("paused"), "{}", found.text);
+    assert_eq!(next.code, "schedule");
     let details = found.details.join("\n");
     for words in ["9 min 59 s ago by ann: till 4 jams", "opens at 2026-12-01"] {
         assert!(details.contains(words), "{details}");
@@ -144,7 +154,7 @@ fn a_gate_that_holds_nobody_back_is_told() {
     let found = one(&facts);
     assert_eq!((found.code, found.severity), ("gate", Severity::Note));
     assert!(found.details[0].contains("by ann"), "{found:?}");
-    assert_eq!(found.mend, ["nowserving line set shop-1 --gate on"]);
+    assert_eq!(found.commands(), ["nowserving line set shop-1 --gate on"]);
     let found = one(&with_gate(5));
     assert_eq!(
         (found.code, found.severity),
@@ -158,21 +168,129 @@ fn a_gate_that_holds_nobody_back_is_told() {
 #[test]
 fn held_seats_are_listed_with_their_holders() {
     let mut facts = held_by("seats");
-    facts.seated = serde_json::from_value(json!([
-        {"lane": "normal", "token": 7, "state": "admitted", "entered_at_ms": 5, "expires_in_ms": 30_000},
-        {"lane": "normal", "token": 4, "key": "ann", "state": "in_checkout", "entered_at_ms": 5,
-         "claimed_ago_ms": 600_000, "expires_in_ms": 1_000},
+    let token = |token: u64, claimed_ago_ms: Option<u64>| {
+        let state = if claimed_ago_ms.is_some() {
+            "in_checkout"
+        } else {
+            "admitted"
+        };
+        json!({"lane": "normal", "token": token, "state": state, "entered_at_ms": 5,
+               "claimed_ago_ms": claimed_ago_ms, "expires_in_ms": 30_000})
+    };
+    let mut tokens = vec![token(7, None), token(8, None), token(4, Some(590_000))];
+    tokens[2]["key"] = "ann".into();
+    tokens.extend((10..300).map(|nth| token(nth, Some(nth))));
+    facts.seated.tokens = serde_json::from_value(tokens.into()).unwrap();
+    facts.journal = serde_json::from_value(json!([
+        {"version": 3, "at_ms": 540_000, "what": "admitted", "lane": "normal", "token": 7},
     ]))
     .unwrap();
     let found = one(&facts);
+    assert_eq!(
+        found.details[..3],
+        [
+            "normal 4 (ann): in checkout for 9 min 50 s; free again in 30 s unless renewed",
+            "normal 7: admitted for 1 min; free again in 30 s unless claimed",
+            "normal 299: in checkout for 299 ms; free again in 30 s unless renewed",
+        ]
+    );
+    let kick = found.commands().last().copied().unwrap().to_owned();
     assert!(
-        found.details[0].contains("normal 4 (ann): in checkout for 10 min"),
+        kick.starts_with("nowserving line kick shop-1 --token normal:4 --token normal:7 --token"),
+        "{kick}"
+    );
+    can_be_run(&found);
+    facts.seated.more = true;
+    let found = one(&facts);
+    assert!(found.details[0].contains("first 293 holders"), "{found:?}");
+    facts.seated.tokens.truncate(2);
+    let unknown = one(&facts).details;
+    assert!(
+        unknown[2].starts_with("normal 8: admitted; free"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn one_seat_and_none_are_said_in_words() {
+    let with_seats = |seats: u64| {
+        let mut facts = held_by("seats");
+        facts.line.board.seats = seats as u32;
+        facts.line.counts.waiting = 1;
+        facts
+    };
+    let found = one(&with_seats(1));
+    assert!(
+        found.text.starts_with("the only seat is held: 0"),
         "{found:?}"
     );
-    assert!(
-        found.details[1].contains("normal 7: admitted, not claimed; expires in 30 s"),
-        "{found:?}"
+    let mut none = with_seats(0);
+    none.line.capacity_told = serde_json::from_value(
+        json!({"seats": 0, "silent": false, "expires_at_ms": 1, "expires_in_ms": 5}),
+    )
+    .unwrap();
+    let found = one(&none);
+    assert_eq!(found.code, "no_seats");
+    assert_eq!(
+        found.commands(),
+        ["nowserving line capacity shop-1 --forget"]
     );
+}
+
+#[test]
+fn the_next_scheduled_change_is_told() {
+    let facts = facts(|line| {
+        line["settings"]["schedule"] = json!([
+            {"at": "1970-01-01T00:20:00Z", "set": {"phase": "paused"}},
+            {"at": "1970-01-01T00:15:00Z", "set": {"phase": "draining", "seats": 3}},
+            {"at": "1970-01-01T00:05:00Z", "set": {"seats": 9}},
+        ]);
+    });
+    let found = one(&facts);
+    assert_eq!((found.code, found.severity), ("schedule", Severity::Note));
+    for words in [
+        "in 5 min",
+        "1970-01-01T00:15:00Z",
+        "phase draining",
+        "seats 3",
+    ] {
+        assert!(found.text.contains(words), "{}", found.text);
+    }
+    assert_eq!(found.details, ["and 1 change after that"]);
+    assert_eq!(
+        found.commands()[1],
+        "nowserving line set shop-1 --unset schedule"
+    );
+    can_be_run(&found);
+}
+
+#[test]
+fn each_full_lane_is_told_with_all_lanes() {
+    let facts = facts(|line| {
+        line["settings"]["lanes"] = json!([
+            {"name": "normal", "boost_ms": 0, "absolute": false},
+            {"name": "vip", "boost_ms": 600_000, "absolute": true, "queue_limit": 1, "jump": true},
+            {"name": "staff", "queue_limit": 9},
+        ]);
+        let lane = |lane: &str, waiting: u64| {
+            json!({"lane": lane, "next_token": 9, "done_through": 2, "admitted_through": 3,
+                   "accepts_through": 10, "waiting": waiting})
+        };
+        line["board"]["lanes"] = json!([lane("normal", 5), lane("vip", 1), lane("staff", 8)]);
+    });
+    let found = one(&facts);
+    assert_eq!(
+        (found.code, found.severity),
+        ("lane_full", Severity::Warning)
+    );
+    assert!(found.text.contains("lane vip is full"), "{}", found.text);
+    assert_eq!(
+        found.commands(),
+        [
+            "nowserving line set shop-1 --lane normal --lane vip:boost=10m:absolute:limit=2:jump --lane staff:limit=9"
+        ]
+    );
+    can_be_run(&found);
 }
 
 #[test]
@@ -203,6 +321,7 @@ fn faults_beside_the_reason_are_found() {
     for (code, severity, change) in cases {
         let found = one(&facts(change));
         assert_eq!((found.code, found.severity), (code, severity));
+        can_be_run(&found);
     }
     let mut failed = facts(|_| {});
     failed.journal = serde_json::from_value(json!([

@@ -5,7 +5,7 @@ use nowserving_rehearse::duration;
 
 use crate::doctor::Diagnosis;
 use crate::doctor::facts::Facts;
-use crate::doctor::finding::{Finding, Severity};
+use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::output::Output;
 use crate::tables::{self, many};
 
@@ -78,8 +78,19 @@ fn one(finding: &Finding, number: usize, output: &Output) -> Vec<String> {
         finding.text
     )];
     lines.extend(finding.details.iter().map(|line| format!("     {line}")));
-    lines.extend(finding.mend.iter().map(|line| format!("   → {line}")));
+    lines.extend(finding.mend.iter().flat_map(mend));
     lines
+}
+
+/// A command is alone on its line, so that it can be copied.
+fn mend(mend: &Mend) -> Vec<String> {
+    match (&mend.command, &mend.remark) {
+        (Some(command), Some(remark)) => {
+            vec![format!("   → {command}"), format!("     ({remark})")]
+        }
+        (Some(words), None) | (None, Some(words)) => vec![format!("   → {words}")],
+        (None, None) => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -97,14 +108,15 @@ mod tests {
         let it = Diagnosis {
             line: None,
             findings: vec![
-                Finding::problem("no_leader", "no leader").mend("start a node"),
-                Finding::note("phase", "paused").detail("by ann"),
+                Finding::problem("no_leader", "no leader").advise("start a node"),
+                Finding::note("phase", "paused")
+                    .detail("by ann")
+                    .run_if("nowserving line open x", "if it may"),
             ],
             in_order: vec!["NATS".to_owned()],
         };
         let text = diagnosis(&it, &PLAIN);
-        let expected =
-            "NATS\n\n1. PROBLEM: no leader\n   → start a node\n2. note: paused\n     by ann";
+        let expected = "NATS\n\n1. PROBLEM: no leader\n   → start a node\n2. note: paused\n     by ann\n   → nowserving line open x\n     (if it may)";
         assert_eq!(text, expected);
     }
 

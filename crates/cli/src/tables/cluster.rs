@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color};
 use indicatif::HumanBytes;
-use nowserving_client::{ClusterStatus, Mapping, MembersChangesReply, NodeStatus, SnapshotsSent};
+use nowserving_client::{
+    ChangeMembers, ClusterStatus, Mapping, MembersChangeReply, MembersChangesReply, NodeStatus,
+    SnapshotsSent,
+};
 use nowserving_rehearse::duration;
 
 use super::{Sheet, journal, many, number};
+use crate::next_key::NextKey;
 use crate::output::Output;
 
 /// The problems, the nodes, then the shards by leader.
@@ -125,18 +129,22 @@ fn key(status: &ClusterStatus) -> String {
     };
     let mut text = String::new();
     let in_force = key.in_force;
-    if let Some(next) = key.next {
-        let members = status.nodes.iter().filter(|node| !node.leaving);
-        let lack = members.filter(|node| node.keys.iter().all(|it| it.id != next));
-        let lack: Vec<String> = lack.map(|node| format!("node {}", node.id)).collect();
-        text += &match lack.is_empty() {
-            true => format!(
-                "key {in_force} is in force, and all nodes have loaded key {next}: `cluster rotate-key` puts it in force\n"
+    if let Some(next) = NextKey::of(status) {
+        let id = next.id;
+        text += &format!("key {in_force} is in force, and ");
+        text += &match (next.differs(), next.lacking.is_empty()) {
+            (true, _) => format!(
+                "the nodes have different keys with the number {id}: {}; give all of them the same file\n",
+                next.variants().join(", ")
             ),
-            false => format!(
-                "key {in_force} is in force; key {next} is not loaded by {}\n",
-                lack.join(", ")
-            ),
+            (false, true) => {
+                format!("all nodes have loaded key {id}: `cluster rotate-key` puts it in force\n")
+            }
+            (false, false) => {
+                let lacking = next.lacking.iter().map(|id| format!("node {id}"));
+                let lacking: Vec<String> = lacking.collect();
+                format!("key {id} is not loaded by {}\n", lacking.join(", "))
+            }
         };
     }
     if let (Some(old), Some(until_ms)) = (key.old, key.old_until_ms) {
@@ -207,6 +215,22 @@ fn members(status: &ClusterStatus) -> String {
     text
 }
 
+/// The operation, with what its row says nowhere else: `drain --undo`, `transfer 0-3`, `rotate_key 2`.
+fn changed(it: &MembersChangeReply) -> String {
+    let ChangeMembers {
+        key_id,
+        drained,
+        shards,
+        ..
+    } = &it.request;
+    match (key_id, drained, shards) {
+        (Some(key), ..) => format!("{} {key}", it.op),
+        (_, Some(false), _) => format!("{} --undo", it.op),
+        (.., Some(shards)) => format!("{} {}", it.op, ranges(shards)),
+        _ => it.op.clone(),
+    }
+}
+
 /// The newest changes of the members.
 pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
     let mut sheet = Sheet::new("version, at, change, node, disk, by, reason", output);
@@ -216,10 +240,7 @@ pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
         sheet.row(vec![
             number(it.members_version),
             Cell::new(journal::clock(it.at_ms)),
-            Cell::new(match request.key_id {
-                Some(key) => format!("{} {key}", it.op),
-                None => it.op.clone(),
-            }),
+            Cell::new(changed(it)),
             Cell::new(
                 request
                     .node

@@ -47,6 +47,30 @@ fn a_cluster_groups_shards_by_leader() {
 }
 
 #[test]
+fn keys_with_one_number_may_be_different_keys() {
+    let mut status = a_cluster();
+    let mut with_prints = |value, prints: [Option<&str>; 4]| {
+        status.key = Some(serde_json::from_value(value).unwrap());
+        for (node, print) in status.nodes.iter_mut().zip(prints) {
+            let mut keys = vec![json!({"id": 1, "fingerprint": "11"})];
+            keys.extend(print.map(|print| json!({"id": 2, "fingerprint": print})));
+            node.keys = serde_json::from_value(keys.into()).unwrap();
+        }
+        key(&status)
+    };
+    let next = || json!({"in_force": 1, "next": 2});
+    let text = with_prints(next(), [Some("aa"), Some("bb"), None, Some("aa")]);
+    assert!(!text.contains("all nodes have loaded"), "{text}");
+    assert!(text.contains("nodes 1, 4 (aa), node 2 (bb)"), "{text}");
+    let text = with_prints(next(), [Some("aa"); 4]);
+    assert!(text.contains("all nodes have loaded key 2"), "{text}");
+    // The node that answers lacks it.
+    let in_force = json!({"in_force": 1});
+    let text = with_prints(in_force, [Some("aa"), None, Some("aa"), Some("aa")]);
+    assert!(text.contains("key 2 is not loaded by node 2"), "{text}");
+}
+
+#[test]
 fn the_step_of_a_rotation_stands_above_the_tables() {
     let mut status = a_cluster();
     assert_eq!(key(&status), "");
@@ -63,7 +87,7 @@ fn the_step_of_a_rotation_stands_above_the_tables() {
     assert_eq!(with_key(json!({"in_force": 1}), [&[1]; 4]), "");
     let next = || json!({"in_force": 1, "next": 2});
     let text = with_key(next(), [both, both, &[1], both]);
-    assert_eq!(text, "key 1 is in force; key 2 is not loaded by node 3\n");
+    assert_eq!(text, "key 1 is in force, and key 2 is not loaded by node 3\n");
     let text = with_key(next(), [both; 4]);
     assert!(text.contains("`cluster rotate-key`"), "{text}");
     let old = |over: bool| json!({"in_force": 2, "old": 1, "old_until_ms": 0, "old_is_over": over});
@@ -171,5 +195,34 @@ fn each_candidate_comes_with_the_commands_that_fit() {
         let expected = commands.iter();
         let expected = expected.map(|it| format!("  nowserving cluster {it} {disk}"));
         assert_eq!(shown, expected.collect::<Vec<_>>(), "{text}");
+    }
+}
+
+#[test]
+fn changes_that_differ_are_told_apart() {
+    let change = |op: &str, request: serde_json::Value| {
+        let mut change = json!({"members_version": 3, "at_ms": 5, "op": op});
+        change
+            .as_object_mut()
+            .unwrap()
+            .extend(request.as_object().unwrap().clone());
+        changed(&serde_json::from_value(change).unwrap())
+    };
+    for (op, request, text) in [
+        ("drain", json!({"node": 1, "drained": true}), "drain"),
+        (
+            "drain",
+            json!({"node": 1, "drained": false}),
+            "drain --undo",
+        ),
+        (
+            "transfer",
+            json!({"node": 2, "shards": [3, 0]}),
+            "transfer 0, 3",
+        ),
+        ("rotate_key", json!({"key_id": 2}), "rotate_key 2"),
+        ("remove_node", json!({"node": 1}), "remove_node"),
+    ] {
+        assert_eq!(change(op, request), text);
     }
 }

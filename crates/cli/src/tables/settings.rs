@@ -1,5 +1,7 @@
 //! Settings as they are typed.
 
+use nowserving_client::LaneSettingsReply;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Sheet;
@@ -72,6 +74,15 @@ fn renewed(renew: &Value) -> String {
 }
 
 /// `2026-11-22T04:00:00Z phase open, seats 40`
+pub fn scheduled_text(change: &impl Serialize) -> String {
+    scheduled(&serde_json::to_value(change).unwrap_or_default())
+}
+
+/// A lane as `--lane` takes it.
+pub fn lane_typed(lane: &LaneSettingsReply) -> String {
+    self::lane(&serde_json::to_value(lane).unwrap_or_default())
+}
+
 fn scheduled(change: &Value) -> String {
     let set = change["set"].as_object();
     let set = set.into_iter().flatten().map(|(name, value)| {
