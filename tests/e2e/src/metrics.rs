@@ -62,6 +62,14 @@ impl Metrics {
         self.count(name) > 0
     }
 
+    /// How many samples of this name have this label.
+    #[must_use]
+    pub fn count_with(&self, name: &str, label: &str) -> usize {
+        let keys = self.samples.keys();
+        let keys = keys.filter(|key| key.split('{').next() == Some(name) && key.contains(label));
+        keys.count()
+    }
+
     /// How many samples of this name there are.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {

@@ -34,6 +34,8 @@ async fn say_what_happens(cluster: &mut Cluster) -> Result<()> {
             json!({"seats": 2, "queue_limit": 10, "labels": labels, "claim_timeout_ms": 300});
         api.admin(&idle(nth), "create", settings).await?;
     }
+    let rules = "domain: shop\ndescriptors:\n  - {key: ip, rate_limit: {unit: day, requests_per_unit: 9}}\n";
+    api.limit("apply", json!({"rules": rules})).await?;
     let leader = cluster.leader_of(LINE).await?;
     agree_with_show(cluster, leader, true).await?;
     the_others_are_together(cluster, leader).await?;
@@ -74,6 +76,23 @@ async fn say_what_happens(cluster: &mut Cluster) -> Result<()> {
         let (status, text) = cluster.http(leader, path).await?;
         ensure!(status == 200, "{path}: {status} {text}");
     }
+    readiness_ends_with_the_quorum(cluster, leader).await
+}
+
+async fn readiness_ends_with_the_quorum(cluster: &mut Cluster, left: u64) -> Result<()> {
+    let ready = cluster.metrics(left).await?.sum("nowserving_ready", &[]);
+    ensure!(ready == 1.0, "{ready}");
+    for id in cluster.ids().filter(|id| *id != left) {
+        cluster.process(id)?.kill().await?;
+    }
+    eventually("the node that is left is not ready", PATIENCE, async || {
+        let metrics = cluster.metrics(left).await?;
+        ensure!(metrics.has("nowserving_ready"));
+        Ok((metrics.sum("nowserving_ready", &[]) == 0.0).then_some(()))
+    })
+    .await?;
+    let (status, text) = cluster.http(left, "/readyz").await?;
+    ensure!(status == 503, "{status} {text}");
     Ok(())
 }
 
@@ -215,15 +234,49 @@ async fn labels_are_summed(cluster: &Cluster, leader: u64) -> Result<()> {
     ensure!(pairs == SHOWN + 1, "{pairs}");
     let lines = metrics.sum("nowserving_label_lines", &["label=\"nth\""]);
     ensure!(lines == IDLE_LINES as f64, "each counts once: {lines}");
+    let full = metrics.sum("nowserving_lines_full", &[]);
+    ensure!(full == 0.0, "lines that are full: {full}");
+    let held_back = metrics.sum("nowserving_lines_held_back", &["by=\"seats\""]);
+    ensure!(held_back == 1.0, "lines that wait for seats: {held_back}");
     Ok(())
 }
 
 /// Not on these nodes, or only after more than happens here.
-const NOT_HERE: [&str; 4] = [
-    "nowserving_envoy_",
-    "nowserving_snapshots_",
-    "nowserving_rate_limit_total",
-    "nowserving_requests_forwarded_total",
+const NOT_HERE: [&str; 2] = ["nowserving_envoy_", "nowserving_requests_forwarded_total"];
+
+/// Series that are there before anything has happened, on each node, so that `increase` sees the first event.
+const BEGIN_AT_0: [(&str, &str, &[&str]); 5] = [
+    (
+        "nowserving_snapshots_total",
+        "outcome",
+        &["written", "failed"],
+    ),
+    (
+        "nowserving_snapshots_sent_total",
+        "outcome",
+        &["acknowledged", "offered_again"],
+    ),
+    (
+        "nowserving_snapshots_received_total",
+        "outcome",
+        &[
+            "installed",
+            "refused",
+            "timed_out",
+            "not_stored",
+            "disk_full",
+        ],
+    ),
+    (
+        "nowserving_rate_limit_total",
+        "outcome",
+        &["within", "near", "over", "shadow_over", "untracked"],
+    ),
+    (
+        "nowserving_nats_reconnects_total",
+        "kind",
+        &["service", "peers", "witness"],
+    ),
 ];
 
 /// Those of the docs.
@@ -234,10 +287,6 @@ fn documented() -> Result<Vec<String>> {
     let names = rows.filter_map(|row| row.split('`').next());
     Ok(names.map(str::to_owned).collect())
 }
-    let full = metrics.sum("nowserving_lines_full", &[]);
-    ensure!(full == 0.0, "lines that are full: {full}");
-    let held_back = metrics.sum("nowserving_lines_held_back", &["by=\"seats\""]);
-    ensure!(held_back == 1.0, "lines that wait for seats: {held_back}");
 
 async fn all_metrics_are_there(cluster: &Cluster) -> Result<()> {
     let mut names = documented()?;
@@ -256,9 +305,25 @@ async fn all_metrics_are_there(cluster: &Cluster) -> Result<()> {
         Ok(Some(()))
     })
     .await?;
+    for node in cluster.all_metrics().await? {
+        for (name, label, values) in BEGIN_AT_0 {
+            for value in values {
+                let label = format!("{label}=\"{value}\"");
+                let count = node.count_with(name, &label);
+                ensure!(count == 1, "{name} {label}: {count} series");
+            }
+        }
+    }
     let metrics = cluster.metrics(1).await?;
-    let connected = metrics.sum("nowserving_nats_connected", &["kind=\"service\""]);
-    ensure!(connected == 1.0, "{connected}");
+    for kind in ["service", "peers", "witness"] {
+        for name in [
+            "nowserving_nats_connected",
+            "nowserving_nats_connections_wanted",
+        ] {
+            let count = metrics.sum(name, &[&format!("kind=\"{kind}\"")]);
+            ensure!(count == 1.0, "{name} of {kind}: {count}");
+        }
+    }
     ensure!(metrics.sum("nowserving_shards_without_leader", &[]) == 0.0);
     ensure!(metrics.sum("nowserving_build_info", &[]) == 1.0);
     Ok(())

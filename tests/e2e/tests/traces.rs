@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use async_nats::{HeaderMap, Request};
+use async_nats::{Client, HeaderMap, Request};
 use nowserving_e2e::{Options, eventually, run};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -12,13 +12,17 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const LAST_TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4737";
 const PARENT: &str = "00f067aa0ba902b7";
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Keeps all spans.
 #[derive(Clone, Default)]
@@ -46,7 +50,8 @@ impl Collector {
     }
 }
 
-/// Without the mapping line, followers get requests too: their spans are the parents of the leader's.
+/// Without the mapping line, followers get requests too: their spans are the parents of the leader's, and have its code.
+/// A node that ends sends its last spans.
 #[tokio::test]
 async fn spans_reach_a_collector() -> Result<()> {
     let collector = Collector::default();
@@ -63,20 +68,19 @@ async fn spans_reach_a_collector() -> Result<()> {
     };
     run(options, async |cluster| {
         let api = cluster.api().clone();
-        let settings = json!({"seats": 1, "queue_limit": 100});
+        let settings = json!({"seats": 1, "queue_limit": 0});
         api.admin("traced", "create", settings).await?;
-        eventually("a forwarded span", Duration::from_secs(20), async || {
-            let mut headers = HeaderMap::new();
-            headers.insert("traceparent", format!("00-{TRACE}-{PARENT}-01").as_str());
-            let payload = json!({"anonymous": true}).to_string();
-            let request = Request::new().payload(payload.into()).headers(headers);
-            let nats = async_nats::connect(cluster.nats.url()).await?;
-            nats.send_request("nowserving.line.traced.enter", request)
-                .await?;
+        let nats = async_nats::connect(cluster.nats.url()).await?;
+        enter(&nats, TRACE).await?;
+        eventually("a forwarded span", PATIENCE, async || {
+            enter(&nats, TRACE).await?;
             let spans = collector.spans();
             let leaders = spans.iter().find(|span| {
                 let forwarder = spans.iter().find(|it| it.span_id == span.parent_span_id);
-                forwarder.is_some_and(|it| hex(&it.parent_span_id) == PARENT)
+                forwarder.is_some_and(|it| {
+                    hex(&it.parent_span_id) == PARENT
+                        && [it, span].map(code) == ["line_full", "line_full"]
+                })
             });
             Ok(leaders.cloned())
         })
@@ -89,11 +93,41 @@ async fn spans_reach_a_collector() -> Result<()> {
                 "{span:?}"
             );
         }
+        enter(&nats, LAST_TRACE).await?;
+        for id in cluster.ids() {
+            cluster.process(id)?.signal(Signal::TERM)?;
+        }
+        for id in cluster.ids() {
+            cluster.process(id)?.ended(PATIENCE).await?;
+        }
+        let spans = collector.spans();
+        let has_last = spans.iter().any(|span| hex(&span.trace_id) == LAST_TRACE);
+        ensure!(has_last, "the last span is lost");
         Ok(())
     })
     .await?;
     server.abort();
     Ok(())
+}
+
+async fn enter(nats: &Client, trace: &str) -> Result<()> {
+    let mut headers = HeaderMap::new();
+    headers.insert("traceparent", format!("00-{trace}-{PARENT}-01").as_str());
+    let payload = json!({"anonymous": true}).to_string();
+    let request = Request::new().payload(payload.into()).headers(headers);
+    let subject = "nowserving.line.traced.enter";
+    nats.send_request(subject, request).await?;
+    Ok(())
+}
+
+fn code(span: &Span) -> &str {
+    let mut attributes = span.attributes.iter();
+    let code = attributes.find(|it| it.key == "nowserving.code");
+    let value = code.and_then(|it| it.value.as_ref()?.value.as_ref());
+    match value {
+        Some(Value::StringValue(code)) => code,
+        _ => "",
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

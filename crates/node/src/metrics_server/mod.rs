@@ -13,6 +13,7 @@ mod shown;
 pub mod table;
 mod text;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use self::process::ProcessMetrics;
 pub use self::table::Process;
@@ -40,8 +42,13 @@ use crate::health::Health;
 const FOLD_INTERVAL: Duration = Duration::from_secs(5);
 /// After a connection that could not be taken (too many open files?) the next try is this much later.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// So many connections at once are served: scrapers and probes are a few.
+/// So many connections at once are served: scrapers and probes are a few. One more ends the oldest, so that connections
+/// that do nothing, or do not read, keep no probe out.
 const CONNECTIONS_MAX: usize = 64;
+/// So long a connection lasts: it is for one request.
+const CONNECTION_MAX: Duration = Duration::from_secs(30);
+/// So many texts for `/metrics` are made at once. Others wait, and probes do not wait for them.
+const SCRAPES_MAX: usize = 2;
 
 /// What a scrape gets its text from.
 #[derive(Debug, Clone)]
@@ -49,6 +56,7 @@ struct Page {
     registered: PrometheusHandle,
     process: ProcessMetrics,
     health: Arc<Health>,
+    scrapes: Arc<Semaphore>,
 }
 
 /// Serves the metrics of such a process at `addr`, or only counts if there is none.
@@ -78,9 +86,10 @@ pub fn install(addr: Option<SocketAddr>, health: &Arc<Health>, of: Process) -> a
         registered: registered.clone(),
         process: ProcessMetrics::begin(env!("CARGO_PKG_VERSION")),
         health: health.clone(),
+        scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
     };
     tokio::spawn(fold(registered));
-    tokio::spawn(serve(listener, page));
+    tokio::spawn(serve(listener, page, CONNECTION_MAX));
     Ok(())
 }
 
@@ -114,8 +123,8 @@ async fn fold(metrics: PrometheusHandle) {
     }
 }
 
-async fn serve(listener: TcpListener, page: Page) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn serve(listener: TcpListener, page: Page, connection_max: Duration) {
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -125,31 +134,31 @@ async fn serve(listener: TcpListener, page: Page) {
                 continue;
             }
         };
-        // Whoever comes while all are taken finds the connection closed.
-        let Ok(taken) = Arc::clone(&free).try_acquire_owned() else {
-            continue;
-        };
+        open.retain(|task| !task.is_finished());
+        if open.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
         let page = page.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (path, page) = (request.uri().path().to_owned(), page.clone());
             async move { Ok::<_, Infallible>(answer(&path, page).await) }
         });
         let mut server = http1::Builder::new();
-        // Closes a connection that sends nothing for half a minute.
-        server.timer(TokioTimer::new());
+        server.timer(TokioTimer::new()).keep_alive(false);
         let connection = server.serve_connection(TokioIo::new(stream), service);
+        let connection = tokio::time::timeout(connection_max, connection);
         // Fails when the other side breaks it off, which is its right.
-        tokio::spawn(async {
-            drop(connection.await);
-            drop(taken);
-        });
+        let task = tokio::spawn(async { drop(connection.await) });
+        open.push_back(task.abort_handle());
     }
 }
 
 async fn answer(path: &str, page: Page) -> Response<Full<Bytes>> {
     let now = monotonic_us();
     let (status, text) = match path {
-        "/metrics" => match tokio::task::spawn_blocking(move || page.metrics()).await {
+        "/metrics" => match scrape(page).await {
             Ok(text) => (StatusCode::OK, text),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         },
@@ -167,12 +176,25 @@ async fn answer(path: &str, page: Page) -> Response<Full<Bytes>> {
     response
 }
 
+async fn scrape(page: Page) -> anyhow::Result<String> {
+    let taken = Arc::clone(&page.scrapes).acquire_owned().await?;
+    let made = tokio::task::spawn_blocking(move || {
+        // Until the text is made: that goes on if the connection ends.
+        let _taken = taken;
+        page.metrics()
+    });
+    Ok(made.await?)
+}
+
 impl Page {
     /// Takes some milliseconds with many lines or many rules of rate limits: not for a thread that serves requests.
     fn metrics(&self) -> String {
         let mut text = Text(self.registered.render());
         self.health.facts.write(&mut text);
         self.process.write(&mut text);
+        let serves = self.health.serves(monotonic_us());
+        text.family("nowserving_ready")
+            .sample(&[], u8::from(serves.is_ok()));
         text.0
     }
 }
@@ -181,5 +203,96 @@ fn checked(state: Result<(), String>) -> (StatusCode, String) {
     match state {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason + "\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// A server, whose `/metrics` also has a text that fits into no buffer of a connection.
+    async fn served(connection_max: Duration) -> (SocketAddr, Arc<Health>) {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            for nth in 0..30_u32 {
+                let long = format!("{nth}{}", "x".repeat(200_000));
+                metrics::gauge!("long", "label" => long).set(1.0);
+            }
+        });
+        let health = Arc::new(Health::default());
+        let page = Page {
+            registered: recorder.handle(),
+            process: ProcessMetrics::begin("1.2.3"),
+            health: health.clone(),
+            scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, page, connection_max));
+        (addr, health)
+    }
+
+    async fn asked(addr: SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn get(addr: SocketAddr, path: &str) -> String {
+        let mut text = String::new();
+        let mut stream = asked(addr, path).await;
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn connections_that_do_not_read_or_ask_keep_no_probe_and_no_scrape_out() {
+        let (addr, _) = served(CONNECTION_MAX).await;
+        let mut idle = Vec::new();
+        for nth in 0..2 * CONNECTIONS_MAX {
+            idle.push(match nth % 8 {
+                0 => asked(addr, "/metrics").await,
+                _ => TcpStream::connect(addr).await.unwrap(),
+            });
+        }
+        assert!(get(addr, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let text = get(addr, "/metrics").await;
+        assert!(text.contains("\nprocess_cpu_seconds_total "));
+    }
+
+    /// Also one that has asked and does not read.
+    #[tokio::test]
+    async fn a_connection_ends_after_a_while() {
+        let (addr, _) = served(Duration::from_millis(50)).await;
+        let mut silent = TcpStream::connect(addr).await.unwrap();
+        assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
+        let mut unread = asked(addr, "/metrics").await;
+        loop {
+            // Once the server has closed it, a write fails.
+            if unread.write_all(b"\r\n").await.is_err() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_metric_of_readiness_says_what_readyz_says() {
+        let (addr, health) = served(CONNECTION_MAX).await;
+        for (serves, status, sample) in [
+            (Err("refused".to_owned()), "503", "0"),
+            (Ok(()), "200", "1"),
+        ] {
+            health.set_serves(serves);
+            let begin = format!("HTTP/1.1 {status}");
+            assert!(get(addr, "/readyz").await.starts_with(&begin));
+            let text = get(addr, "/metrics").await;
+            assert!(text.contains(&format!("\nnowserving_ready {sample}\n")));
+        }
     }
 }

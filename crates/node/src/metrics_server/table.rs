@@ -144,23 +144,14 @@ pub const SECTIONS: &[Section] = &[
                 &["reason"],
                 "Tokens that expired on this node as a leader, by reason.",
             ),
-            gauge(
-                "nowserving_forecasts",
-                &["what"],
-                "Entrants of lines led by this node that had to wait: with an ETA (told) or without (untold); of those with one, admitted since (judged); of those, no later than eta_p90_ms (p90_covered).",
-            ),
-            gauge(
-                "nowserving_forecasts_off_by",
-                &["percent"],
-                "Those judged, by how far eta_ms was off the true wait: by at most so many percent of it.",
-            ),
         ],
     },
     Section {
         title: "Requests",
-        about: "The rate of an operation is that of its count: \
-            `sum by (op) (rate(nowserving_request_seconds_count[1m]))`; its 99.5th percentile: \
-            `histogram_quantile(0.995, sum by (op, le) (rate(nowserving_request_seconds_bucket[5m])))`.",
+        about: "The rate of an operation is `sum by (op) (rate(nowserving_requests_total[1m]))`: a request counts there \
+            on the one node that executes or refuses it. Its 99.5th percentile: \
+            `histogram_quantile(0.995, sum by (op, le) (rate(nowserving_request_seconds_bucket[5m])))`; a forwarded \
+            request is in this histogram twice, with the whole time on the node that it reached.",
         of: Process::Node,
         written: false,
         metrics: &[
@@ -172,7 +163,7 @@ pub const SECTIONS: &[Section] = &[
             counter(
                 "nowserving_requests_forwarded_total",
                 &["op", "code"],
-                "Requests that reached this node and were answered by the leader.",
+                "Requests that reached this node and were answered by the leader, by operation and the leader's error code (ok: none; unknown: one that this release does not know).",
             ),
             histogram(
                 "nowserving_request_seconds",
@@ -216,7 +207,7 @@ pub const SECTIONS: &[Section] = &[
             counter(
                 "nowserving_limit_not_kept_total",
                 &[],
-                "Counters of rate limits that found no room in a checkpoint: a failover forgets them, however old they are. Once for each checkpoint.",
+                "Counters of rate limits that found no room in a checkpoint: a failover forgets them, however old they are. Each of them counts once in each checkpoint (up to five a second), so the rate says for how many and how long, not how many different ones.",
             ),
         ],
     },
@@ -229,7 +220,7 @@ pub const SECTIONS: &[Section] = &[
             gauge(
                 "nowserving_in_touch",
                 &[],
-                "1 once a quorum has accepted this node: it votes and serves.",
+                "1 once a quorum has accepted this node since its start; it stays 1 without a quorum or NATS. Whether the node serves says nowserving_ready.",
             ),
             gauge(
                 "nowserving_shard_leader",
@@ -428,6 +419,11 @@ pub const SECTIONS: &[Section] = &[
                 &["kind"],
                 "Connections to NATS that are up.",
             ),
+            gauge(
+                "nowserving_nats_connections_wanted",
+                &["kind"],
+                "Connections to NATS that this node keeps or tries to make: fewer connected ones mean that a server is away.",
+            ),
             counter(
                 "nowserving_nats_reconnects_total",
                 &["kind"],
@@ -496,6 +492,11 @@ pub const SECTIONS: &[Section] = &[
         of: Process::Any,
         written: true,
         metrics: &[
+            gauge(
+                "nowserving_ready",
+                &[],
+                "1 while /readyz answers 200: the process serves requests.",
+            ),
             gauge(
                 "nowserving_build_info",
                 &["version"],
