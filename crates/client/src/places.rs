@@ -1,7 +1,7 @@
 //! The places of all tokens of a line, computed from events alone: for a push service that may only subscribe.
 //!
 //! Nothing here does I/O: a push service in any language can do the same. It takes the events `board`, `entered` and
-//! `moved`, and line events, as they come from `nowserving.event.<line>.>`:
+//! `moved`, and line events, from `nowserving.event.<line>.board`, `….token.*.*` and `….line`:
 //!
 //! - A `board` gives the place of each token that entered before it: `token - admitted_through` less the holes between the
 //!   two, all of which the boards list. A `whole` board lists all of them, so it needs no board before it: a new leader's first

@@ -249,7 +249,7 @@ impl Subjects {
 
     /// The events of all tokens of a line.
     pub fn token_events(&self, line: &LineName) -> String {
-        format!("{}.event.{}.token.>", self.prefix, line.as_str())
+        format!("{}.event.{}.token.*.*", self.prefix, line.as_str())
     }
 
     /// Where events of the line itself are published: created, configured, deleted.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::stream::{SelectAll, select_all};
 use futures::{FutureExt, StreamExt};
 use nowserving_e2e::{Api, Cluster, HOUR_MS, PASSWORD, eventually, number};
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ async fn leave(api: &Api, ticket: &Value) -> Result<()> {
 
 /// What the service keeps of the line.
 struct Push {
-    incoming: async_nats::Subscriber,
+    incoming: SelectAll<async_nats::Subscriber>,
     version: u64,
     lanes: BTreeMap<String, Lane>,
 }
@@ -96,7 +97,12 @@ impl Push {
         let user = "push-services".to_owned();
         let options = async_nats::ConnectOptions::with_user_and_password(user, PASSWORD.into());
         let client = options.connect(cluster.nats.url()).await?;
-        let mut incoming = client.subscribe("nowserving.event.>").await?;
+        let mut subscribers = Vec::new();
+        for kind in ["board", "line", "token.*.*"] {
+            let subject = format!("nowserving.event.*.{kind}");
+            subscribers.push(client.subscribe(subject).await?);
+        }
+        let mut incoming = select_all(subscribers);
         client.flush().await?;
         let api = cluster.api();
         eventually("the push service listens", PATIENCE, async || {

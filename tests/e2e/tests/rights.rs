@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::StreamExt;
-use nowserving_e2e::{Api, Cli, Cluster, PASSWORD, free_port, inbox_of};
+use futures::{FutureExt, StreamExt};
+use nowserving_client::{BadPass, Client, ClientOptions, PassChecker, PassVerifier};
+use nowserving_e2e::{Api, Cli, Cluster, PASSWORD, eventually, free_port, inbox_of};
 use nowserving_protocol::error::Code;
 use serde_json::json;
 
@@ -18,6 +19,8 @@ pub async fn hold(cluster: &mut Cluster) -> Result<()> {
     dispatchers(cluster).await?;
     key_values(cluster).await?;
     rate_limits(cluster).await?;
+    auditors(cluster).await?;
+    edges(cluster).await?;
     strangers(cluster).await?;
     listeners(cluster).await?;
     missing(cluster).await?;
@@ -135,6 +138,101 @@ async fn rate_limits(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// An auditor looks at all that the role's comment names, and changes nothing.
+async fn auditors(cluster: &Cluster) -> Result<()> {
+    let auditor = Cli::of_role(&cluster.nats, "auditors");
+    for command in [
+        "info rights",
+        "line show rights",
+        "line tokens rights",
+        "line journal rights",
+        "line list",
+        "cluster status",
+        "cluster changes",
+        "cluster jwks",
+        "limit show",
+        "limit stats",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = auditor.run(&words).await?;
+        ensure!(
+            said.code == 0 && !said.lines.is_empty(),
+            "{command}: {said:?}"
+        );
+    }
+    for command in [
+        "enter rights --key stranger",
+        "line set rights --seats 9",
+        "line kick rights --all --yes",
+        "line call-next rights",
+        "line delete rights --force --yes",
+        "line capacity rights --seats 2 --for 1h",
+        "cluster drain 1",
+        "limit reset rights ip=1",
+        "limit check rights ip=1",
+        "kv get rights k",
+        "kv put rights k v",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = auditor.run(&words).await?;
+        let error = said.failed(1, "forbidden");
+        let message = error.with_context(|| command.to_owned())?["message"].clone();
+        let named = message
+            .as_str()
+            .is_some_and(|it| it.contains("publish to nowserving."));
+        ensure!(named, "{command}: {message}");
+    }
+    let auditor = connect(cluster, "auditors").await?;
+    let mut events = auditor.subscribe("nowserving.event.>").await?;
+    settle(&auditor, "nowserving.line.rights.info").await?;
+    let marker = "nowserving.event.rights.line";
+    cluster.api().client().publish(marker, "{}".into()).await?;
+    let heard = tokio::time::timeout(PATIENCE, events.next()).await?;
+    heard.context("an event")?;
+    Ok(())
+}
+
+/// An edge fetches the public keys and knows at once which passes are good no more. It does nothing else.
+async fn edges(cluster: &Cluster) -> Result<()> {
+    let line = "rights-edges";
+    let operator = Cli::of_role(&cluster.nats, "operators");
+    let create = ["line", "create", line, "--seats", "1", "--queue-limit", "9"];
+    operator.run(&create).await?.done()?;
+    let edge = Cli::of_role(&cluster.nats, "edges");
+    let jwks = edge.run(&["cluster", "jwks"]).await?.done()?;
+    let keys = PassVerifier::new(&serde_json::from_value(jwks)?)?.of_cluster("e2e");
+    let checker = PassChecker::new(line.parse()?, keys);
+    let mut options = ClientOptions::default();
+    options.inbox_prefix = Some(inbox_of("edges"));
+    let client = Client::connect_with(&cluster.nats.url_as("edges"), options).await?;
+    let _following = checker.follow(&client.line(line)?).await?;
+    let api = cluster.api();
+    let ticket = api.enter(line, "a").await?["ticket"].clone();
+    let body = json!({"ticket": ticket, "pass": true});
+    let claimed = api.ok(line, "claim", body).await?;
+    let pass = claimed["pass"].as_str().context("a pass")?;
+    checker.check(pass)?;
+    api.ok(line, "complete", json!({"ticket": ticket})).await?;
+    eventually("the pass is revoked", PATIENCE, async || {
+        Ok((checker.check(pass) == Err(BadPass::Revoked)).then_some(()))
+    })
+    .await?;
+    for command in [
+        "info rights",
+        "line show rights",
+        "line tokens rights",
+        "cluster status",
+        "enter rights --key stranger",
+        "kv get rights k",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let said = edge.run(&words).await?;
+        said.failed(1, "forbidden")
+            .with_context(|| command.to_owned())?;
+    }
+    hear_no_keys(cluster, "edges").await
+}
+
 /// Messages that backends and push services may not send do not arrive.
 async fn strangers(cluster: &Cluster) -> Result<()> {
     let backend = connect(cluster, "backends").await?;
@@ -191,31 +289,69 @@ async fn listeners(cluster: &Cluster) -> Result<()> {
     board.context("a board")?;
     let shown = api.admin(LINE, "show", json!({})).await?;
     ensure!(shown["counts"]["issued"] == 2, "{shown}");
-    hear_no_keys(cluster, &push).await
+    hear_no_keys(cluster, "push-services").await
 }
 
-/// Of all that is published, a push service gets the events of lines, and none of key-values.
-async fn hear_no_keys(cluster: &Cluster, push: &async_nats::Client) -> Result<()> {
-    let mut all = push.subscribe("nowserving.event.>").await?;
-    push.flush().await?;
-    let keeper = connect(cluster, "key-values").await?;
-    let mut of_keys = keeper.subscribe("nowserving.event.kv.*.*").await?;
-    keeper.flush().await?;
-    let cli = Cli::of_role(&cluster.nats, "key-values");
-    cli.run(&["kv", "put", "rights", "k", "v"]).await?.done()?;
-    let event = tokio::time::timeout(PATIENCE, of_keys.next()).await?;
-    let published = event.context("an event")?.subject;
-    // Published after it: a push service that got the first would get it before this one.
-    let marker = "nowserving.event.kv.board";
-    cluster.api().client().publish(marker, "{}".into()).await?;
-    loop {
-        let message = tokio::time::timeout(PATIENCE, all.next()).await?;
-        let subject = message.context("a message")?.subject;
-        ensure!(subject != published, "a push service hears of keys");
-        if subject.as_str() == marker {
-            return Ok(());
+/// Whatever listeners of lines subscribe to, they get none of the events of key-values. The server would filter what a
+/// role denies only for a connection with a subscription that contains it: others, as most of these, only overlap it.
+async fn hear_no_keys(cluster: &Cluster, role: &str) -> Result<()> {
+    let mark = async |api: &Api, text: &'static str| {
+        let subject = "nowserving.event.kv.line";
+        api.client().publish(subject, text.into()).await
+    };
+    let mut listeners = Vec::new();
+    for subject in [
+        "nowserving.event.>",
+        "nowserving.event.kv.*.*",
+        "nowserving.event.kv.>",
+        "nowserving.event.*.token.>",
+        "nowserving.event.*.token.*",
+        "nowserving.event.*.token.*.>",
+        "nowserving.event.*.token.*.*",
+        "nowserving.event.*.*.>",
+        "nowserving.*.kv.token.*",
+        "*.*.kv.token.*",
+        ">",
+    ] {
+        for group in [None, Some("group")] {
+            let client = connect(cluster, role).await?;
+            let heard = match group {
+                Some(group) => client.queue_subscribe(subject, group.to_owned()).await?,
+                None => client.subscribe(subject).await?,
+            };
+            let mut markers = client.subscribe("nowserving.event.*.line").await?;
+            client.flush().await?;
+            eventually("it listens", PATIENCE, async || {
+                mark(cluster.api(), "begin").await?;
+                cluster.api().settle().await?;
+                Ok(markers.next().now_or_never().flatten())
+            })
+            .await?;
+            listeners.push((subject, group, client, heard, markers));
         }
     }
+    let keeper = connect(cluster, "key-values").await?;
+    let mut of_keys = keeper.subscribe("nowserving.event.kv.*.*").await?;
+    settle(&keeper, "nowserving.kv.token.list").await?;
+    let cli = Cli::of_role(&cluster.nats, "key-values");
+    cli.run(&["kv", "put", "token", role, "v"]).await?.done()?;
+    let event = tokio::time::timeout(PATIENCE, of_keys.next()).await?;
+    let published = event.context("an event")?.subject;
+    // Published after it: a listener that gets the first gets it before this one.
+    mark(cluster.api(), "end").await?;
+    for (subject, group, _client, heard, markers) in &mut listeners {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, markers.next()).await?;
+            if message.context("a message")?.payload == "end" {
+                break;
+            }
+        }
+        while let Some(Some(message)) = heard.next().now_or_never() {
+            let is_key = message.subject == published;
+            ensure!(!is_key, "{role}: {subject} ({group:?}) hears of keys");
+        }
+    }
+    Ok(())
 }
 
 /// A command without the right for it reports that at once, in both forms; `watch` too.

@@ -70,11 +70,11 @@ pub fn with_nkeys(public_key: impl Fn(&str) -> String) -> Result<String> {
     }))
 }
 
-/// The subjects that a role may publish and subscribe to, and those that it may not.
+/// The subjects that a role may publish, those that it may not, and those that it may subscribe to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     pub publish: [BTreeSet<String>; 2],
-    pub subscribe: [BTreeSet<String>; 2],
+    pub subscribe: BTreeSet<String>,
 }
 
 /// The README's table.
@@ -85,28 +85,22 @@ fn of_the_readme() -> Result<BTreeMap<String, Rights>> {
     let table = table.skip_while(|line| !line.starts_with("| who | publishes | subscribes |"));
     let rows = table.skip(2).take_while(|line| line.starts_with('|'));
     let mut roles = BTreeMap::new();
-    let mut before = Rights::default();
+    let mut before = BTreeSet::new();
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [who, publish, subscribe] = cells[..] else {
             continue;
         };
-        let read = |cell: &str, before: &[BTreeSet<String>; 2]| {
-            let (allowed, denied) = cell.split_once(", not ").unwrap_or((cell, ""));
-            let mut allowed = in_ticks(allowed);
-            if cell.starts_with("the same") {
-                allowed.extend(before[0].iter().cloned());
-            }
-            [allowed, in_ticks(denied)]
-        };
-        before = Rights {
-            publish: read(publish, &before.publish),
-            subscribe: read(subscribe, &before.subscribe),
-        };
-        let mut rights = before.clone();
-        if rights.publish[0].is_empty() {
-            rights.publish[1].insert(">".to_owned());
+        let mut allowed = in_ticks(publish);
+        if publish.starts_with("the same") {
+            allowed.extend(before);
         }
+        before = allowed.clone();
+        let nothing = allowed.is_empty().then(|| ">".to_owned());
+        let rights = Rights {
+            publish: [allowed, nothing.into_iter().collect()],
+            subscribe: in_ticks(subscribe),
+        };
         roles.insert(who.to_owned(), rights);
     }
     Ok(roles)
@@ -125,10 +119,11 @@ fn of_the_file() -> Result<BTreeMap<String, Rights>> {
         let (name, block) = block.split_once(" = {").context("a block")?;
         let (block, _) = block.split_once("\n}").context("the end of a block")?;
         let (publish, subscribe) = block.split_once("subscribe:").context("both rights")?;
-        let rights = |part: &str| ["allow: [", "deny: ["].map(|begin| quoted_after(part, begin));
+        // A wildcard that overlaps a denied subject would go through.
+        ensure!(!subscribe.contains("deny"), "{name} denies a subscription");
         let rights = Rights {
-            publish: rights(publish),
-            subscribe: rights(subscribe),
+            publish: ["allow: [", "deny: ["].map(|begin| quoted_after(publish, begin)),
+            subscribe: quoted_after(subscribe, "allow: ["),
         };
         roles.insert(name.replace('_', "-"), rights);
     }
@@ -146,7 +141,7 @@ fn quoted_after(text: &str, begin: &str) -> BTreeSet<String> {
 /// The README and the configuration say the same.
 pub fn are_those_of_the_readme() -> Result<()> {
     let (readme, file) = (of_the_readme()?, of_the_file()?);
-    ensure!(readme.len() == 9, "{:?}", readme.keys());
+    ensure!(readme.len() == 10, "{:?}", readme.keys());
     for (role, rights) in &readme {
         ensure!(file.get(role) == Some(rights), "{role}: {rights:?}");
     }
@@ -159,10 +154,10 @@ pub fn permissions_of(role: &str) -> Result<Rights> {
     of_the_file()?.remove(role).with_context(|| role.to_owned())
 }
 
-const ALL: &str = "nodes backends operators auditors capacity dispatchers key-values limits";
+const ALL: &str = "nodes backends operators auditors capacity dispatchers key-values limits edges";
 
 /// Who may publish to a subject.
-const PUBLISH: [(&str, &str); 27] = [
+const PUBLISH: [(&str, &str); 30] = [
     ("nowserving.line.a.enter", "nodes backends operators"),
     ("nowserving.line.a.claim", "nodes backends operators"),
     (
@@ -171,6 +166,10 @@ const PUBLISH: [(&str, &str); 27] = [
     ),
     ("nowserving.shard.0.b.enter", "nodes backends operators"),
     ("nowserving.kv.b.put", "nodes backends operators key-values"),
+    (
+        "nowserving.kv.b.list",
+        "nodes backends operators key-values",
+    ),
     (
         "nowserving.shard.0.kv.b.put",
         "nodes backends operators key-values",
@@ -207,7 +206,12 @@ const PUBLISH: [(&str, &str); 27] = [
         "nowserving.admin.cluster.status",
         "nodes operators auditors",
     ),
+    (
+        "nowserving.admin.cluster.jwks",
+        "nodes operators auditors edges",
+    ),
     ("nowserving.admin.cluster.remove_node", "nodes operators"),
+    ("nowserving.admin.cluster.rotate_key", "nodes operators"),
     ("nowserving.admin.limit.show", "nodes operators auditors"),
     ("nowserving.admin.limit.apply", "nodes operators"),
     ("nowserving.admin.kv.b.restore", "nodes operators"),
@@ -220,18 +224,44 @@ const PUBLISH: [(&str, &str); 27] = [
 ];
 
 /// Who may subscribe to a subject.
-const SUBSCRIBE: [(&str, &str); 19] = [
+const SUBSCRIBE: [(&str, &str); 27] = [
     (
         "nowserving.event.a.board",
         "nodes backends operators auditors push-services",
     ),
     (
         "nowserving.event.a.token.main.1",
-        "nodes backends operators auditors push-services",
+        "nodes backends operators auditors edges push-services",
+    ),
+    (
+        "nowserving.event.a.token.*.*",
+        "nodes backends operators auditors edges push-services",
+    ),
+    (
+        "nowserving.event.a.line",
+        "nodes backends operators auditors edges push-services",
     ),
     (
         "nowserving.event.kv.b.0",
         "nodes backends operators auditors key-values",
+    ),
+    // These overlap the events of key-values.
+    ("nowserving.event.>", "nodes backends operators auditors"),
+    (
+        "nowserving.event.*.b.*",
+        "nodes backends operators auditors",
+    ),
+    (
+        "nowserving.event.*.b.>",
+        "nodes backends operators auditors",
+    ),
+    (
+        "nowserving.event.*.token.>",
+        "nodes backends operators auditors",
+    ),
+    (
+        "nowserving.event.*.board.>",
+        "nodes backends operators auditors",
     ),
     ("nowserving.line.>", "nodes"),
     ("nowserving.shard.0.>", "nodes"),
@@ -245,6 +275,7 @@ const SUBSCRIBE: [(&str, &str); 19] = [
     ("_INBOX.dispatchers.a.*", "nodes dispatchers"),
     ("_INBOX.key-values.a.*", "nodes key-values"),
     ("_INBOX.limits.a.*", "nodes limits"),
+    ("_INBOX.edges.a.*", "nodes edges"),
     ("_INBOX.a.*", "nodes"),
     ("$SRV.INFO", "nodes"),
     ("$SYS.>", ""),

@@ -70,6 +70,11 @@ fn the_contract_s_words() {
         subjects.token_event(&shop, "normal", 18),
         "nowserving.event.shop-1.token.normal.18"
     );
+    // Not `token.>`: a role that may hear of every line's tokens but of no key-value may not subscribe to that.
+    assert_eq!(
+        subjects.token_events(&shop),
+        "nowserving.event.shop-1.token.*.*"
+    );
     assert_eq!(subjects.line_event(&shop), "nowserving.event.shop-1.line");
     assert_eq!(subjects.raft("prod", 2, 1), "nowserving.raft.prod.2.1");
     assert_eq!(subjects.raft_to("prod", 2), "nowserving.raft.prod.2.*");

@@ -42,10 +42,10 @@ impl Operator {
     /// The credentials file of a user with the rights of a role.
     pub fn credentials(&self, role: &str) -> Result<String> {
         let rights = roles::permissions_of(role)?;
-        let lists = |[allow, deny]: &[std::collections::BTreeSet<String>; 2]| json!({"allow": allow, "deny": deny});
+        let [allow, deny] = &rights.publish;
         let claims = json!({
             "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1,
-            "pub": lists(&rights.publish), "sub": lists(&rights.subscribe),
+            "pub": {"allow": allow, "deny": deny}, "sub": {"allow": rights.subscribe},
         });
         let user = KeyPair::new_user();
         let jwt = signed(&self.account, &user.public_key(), role, claims)?;

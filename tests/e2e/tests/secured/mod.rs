@@ -225,6 +225,7 @@ async fn everybody_signs_with_an_nkey() -> Result<()> {
         "DISPATCHERS",
         "KEY_VALUES",
         "LIMITS",
+        "EDGES",
         "PUSH_SERVICES",
     ] {
         let pair = KeyPair::new_user();
