@@ -310,7 +310,7 @@ impl Line {
     }
 
     /// The journal's entries after this version, oldest first. To read in pages, continue from the version
-    /// of the last entry. At most [`crate::JOURNAL_KEPT`] entries are kept.
+    /// of the last entry. At most [`crate::JOURNAL_KEPT`] entries about tokens are kept, and as many others.
     pub fn journal_after(&self, version: u64) -> impl Iterator<Item = &JournalEntry> {
         self.journal.after(version)
     }
@@ -412,7 +412,6 @@ impl Line {
             waiting: self.waiting(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,
-            forecasts: self.forecast.record,
         }
     }
 
@@ -547,20 +546,20 @@ impl Lane {
             name,
             next_token: 1,
             live: BTreeMap::new(),
-            in_checkout: 0,
             waiting: WaitingSet::default(),
+            in_checkout: 0,
             called_through: 0,
             marks: Vec::new(),
             callers: Callers::default(),
             arrivals: Arrivals::default(),
         }
     }
+
     /// Tokens with a seat that they have not claimed.
     pub(crate) fn admitted(&self) -> u64 {
         let held = (self.live.len() as u64).saturating_sub(self.waiting.len());
         held.saturating_sub(self.in_checkout)
     }
-
 
     /// The largest number issued.
     pub(crate) fn issued(&self) -> u64 {

@@ -1,9 +1,6 @@
 //! The results of reads of a line: the status of a token, the board, the counts.
 
-use crate::{
-    ForecastRecord, GoneFrom, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token,
-    TokenRef,
-};
+use crate::{GoneFrom, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token, TokenRef};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +119,6 @@ pub struct Totals {
     pub waiting: u64,
     pub admitted: u64,
     pub in_checkout: u64,
-    pub forecasts: ForecastRecord,
 }
 
 impl Totals {
@@ -140,13 +136,5 @@ impl Totals {
         replace(&mut self.waiting, old.waiting, new.waiting);
         replace(&mut self.admitted, old.admitted, new.admitted);
         replace(&mut self.in_checkout, old.in_checkout, new.in_checkout);
-        let (sum, old, new) = (&mut self.forecasts, &old.forecasts, &new.forecasts);
-        replace(&mut sum.eta_given, old.eta_given, new.eta_given);
-        replace(&mut sum.eta_unknown, old.eta_unknown, new.eta_unknown);
-        replace(&mut sum.judged, old.judged, new.judged);
-        replace(&mut sum.covered, old.covered, new.covered);
-        for (sum, (old, new)) in sum.off_by.iter_mut().zip(old.off_by.iter().zip(new.off_by)) {
-            replace(sum, *old, new);
-        }
     }
 }

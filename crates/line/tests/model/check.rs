@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use nowserving_line::{
-    Board, ForecastRecord, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason,
-    Refused, RefusedCode, State, TokenRef, Totals,
+    Board, GoneFrom, Line, LineName, Lines, ListOrder, ListedThrough, Reason, Refused, RefusedCode,
+    State, TokenRef, Totals,
 };
 
 use crate::command::{CALLS, KEYS, key};
@@ -59,21 +59,11 @@ fn by_wall_clock(lines: &Lines, naive: &Naive) {
 
 fn totals_against_recount(lines: &Lines, naive: &Naive) {
     let count = |state| naive.lines.values().map(|model| model.count(state)).sum();
-    let mut recount = Totals {
+    let recount = Totals {
         waiting: count(State::Waiting),
         admitted: count(State::Admitted),
         in_checkout: count(State::InCheckout),
-        forecasts: ForecastRecord::default(),
     };
-    for record in lines.iter().map(Line::forecast_record) {
-        recount.forecasts.eta_given += record.eta_given;
-        recount.forecasts.eta_unknown += record.eta_unknown;
-        recount.forecasts.judged += record.judged;
-        recount.forecasts.covered += record.covered;
-        for (sum, count) in recount.forecasts.off_by.iter_mut().zip(record.off_by) {
-            *sum += count;
-        }
-    }
     assert_eq!(*lines.totals(), recount, "totals");
 }
 
@@ -131,7 +121,6 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
     assert_eq!(board.in_checkout, in_checkout, "in checkout");
     assert_eq!(board.lanes.len(), model.lanes().len());
     for (shown, (lane, set)) in board.lanes.iter().zip(model.lanes()) {
-    lane_uses(line, model, &board, naive.now_ms);
         assert_eq!((&shown.lane, shown.lane_id), (&set.name, lane));
         assert_eq!(shown.waiting, model.waiting(lane).len() as u64, "waiting");
         let pointers = (
@@ -142,6 +131,7 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
         );
         assert_eq!(pointers, model.pointers(lane, &set), "the four pointers");
     }
+    lane_uses(line, model, &board, naive.now_ms);
     assert!(line.lane_names().eq(&model.table));
     assert_eq!(line.shadow(), model.shadow, "shadow");
     let imported = line.imported();
@@ -154,6 +144,16 @@ fn line_against_recount(line: &Line, model: &NaiveLine, naive: &Naive) {
         token_against_recount(line, model, *id, naive);
     }
     turns(line, model, naive.now_ms);
+    for lane in 0..=model.table.len() as u8 {
+        for token in [0, model.issued(lane) + 1] {
+            let status = line.status(at(line, (lane, token)), 0);
+            assert_eq!(status, Err(Refused::TicketInvalid));
+        }
+    }
+    story::journal(line, model, naive.gone_kept);
+    pace(model);
+}
+
 fn lane_uses(line: &Line, model: &NaiveLine, board: &Board, now_ms: u64) {
     let uses: Vec<_> = line.lane_uses(now_ms).collect();
     assert_eq!(uses.len(), board.lanes.len());
@@ -179,16 +179,6 @@ fn lane_uses(line: &Line, model: &NaiveLine, board: &Board, now_ms: u64) {
     if into.room.is_some() && model.settings.quota.is_none() {
         assert_eq!(line.is_full(now_ms), into.room == Some(0), "full");
     }
-}
-
-    for lane in 0..=model.table.len() as u8 {
-        for token in [0, model.issued(lane) + 1] {
-            let status = line.status(at(line, (lane, token)), 0);
-            assert_eq!(status, Err(Refused::TicketInvalid));
-        }
-    }
-    story::journal(line, model, naive.gone_kept);
-    pace(model);
 }
 
 /// Every waiting token knows how many of all lanes go before it.
