@@ -9,11 +9,12 @@ use crate::tables;
 /// Shows what happened in a line, and why other tokens were admitted before a given one.
 ///
 /// Lists tokens that were admitted, moved or ended, when and why, oldest first; a line keeps the newest
-/// 4,096 entries. With --token, also lists the tokens that entered later and were admitted earlier.
+/// 4,096 entries about tokens, and as many about the line as a whole. With --token, also lists the tokens that entered later and were admitted earlier.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   nowserving line journal shop-1 --newest 20              what happened last?
+  nowserving line journal shop-1 --of-line                who changed what, and why?
   nowserving line journal shop-1 --token 17               why did it take so long?
   nowserving line journal shop-1 --lane vip --after 4711 --json")]
 pub struct JournalArgs {
@@ -26,12 +27,15 @@ pub struct JournalArgs {
     /// Only the entries of this token, and the tokens admitted before it.
     #[arg(long, value_name = "N")]
     token: Option<u64>,
+    /// Only what happened to the line as a whole: what operators and the schedule did, who asked and why.
+    #[arg(long, conflicts_with_all = ["lane", "token"])]
+    of_line: bool,
     /// Begin after this version.
     #[arg(long, value_name = "VERSION")]
     after: Option<u64>,
     /// How many entries at most: the oldest ones.
     #[arg(
-        long, value_name = "N", default_value_t = 4_096, conflicts_with = "newest",
+        long, value_name = "N", default_value_t = 8_192, conflicts_with = "newest",
         value_parser = clap::value_parser!(u64).range(1..=1_000_000)
     )]
     limit: u64,
@@ -59,6 +63,7 @@ pub async fn run(args: &JournalArgs, line: &AdminLine, output: &Output) -> anyho
         limit: Some(limit.min(JOURNAL_LIMIT_MAX)),
         lane: args.lane.clone(),
         token: args.token,
+        of_line: args.of_line,
     };
     let mut all = line.journal(&page).await?;
     while let Some(next) = all.next

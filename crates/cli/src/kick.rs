@@ -2,9 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
-use nowserving_client::{
-    AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName,
-};
+use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName};
 
 use crate::args::{Global, Why};
 use crate::output::Output;

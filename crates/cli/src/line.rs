@@ -243,12 +243,10 @@ pub async fn run(
             forget: _,
             why,
         } => {
-            // A backend's script says it every few seconds: the journal is for what somebody puts a name to.
-            let by = global.by.clone();
             let told = CapacityTold {
                 seats,
                 for_ms,
-                by: by.or_else(|| why.reason.as_ref().and_then(|_| global.by())),
+                by: global.by(),
                 reason: why.reason,
             };
             let line = line(global, &name).await?;

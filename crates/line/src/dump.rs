@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::calls::Calls;
 use crate::gone::{Gone, GoneRing};
-use crate::journal::{AllDetails, Journal};
+use crate::journal::Journal;
+use crate::journal_details::AllDetails;
 use crate::line::{Found, Lane};
 use crate::{
     Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, Imported, JournalEntry,
@@ -112,7 +113,7 @@ impl Line {
         self.dump_with(
             lanes.collect(),
             0..self.gone.len(),
-            0..self.journal.after(0).count(),
+            0..self.journal.len(),
             0..self.calls.len(),
         )
     }
@@ -139,7 +140,7 @@ impl Line {
         self.dump_with(
             (0..).zip(&self.lanes).map(lane_dump).collect(),
             places(self.gone.len()),
-            places(self.journal.after(0).count()),
+            places(self.journal.len()),
             places(self.calls.len()),
         )
     }
@@ -456,7 +457,8 @@ impl LineBuilder {
             notes,
         } = &self.details;
         let details = changes.len().max(kicks.len()).max(notes.len());
-        let fits = self.journal.len().max(details) <= self.limits.journal_kept;
+        // Of tokens and of actions.
+        let fits = self.journal.len().max(details) <= 2 * self.limits.journal_kept;
         require(fits, "not a journal")
     }
 
@@ -528,9 +530,9 @@ impl Line {
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
                 self.in_checkout += 1;
+                lane.in_checkout += 1;
             }
         }
-                lane.in_checkout += 1;
         let entered = (1..=self.version).contains(&live.entered.version);
         require(entered, "entered at no version of the line")?;
         if let Some(key) = &live.key {

@@ -4,7 +4,7 @@
 
 use crate::line::Line;
 use crate::transitions::ApplyCtx;
-use crate::{BadField, LaneName, NUMBER_MAX, Refused};
+use crate::{BadField, Journaled, LaneName, NUMBER_MAX, Refused};
 
 /// The longest id of an import, in bytes.
 pub const IMPORT_ID_BYTES_MAX: usize = 64;
@@ -99,8 +99,10 @@ impl Line {
             imported.entered += u64::from(is_new);
         }
         if imported.rows > before {
-            self.next_version();
+            let Imported { rows, entered, .. } = imported;
             self.imported = Some(imported);
+            self.next_version();
+            self.journal_entry(Journaled::Imported { rows, entered }, ctx.wall_ms);
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! The journal: the newest events of a line, kept to explain later why one token was admitted before
 //! another.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
 
+use crate::journal_details::{AllDetails, Details};
 use crate::line::Line;
 use crate::{
-    AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, Noted, OVERTAKERS_MAX,
-    Reason, Refused, Settings, SettingsPatch, Token, TokenRef,
+    ACTIONS_FORMAT, AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, Noted,
+    OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch, Token, TokenRef,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub enum Journaled {
     CapacityTold { seats: Option<u32> },
     /// An operator ended tokens, whose entries follow; see [`crate::Line::kick_note`].
     Kicked,
+    /// So many of an import's first rows are done, of which so many entered: their entries come before it.
+    Imported { rows: u64, entered: u64 },
     /// What counts against the quota started at 0 again.
     QuotaRenewed,
     /// An operator put the line back from a backup. What happened after the backup is not in the journal.
@@ -101,8 +104,13 @@ impl SettingsChange {
 }
 
 impl JournalEntry {
+    /// Whether it is about one token, and not about the line as a whole.
+    pub fn is_of_token(&self) -> bool {
+        matches!(self.what, Journaled::Token { .. })
+    }
+
     /// Whether a [`SettingsChange`] belongs to it.
-    fn has_changes(&self) -> bool {
+    pub(crate) fn has_changes(&self) -> bool {
         matches!(
             self.what,
             Journaled::Configured { .. } | Journaled::ScheduleFailed { .. }
@@ -138,120 +146,55 @@ impl JournalEntry {
     }
 }
 
+/// The newest entries about tokens, and apart from them the newest ones about the line as a whole: a crowd that comes and
+/// goes within a minute takes no operator's action out of the journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     limits: Limits,
-    entries: VecDeque<JournalEntry>,
+    /// Not so in log entries older than [`crate::ACTIONS_FORMAT`]: then all entries count together.
+    actions_apart: bool,
+    tokens: Kept,
+    actions: Kept,
     changes: Details<SettingsChange>,
     kicks: Details<Kicked>,
+}
+
+/// Entries, oldest first, and the notes of the operations that made them.
+#[derive(Debug)]
+struct Kept {
+    entries: VecDeque<JournalEntry>,
     notes: Details<Noted>,
 }
 
-/// The details of a dump, each kind oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct AllDetails {
-    pub changes: Vec<SettingsChange>,
-    pub kicks: Vec<Kicked>,
-    pub notes: Vec<Noted>,
-}
-
-/// What belongs to an entry and is too large to be a part of it.
-trait Detail {
-    /// Whether an entry can have it.
-    fn belongs_to(entry: &JournalEntry) -> bool;
-    fn version(&self) -> u64;
-    fn bytes(&self) -> usize;
-}
-
-impl Detail for SettingsChange {
-    fn belongs_to(entry: &JournalEntry) -> bool {
-        entry.has_changes()
-    }
-
-    fn version(&self) -> u64 {
-        self.version
-    }
-
-    fn bytes(&self) -> usize {
-        SettingsChange::bytes(self)
-    }
-}
-
-impl Detail for Kicked {
-    fn belongs_to(entry: &JournalEntry) -> bool {
-        entry.what == Journaled::Kicked
-    }
-
-    fn version(&self) -> u64 {
-        self.version
-    }
-
-    fn bytes(&self) -> usize {
-        Kicked::bytes(self)
-    }
-}
-
-impl Detail for Noted {
-    fn belongs_to(_: &JournalEntry) -> bool {
-        true
-    }
-
-    fn version(&self) -> u64 {
-        self.version
-    }
-
-    fn bytes(&self) -> usize {
-        Noted::bytes(self)
-    }
-}
-
-/// The details of the newest entries of one kind, oldest first, bounded in bytes.
-#[derive(Debug)]
-struct Details<D> {
-    kept: VecDeque<D>,
-    bytes: usize,
-}
-
-impl<D: Detail> Details<D> {
+impl Kept {
     fn new() -> Self {
         Self {
-            kept: VecDeque::new(),
-            bytes: 0,
+            entries: VecDeque::new(),
+            notes: Details::new(),
         }
     }
 
-    /// Those of a dump; `None` if they do not belong to these entries or are too large.
-    fn restore(kept: Vec<D>, entries: &[JournalEntry], limits: &Limits) -> Option<Self> {
-        let belongs = |detail: &D| {
-            let found = entries.binary_search_by_key(&detail.version(), |entry| entry.version);
-            found.is_ok_and(|i| D::belongs_to(&entries[i]))
-        };
-        let known = kept.is_sorted_by(|a, b| a.version() < b.version()) && kept.iter().all(belongs);
-        let bytes = kept.iter().map(D::bytes).sum();
-        (known && bytes <= limits.journal_changes_bytes).then(|| Self {
-            kept: kept.into(),
-            bytes,
+    fn restore(entries: Vec<JournalEntry>, notes: Vec<Noted>, limits: &Limits) -> Option<Self> {
+        let fits = entries.len() <= limits.journal_kept;
+        Some(Self {
+            notes: Details::restore(notes, &entries, limits).filter(|_| fits)?,
+            entries: entries.into(),
         })
     }
 
-    fn push(&mut self, detail: D) {
-        self.bytes += detail.bytes();
-        self.kept.push_back(detail);
+    fn has(&self, version: u64) -> bool {
+        let found = self.entries.binary_search_by_key(&version, |it| it.version);
+        found.is_ok()
     }
 
-    /// Drops the oldest ones while they take too many bytes or their entry has been dropped.
-    fn forget(&mut self, limits: &Limits, kept_from: u64) {
-        while let Some(oldest) = self.kept.front()
-            && (self.bytes > limits.journal_changes_bytes || oldest.version() < kept_from)
-        {
-            self.bytes -= oldest.bytes();
-            self.kept.pop_front();
-        }
+    fn oldest(&self) -> u64 {
+        self.entries.front().map_or(u64::MAX, |it| it.version)
     }
 
-    fn get(&self, version: u64) -> Option<&D> {
-        let found = self.kept.binary_search_by_key(&version, D::version);
-        found.ok().map(|i| &self.kept[i])
+    /// The note of the operation that made the entry of this version.
+    fn note(&self, version: u64) -> Option<&Noted> {
+        let noted = self.notes.newest_until(version)?;
+        (version <= noted.through).then_some(noted)
     }
 }
 
@@ -259,10 +202,11 @@ impl Journal {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            entries: VecDeque::new(),
+            actions_apart: true,
+            tokens: Kept::new(),
+            actions: Kept::new(),
             changes: Details::new(),
             kicks: Details::new(),
-            notes: Details::new(),
         }
     }
 
@@ -276,34 +220,65 @@ impl Journal {
         let in_order = entries.is_sorted_by(|a, b| a.version < b.version);
         let past = entries.last().is_none_or(|last| last.version <= version);
         let entered = entries.iter().all(JournalEntry::fits_entering);
-        let fits = entries.len() <= limits.journal_kept;
         let noted = details
             .notes
             .iter()
             .all(|it| it.through <= version && it.is_plausible());
-        if !(in_order && past && entered && fits && noted) {
+        if !(in_order && past && entered && noted) {
             return None;
         }
+        let (tokens, actions): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(JournalEntry::is_of_token);
+        let changes = Details::restore(details.changes, &actions, &limits)?;
+        let kicks = Details::restore(details.kicks, &actions, &limits)?;
+        let of_action = |noted: &Noted| {
+            let found = actions.binary_search_by_key(&noted.version, |it| it.version);
+            found.is_ok()
+        };
+        let (of_actions, of_tokens): (Vec<_>, Vec<_>) =
+            details.notes.into_iter().partition(of_action);
         Some(Self {
             limits,
-            changes: Details::restore(details.changes, &entries, &limits)?,
-            kicks: Details::restore(details.kicks, &entries, &limits)?,
-            notes: Details::restore(details.notes, &entries, &limits)?,
-            entries: entries.into(),
+            actions_apart: true,
+            changes,
+            kicks,
+            tokens: Kept::restore(tokens, of_tokens, &limits)?,
+            actions: Kept::restore(actions, of_actions, &limits)?,
         })
     }
 
+    /// To be called before an operation in a log entry of this format.
+    pub(crate) fn set_format(&mut self, format: u32) {
+        self.actions_apart = format >= ACTIONS_FORMAT;
+    }
+
     pub(crate) fn push(&mut self, entry: JournalEntry) {
-        self.entries.push_back(entry);
-        if self.entries.len() > self.limits.journal_kept {
-            self.entries.pop_front();
+        match entry.is_of_token() {
+            true => self.tokens.entries.push_back(entry),
+            false => self.actions.entries.push_back(entry),
+        }
+        let kept = self.limits.journal_kept;
+        if self.actions_apart {
+            for part in [&mut self.tokens, &mut self.actions] {
+                while part.entries.len() > kept {
+                    part.entries.pop_front();
+                }
+            }
+        } else {
+            while self.len() > kept {
+                let older = match self.tokens.oldest() < self.actions.oldest() {
+                    true => &mut self.tokens,
+                    false => &mut self.actions,
+                };
+                older.entries.pop_front();
+            }
         }
         self.forget_details();
     }
 
     /// Changes the times of entering on the service clock.
     pub(crate) fn shift(&mut self, shifted: impl Fn(u64) -> u64) {
-        for entry in &mut self.entries {
+        for entry in &mut self.tokens.entries {
             if let Journaled::Token { entered, .. } = &mut entry.what {
                 entered.at.service_ms = shifted(entered.at.service_ms);
             }
@@ -324,15 +299,19 @@ impl Journal {
 
     /// Adds who asked for some of the newest entries, and why.
     pub(crate) fn push_note(&mut self, noted: Noted) {
-        self.notes.push(noted);
+        match self.actions.has(noted.version) {
+            true => self.actions.notes.push(noted),
+            false => self.tokens.notes.push(noted),
+        }
         self.forget_details();
     }
 
     fn forget_details(&mut self) {
-        let kept_from = self.entries.front().map_or(0, |oldest| oldest.version);
-        self.changes.forget(&self.limits, kept_from);
-        self.kicks.forget(&self.limits, kept_from);
-        self.notes.forget(&self.limits, kept_from);
+        let (tokens, actions) = (self.tokens.oldest(), self.actions.oldest());
+        self.changes.forget(&self.limits, actions);
+        self.kicks.forget(&self.limits, actions);
+        self.actions.notes.forget(&self.limits, actions);
+        self.tokens.notes.forget(&self.limits, tokens);
     }
 
     pub(crate) fn change(&self, version: u64) -> Option<&SettingsChange> {
@@ -349,26 +328,64 @@ impl Journal {
 
     /// The note whose first entry has this version.
     pub(crate) fn noted(&self, version: u64) -> Option<&Noted> {
-        self.notes.get(version)
+        let of_action = self.actions.notes.get(version);
+        of_action.or_else(|| self.tokens.notes.get(version))
     }
 
     /// The note of the operation that made the entry of this version.
     pub(crate) fn note(&self, version: u64) -> Option<&Noted> {
-        let notes = &self.notes.kept;
-        let begun = notes.partition_point(|it| it.version <= version);
-        let noted = notes.get(begun.checked_sub(1)?)?;
-        (version <= noted.through).then_some(noted)
+        let of_action = self.actions.note(version);
+        of_action.or_else(|| self.tokens.note(version))
     }
 
-    /// Whether older entries may have been dropped.
-    pub(crate) fn is_full(&self) -> bool {
-        self.entries.len() >= self.limits.journal_kept
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.entries.len() + self.actions.entries.len()
+    }
+
+    /// Whether older entries about tokens may have been dropped.
+    fn is_full(&self) -> bool {
+        self.len() >= self.limits.journal_kept
     }
 
     /// Oldest first.
     pub(crate) fn after(&self, version: u64) -> impl DoubleEndedIterator<Item = &JournalEntry> {
-        let from = self.entries.partition_point(|e| e.version <= version);
-        self.entries.range(from..)
+        let newer = |part: &Kept| part.entries.partition_point(|it| it.version <= version);
+        Merged {
+            tokens: self.tokens.entries.range(newer(&self.tokens)..),
+            actions: self.actions.entries.range(newer(&self.actions)..),
+        }
+    }
+}
+
+/// Both kinds of entries in one order.
+struct Merged<'a> {
+    tokens: vec_deque::Iter<'a, JournalEntry>,
+    actions: vec_deque::Iter<'a, JournalEntry>,
+}
+
+impl<'a> Iterator for Merged<'a> {
+    type Item = &'a JournalEntry;
+
+    fn next(&mut self) -> Option<&'a JournalEntry> {
+        let version = |part: &vec_deque::Iter<'_, JournalEntry>| {
+            part.clone().next().map_or(u64::MAX, |it| it.version)
+        };
+        match version(&self.tokens) < version(&self.actions) {
+            true => self.tokens.next(),
+            false => self.actions.next(),
+        }
+    }
+}
+
+impl DoubleEndedIterator for Merged<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let version = |part: &vec_deque::Iter<'_, JournalEntry>| {
+            part.clone().next_back().map_or(0, |it| it.version)
+        };
+        match version(&self.tokens) > version(&self.actions) {
+            true => self.tokens.next_back(),
+            false => self.actions.next_back(),
+        }
     }
 }
 
@@ -444,10 +461,7 @@ impl Line {
             (None, Some(Journaled::Token { entered, .. })) => Some(entered),
             (None, _) => None,
         };
-        let oldest = self.journal.after(0).next();
-        let reaches_back = oldest
-            .zip(entered)
-            .is_some_and(|(oldest, entered)| oldest.version <= entered.version);
+        let reaches_back = entered.is_some_and(|it| self.journal.tokens.oldest() <= it.version);
         let mut explanation = Explanation {
             at,
             entered_at_ms: entered.map(|entered| entered.at.wall_ms),

@@ -27,7 +27,7 @@
 //! | a poll, a position | O(log waiting), no scan; in a line of several lanes O(log² waiting) a lane |
 //! | tokens that background work and recycling end or admit in one log entry | [`WORK_MAX`] |
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
-//! | journal entries per line | [`JOURNAL_KEPT`] |
+//! | journal entries per line about tokens, and about the line | [`JOURNAL_KEPT`] each |
 //! | changes of settings in the journal of a line, and notes of kicks | [`JOURNAL_CHANGES_BYTES`] each |
 //! | admissions in a period | `burst` + the rate × the period, while the gate is `on` |
 //! | overtaking | see [`LaneSettings::boost_ms`] |
@@ -51,6 +51,7 @@ mod gone;
 mod gone_from;
 mod import;
 mod journal;
+mod journal_details;
 mod jump;
 mod kick;
 mod line;
@@ -127,7 +128,7 @@ pub const LANE_DEFAULT: &str = "normal";
 pub const KEY_BYTES_MAX: usize = 128;
 /// How many of a line's newest gone tokens keep their reason and epoch.
 pub const GONE_KEPT: usize = 65_536;
-/// How many of a line's newest journal entries are kept.
+/// How many of a line's newest journal entries about tokens are kept, and how many of those about the line as a whole.
 pub const JOURNAL_KEPT: usize = 4_096;
 /// About how many bytes of memory the changed settings in a line's journal take: those of the newest changes are
 /// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own, and so have
@@ -157,5 +158,7 @@ pub const OPS_PER_ENTRY_MAX: u64 = 4_096;
 /// The format of log entries since which entering is in the journal, and departures are counted by the state that
 /// they leave: see [`Stamp::format`].
 pub const HISTORY_FORMAT: u32 = 7;
+/// The format of log entries since which what operators do is kept apart from what happens to tokens in the journal.
+pub const ACTIONS_FORMAT: u32 = 8;
 /// The largest number that is ever shown: JSON readers keep it exact.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;

@@ -218,6 +218,7 @@ impl Lines {
             },
         };
         let mut line = Line::create(name, settings, &new, events.as_deref_mut());
+        line.journal.set_format(stamp.format);
         if let Some(note) = note {
             line.journal_entry(Journaled::Created, self.wall_ms);
             line.push_note((line.version, line.version), note);
@@ -290,10 +291,11 @@ impl Lines {
             work_left: &mut work_left,
             events,
         };
-        let version = line.version;
+        line.journal.set_format(format);
+        let before_op = note.map(|note| (note, line.before_note()));
         let reply = line.run(op, &mut ctx)?;
-        if let Some(note) = note {
-            line.journal_note(note, op, version, ctx.wall_ms);
+        if let Some((note, before_op)) = before_op {
+            line.journal_note(note, op, before_op, ctx.wall_ms);
         }
         if line.deleting && line.left_to_delete() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);

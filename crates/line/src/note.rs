@@ -1,10 +1,20 @@
 //! Operators' names and reasons: what the journal says of an operation that an operator asked for.
 
 use crate::line::Line;
-use crate::{BadField, Journaled, KICK_TEXT_BYTES_MAX, Op};
+use crate::{BadField, JournalEntry, Journaled, KICK_TEXT_BYTES_MAX, Op};
 
 /// About the memory that a note takes beside its texts.
 const NOTE_BYTES: usize = 96;
+
+/// What a line was like before an operation that is to be noted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BeforeNote {
+    version: u64,
+    seats: SeatsTold,
+}
+
+/// The seats that a backend has told, and those in force.
+type SeatsTold = (Option<u32>, u32);
 
 /// Who asked for an operation, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,38 +68,72 @@ impl Noted {
 }
 
 impl Line {
-    /// Notes who asked for the operation that has just been run, and why; `before` is the line's version before it. An
-    /// operation that journals nothing by itself gets an entry if it is noted. [`Op::Delete`] has none: the journal goes
-    /// with the line.
-    pub(crate) fn journal_note(&mut self, note: &OperatorNote, op: &Op, before: u64, at_ms: u64) {
-        let versions = match op {
-            Op::CapacityTold { told, .. } => {
-                let seats = told.map(|(seats, _)| seats);
-                let version = self.next_version();
-                self.journal_entry(Journaled::CapacityTold { seats }, at_ms);
-                (version, version)
+    /// To be called before an operation that is to be noted.
+    pub(crate) fn before_note(&self) -> BeforeNote {
+        BeforeNote {
+            version: self.version,
+            seats: self.seats_told(),
+        }
+    }
+
+    fn seats_told(&self) -> SeatsTold {
+        (self.told().map(|told| told.seats), self.seats())
+    }
+
+    /// Notes who asked for the operation that has just been run, and why. Told seats get an entry if they are others than
+    /// before: a backend tells them every few seconds. [`Op::Delete`] has none: the journal goes with the line.
+    pub(crate) fn journal_note(
+        &mut self,
+        note: &OperatorNote,
+        op: &Op,
+        before: BeforeNote,
+        at_ms: u64,
+    ) {
+        if let Op::CapacityTold { told, .. } = op {
+            if self.seats_told() == before.seats {
+                return;
             }
-            Op::Configure { .. } => {
-                let mut entries = self.journal.after(before);
-                let own = Journaled::Configured {
-                    scheduled_at_ms: None,
-                };
-                let Some(entry) = entries.find(|entry| entry.what == own) else {
-                    return;
-                };
-                (entry.version, entry.version)
+            let seats = told.map(|(seats, _)| seats);
+            self.next_version();
+            self.journal_entry(Journaled::CapacityTold { seats }, at_ms);
+            return self.push_note((self.version, self.version), note);
+        }
+        for versions in self.noted_by(op, before.version) {
+            self.push_note(versions, note);
+        }
+    }
+
+    /// Those of the entries since then that this operation made: of each run the first and the last.
+    fn noted_by(&self, op: &Op, before: u64) -> Vec<(u64, u64)> {
+        let mut entries = self.journal.after(before);
+        let is_own = |entry: &&JournalEntry| match (op, entry.what) {
+            (Op::Configure { .. }, Journaled::Configured { scheduled_at_ms }) => {
+                scheduled_at_ms.is_none()
             }
-            Op::Move { .. } | Op::CallNext { .. } | Op::Take { .. } | Op::Import { .. } => {
-                let mut entries = self.journal.after(before);
-                let Some(first) = entries.next() else {
-                    return;
-                };
-                let last = entries.next_back().unwrap_or(first);
-                (first.version, last.version)
-            }
-            _ => return,
+            (Op::Import { .. }, Journaled::Imported { .. }) => true,
+            _ => false,
         };
-        self.push_note(versions, note);
+        match op {
+            Op::Configure { .. } | Op::Import { .. } => {
+                let Some(own) = entries.find(is_own).map(|it| it.version) else {
+                    return Vec::new();
+                };
+                // The rows of an import entered before its own entry.
+                let first = self.journal.after(before).map(|it| it.version).next();
+                let rows = first.filter(|first| *first < own && matches!(op, Op::Import { .. }));
+                let rows = rows.map(|first| (first, own - 1));
+                rows.into_iter().chain([(own, own)]).collect()
+            }
+            Op::Move { .. } | Op::CallNext { .. } | Op::Take { .. } => {
+                let first = entries.next();
+                let last = entries.next_back().or(first);
+                let both = first
+                    .zip(last)
+                    .map(|(first, last)| (first.version, last.version));
+                both.into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Notes who asked for the entries of these versions, and why.

@@ -112,6 +112,7 @@ impl Lines {
         line.epoch = line.epoch.max(head.epoch_floor);
         line.shift_clock(shift);
         line.settings_version = line.line_event(LineChange::Restored, self.wall_ms, events);
+        line.journal.set_format(stamp.format);
         line.journal_entry(Journaled::Restored, self.wall_ms);
         self.head.incarnation_floor = line.incarnation.max(head.incarnation_floor);
         let replaced = self.lines.remove(&name);

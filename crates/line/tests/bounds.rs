@@ -107,7 +107,7 @@ fn the_jobs_of_one_entry_share_its_limit() {
             op_no,
             now_ms: 0,
             wall_ms: 0,
-            format: nowserving_line::HISTORY_FORMAT,
+            format: nowserving_line::ACTIONS_FORMAT,
         };
         shard.lines.apply(stamp, op, None).unwrap();
     }

@@ -345,7 +345,7 @@ fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
             op_no,
             now_ms,
             wall_ms: now_ms,
-            format: nowserving_line::HISTORY_FORMAT,
+            format: nowserving_line::ACTIONS_FORMAT,
         };
         let _ = lines.apply(stamp, &op, Some(&mut events));
         ask_everything(lines, at);
@@ -364,7 +364,7 @@ proptest! {
         let mut lines = Lines::new();
         let settings = Settings::new(2, 3);
         let create = Op::Create { line: shop(), settings };
-        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0, format: nowserving_line::HISTORY_FORMAT };
+        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0, format: nowserving_line::ACTIONS_FORMAT };
         lines.apply(stamp, &create, None).unwrap();
         run(&mut lines, steps);
         let dump = lines.dump();

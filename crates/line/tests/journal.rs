@@ -154,7 +154,8 @@ fn it_is_bounded_and_read_in_pages() {
     }
     let line = shard.line();
     let versions: Vec<u64> = line.journal_after(0).map(|entry| entry.version).collect();
-    assert_eq!(versions.len(), JOURNAL_KEPT);
+    // And the change of the settings.
+    assert_eq!(versions.len(), JOURNAL_KEPT + 1);
     assert!(versions.is_sorted_by(|a, b| a < b));
     let rest = line.journal_after(versions[99]).map(|entry| entry.version);
     assert!(rest.eq(versions[100..].iter().copied()));
@@ -242,12 +243,45 @@ fn a_change_of_settings_is_in_it_as_long_as_there_is_room() {
     );
     shard.set(set(9));
     assert_eq!(changes(&shard).last().unwrap(), &Some((set(7), set(9))));
-    for _ in 0..8 {
+}
+
+/// A crowd, or a kick that ends it, takes no operator's action out of the journal.
+#[test]
+fn what_operators_did_is_kept_however_many_tokens_come_and_go() {
+    let limits = Limits {
+        journal_kept: 8,
+        ..Limits::default()
+    };
+    let mut shard = Shard::with_shop(limits, Settings::new(1, 100));
+    shard.set(SettingsPatch {
+        queue_limit: Some(Change::Set(200)),
+        ..SettingsPatch::default()
+    });
+    let changed = shard.line().journal_after(0).next().copied().unwrap();
+    assert!(!changed.is_of_token());
+    for _ in 0..50 {
         shard.enter().unwrap();
     }
-    assert_eq!(shard.line().journal_after(0).count(), 8);
-    shard.enter().unwrap();
-    assert!(shard.lines.dump().lines[0].settings_changes.is_empty());
+    let entries = |shard: &Shard| -> Vec<_> { shard.line().journal_after(0).copied().collect() };
+    let kept = entries(&shard);
+    assert_eq!(kept.len(), 1 + 8);
+    assert_eq!(kept[0], changed);
+    assert!(shard.line().settings_change(changed.version).is_some());
+    assert!(kept[1..].iter().all(|it| it.is_of_token()));
+    shard.lines = Lines::restore_with(limits, shard.lines.dump()).unwrap();
+    assert_eq!(entries(&shard), kept, "restored");
+    // Those about the line are bounded, too.
+    for seats in 2..20 {
+        shard.set(SettingsPatch {
+            seats: Some(Change::Set(seats)),
+            ..SettingsPatch::default()
+        });
+    }
+    let of_line = |entries: &[nowserving_line::JournalEntry]| {
+        entries.iter().filter(|it| !it.is_of_token()).count()
+    };
+    assert_eq!(of_line(&entries(&shard)), 8);
+    assert!(shard.line().settings_change(changed.version).is_none());
 }
 
 #[test]

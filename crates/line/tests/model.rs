@@ -45,8 +45,8 @@ use common::Restart;
 use movement::Seen;
 use naive::Answer;
 use nowserving_line::{
-    BadField, Event, HISTORY_FORMAT, Limits, LineChange, LineName, Lines, Op, Refused, Reply, Stamp,
-    TokenChange,
+    ACTIONS_FORMAT, BadField, Event, HISTORY_FORMAT, Limits, LineChange, LineName, Lines, Op,
+    Refused, Reply, Stamp, TokenChange,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
@@ -258,9 +258,9 @@ impl Run {
         assert_eq!(reply, expected);
     }
 
-    /// From the next entry on all members read the newest format.
-    fn upgrade(&mut self) {
-        self.naive.format = HISTORY_FORMAT;
+    /// From the next entry on all members read this format.
+    fn upgrade(&mut self, format: u32) {
+        self.naive.format = format.max(self.naive.format);
         self.op_no = None;
     }
 
@@ -360,6 +360,7 @@ proptest! {
     fn agrees_with_a_recount(
         (seats, queue_limit) in (1..5u8, 0..12u8),
         upgraded_at in 0..60usize,
+        again_at in 0..100usize,
         commands in prop::collection::vec(command(), 1..120),
     ) {
         let mut run = Run::new();
@@ -368,7 +369,10 @@ proptest! {
         }
         for (n, (line, command, joins)) in commands.iter().enumerate() {
             if n == upgraded_at {
-                run.upgrade();
+                run.upgrade(HISTORY_FORMAT);
+            }
+            if n == again_at {
+                run.upgrade(ACTIONS_FORMAT);
             }
             run.step(*line, command, *joins);
         }

@@ -127,9 +127,17 @@ fn the_entries_of_an_operation_have_its_note_and_no_others() {
         told: Some((3, 60_000)),
     };
     world.apply(&told, Some(&note("dan"))).unwrap();
+    // Told again, which changes nothing: no entry.
+    world.apply(&told, Some(&note("nobody"))).unwrap();
     let noted = world.noted();
     let by: Vec<&str> = noted.iter().filter_map(|(_, by)| *by).collect();
-    assert_eq!(by, ["ann", "bob", "cat", "eve", "eve", "dan"]);
+    // Both rows of the import, and its own entry.
+    assert_eq!(by, ["ann", "bob", "cat", "eve", "eve", "eve", "dan"]);
+    let imported = Journaled::Imported {
+        rows: 2,
+        entered: 2,
+    };
+    assert!(noted.contains(&(imported, Some("eve"))));
     assert_eq!(noted[0], (Journaled::Created, Some("ann")));
     let last = (Journaled::CapacityTold { seats: Some(3) }, Some("dan"));
     assert_eq!(noted.last(), Some(&last));

@@ -52,6 +52,13 @@ pub struct Journal {
         deserialize_with = "wire::number_option"
     )]
     pub token: Option<u64>,
+    /// Only entries about the line as a whole: what operators and the schedule did. Without `lane` and `token`.
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    pub of_line: bool,
 }
 
 /// The answer to `journal`.
@@ -78,7 +85,7 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `created`, `configured`, `capacity_told`, `schedule_failed`, `quota_renewed`, `kicked` or `restored` (of the line),
+    /// `created`, `configured`, `capacity_told`, `schedule_failed`, `quota_renewed`, `kicked`, `imported` or `restored` (of the line),
     /// `entered`, `admitted`,
     /// `taken`, `claimed`, `gone` or `moved` (of a token); later releases may have more.
     pub what: String,
@@ -111,7 +118,7 @@ pub struct JournalEntryReply {
     /// With `kicked`: which tokens; missing once that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<KickSelectorReply>,
-    /// With `created`, `configured`, `capacity_told`, `restored` and `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it. With
+    /// With `created`, `configured`, `capacity_told`, `restored`, `imported` and `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it. With
     /// `admitted`: `call`, if an operator called its lane alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -128,6 +135,12 @@ pub struct JournalEntryReply {
     /// With `capacity_told`: the seats; missing: the setting is in force again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seats: Option<u32>,
+    /// With `imported`: so many of the import's first rows are done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// With `imported`: of these, rows that got a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered: Option<u64>,
     /// With `admitted` and `taken`: whether its lane was absolute then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub absolute: bool,
@@ -278,9 +291,12 @@ pub struct OvertakerReply {
 }
 
 impl JournalReply {
-    /// The requested page. `bad_request` if the line never had such a lane,
+    /// The requested page. `bad_request` if the line never had such a lane, or with `of_line` and a lane or token,
     /// `token_not_found` if the number was never given.
     pub fn new(line: &line::Line, request: &Journal) -> Result<JournalReply, ApiError> {
+        if request.of_line && (request.lane.is_some() || request.token.is_some()) {
+            return Err(ApiError::bad_request("of_line: not with lane or token"));
+        }
         let lane = request
             .lane
             .as_ref()
@@ -302,6 +318,7 @@ impl JournalReply {
             None => line
                 .journal_after(after)
                 .filter(|entry| lane.is_none_or(|lane| is_of(entry, lane)))
+                .filter(|entry| !(request.of_line && entry.is_of_token()))
                 .take(limit.saturating_add(1))
                 .collect(),
         };
@@ -414,6 +431,10 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
         Journaled::CapacityTold { seats } => {
             reply.seats = seats;
             "capacity_told"
+        }
+        Journaled::Imported { rows, entered } => {
+            (reply.rows, reply.entered) = (Some(rows), Some(entered));
+            "imported"
         }
         Journaled::QuotaRenewed => "quota_renewed",
         Journaled::Restored => "restored",

@@ -58,6 +58,21 @@ pub struct Kick {
     /// Who asks, for the journal: at most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Only tokens that had entered when the line had this version: the `through_version` of a dry run keeps the kick
+    /// to those that were counted.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub through_version: Option<u64>,
+    /// Only if the line has this incarnation.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub incarnation: Option<u64>,
     /// Only counts.
     #[serde(
         default,
@@ -185,6 +200,12 @@ pub struct KickReply {
     pub sample: Vec<KickedToken>,
     /// Nothing was ended.
     pub dry_run: bool,
+    /// Tokens that entered at a later version of the line were not meant.
+    #[serde(default)]
+    pub through_version: u64,
+    /// Which creation of the line it was.
+    #[serde(default)]
+    pub incarnation: u64,
     /// The places, from 0, of the `tokens` or `keys` that named no live token when the kick began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_found: Vec<u32>,

@@ -260,6 +260,15 @@ fn the_journal_tells_everything_page_by_page() {
         .map(|entry| entry.what.as_str())
         .collect();
     assert_eq!(words, ["entered", "moved", "admitted", "admitted"]);
+
+    let of_line = shard.journal(&Journal {
+        of_line: true,
+        ..Journal::default()
+    });
+    let of_tokens = |entry: &&JournalEntryReply| entry.token.is_some();
+    let others = whole.entries.iter().filter(|it| !of_tokens(it)).cloned();
+    assert_eq!(of_line.entries, others.collect::<Vec<_>>());
+    assert!(!of_line.entries.is_empty());
 }
 
 #[test]
@@ -451,6 +460,11 @@ fn requests_look_as_in_the_contract() {
         limit: Some(JOURNAL_LIMIT_MAX),
         lane: Some(lane("vip")),
         token: Some(17),
+        of_line: false,
+    });
+    both_ways(&Journal {
+        of_line: true,
+        ..Journal::default()
     });
     for limit in [json!(0), json!(1_001), json!("5")] {
         refused::<Journal>(json!({ "limit": limit }), &["limit:", "from 1 to 1000"]);
@@ -485,6 +499,8 @@ fn the_largest_page_fits_a_message() {
         operator: None,
         operator_reason: None,
         seats: None,
+        rows: None,
+        entered: None,
     };
     let overtaker = OvertakerReply {
         lane: long(),

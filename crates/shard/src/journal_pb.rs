@@ -26,6 +26,9 @@ pub(crate) fn journal_to_pb(entry: &JournalEntry) -> pb::JournalEntry {
         }
         Journaled::Created => What::Created(pb::JournalCreated {}),
         Journaled::CapacityTold { seats } => What::CapacityTold(pb::JournalCapacityTold { seats }),
+        Journaled::Imported { rows, entered } => {
+            What::Imported(pb::JournalImported { rows, entered })
+        }
         Journaled::Kicked => What::Kicked(pb::JournalKicked {}),
         Journaled::QuotaRenewed => What::QuotaRenewed(pb::JournalQuotaRenewed {}),
         Journaled::Restored => What::Restored(pb::JournalRestored {}),
@@ -97,6 +100,9 @@ pub(crate) fn journal_from_pb(entry: pb::JournalEntry) -> Result<JournalEntry, M
         Some(What::Created(_)) => Journaled::Created,
         Some(What::CapacityTold(pb::JournalCapacityTold { seats })) => {
             Journaled::CapacityTold { seats }
+        }
+        Some(What::Imported(pb::JournalImported { rows, entered })) => {
+            Journaled::Imported { rows, entered }
         }
         Some(What::Kicked(_)) => Journaled::Kicked,
         Some(What::QuotaRenewed(_)) => Journaled::QuotaRenewed,

@@ -66,6 +66,9 @@ pub fn what(entry: &JournalEntryReply) -> String {
                 .unwrap_or(": the setting is in force again"),
         );
     }
+    if let (Some(rows), Some(entered)) = (entry.rows, entry.entered) {
+        text.push_str(&format!(": {rows} rows done, {entered} entered"));
+    }
     if let Some(position) = entry.position {
         text.push_str(&format!(" at position {position}"));
     }

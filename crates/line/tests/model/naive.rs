@@ -99,6 +99,8 @@ pub struct NaiveLine {
     pub admissions: Vec<u64>,
     /// Everything that ever happened.
     pub journal: Vec<JournalEntry>,
+    /// Those of them that are not forgotten.
+    pub kept: Vec<JournalEntry>,
     /// The settings before and after each entry `configured`, by its version.
     pub changes: BTreeMap<u64, (Settings, Settings)>,
     /// The lanes and keys that wait to be told of room, in the order in which they asked.
@@ -310,11 +312,7 @@ impl NaiveLine {
         if !first {
             self.completed_in_past = self.completed();
             self.line_event(LineChange::QuotaRenewed, entry.events);
-            self.journal.push(JournalEntry {
-                version: self.version,
-                at_ms: self.wall_ms,
-                what: Journaled::QuotaRenewed,
-            });
+            self.keep(Journaled::QuotaRenewed);
             self.work(entry);
         }
     }

@@ -1,6 +1,6 @@
 //! The gate and imports of the naive line.
 
-use nowserving_line::{BadField, Gate, ImportRow, Refused, ShadowOutcome};
+use nowserving_line::{BadField, Gate, ImportRow, Journaled, Refused, ShadowOutcome};
 
 use crate::naive::{Answer, NaiveLine};
 use crate::naive_ops::bad;
@@ -77,6 +77,10 @@ impl NaiveLine {
         if done > before.0 {
             self.version += 1;
             self.imported = Some((import_id.to_owned(), done, entered));
+            self.keep(Journaled::Imported {
+                rows: done,
+                entered,
+            });
         }
         Ok(Answer::Line {
             incarnation: self.incarnation,

@@ -1,9 +1,9 @@
 //! The operations on the naive line.
 
 use nowserving_line::{
-    BadField, Change, Gate, JournalEntry, Journaled, JournaledToken, KickItem, KickNote, LaneName,
-    LineChange, Op, Phase, Reason, RecycleItem, Refused, Settings, SettingsPatch, Shadow, State,
-    Timestamp, TokenChange,
+    BadField, Change, Gate, Journaled, JournaledToken, KickItem, KickNote, LaneName, LineChange,
+    Op, Phase, Reason, RecycleItem, Refused, Settings, SettingsPatch, Shadow, State, Timestamp,
+    TokenChange,
 };
 
 use crate::naive::{Answer, Events, Id, NaiveLine, Tok};
@@ -45,11 +45,7 @@ impl NaiveLine {
         };
         self.line_event(what, entry.events);
         self.settings_version = self.version;
-        self.journal.push(JournalEntry {
-            version: self.version,
-            at_ms: self.wall_ms,
-            what: Journaled::ScheduleFailed { scheduled_at_ms },
-        });
+        self.keep(Journaled::ScheduleFailed { scheduled_at_ms });
     }
 
     /// The field for which the line cannot have these settings.
@@ -218,11 +214,7 @@ impl NaiveLine {
         }
         self.settings_version = self.version;
         self.changes.insert(self.version, (old, new));
-        self.journal.push(JournalEntry {
-            version: self.version,
-            at_ms: self.wall_ms,
-            what: Journaled::Configured { scheduled_at_ms },
-        });
+        self.keep(Journaled::Configured { scheduled_at_ms });
     }
 
     pub fn delete(&mut self, force: bool, entry: &mut Entry<'_>) -> Result<Answer, Refused> {
@@ -369,11 +361,7 @@ impl NaiveLine {
             if let Some(note) = note.filter(|_| ended == 0) {
                 self.version += 1;
                 self.kicks.insert(self.version, note.clone());
-                self.journal.push(JournalEntry {
-                    version: self.version,
-                    at_ms: self.wall_ms,
-                    what: Journaled::Kicked,
-                });
+                self.keep(Journaled::Kicked);
             }
             ended += 1;
             self.end(id, Reason::Kicked, entry.events);

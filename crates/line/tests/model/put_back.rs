@@ -2,8 +2,8 @@
 //! `restore`.
 
 use nowserving_line::{
-    Event, JournalEntry, Journaled, LineBuilder, LineChange, LineDump, LineName, LinePart, Reason,
-    Refused, Restore, RestoreRefused, Stamp, State, Timestamp,
+    Event, Journaled, LineBuilder, LineChange, LineDump, LineName, LinePart, Reason, Refused,
+    Restore, RestoreRefused, Stamp, State, Timestamp,
 };
 
 use crate::naive::{NaiveLine, Tok};
@@ -91,7 +91,7 @@ impl Run {
         for at_ms in &mut line.admissions {
             *at_ms += shift_ms;
         }
-        for entry in &mut line.journal {
+        for entry in line.journal.iter_mut().chain(&mut line.kept) {
             if let Journaled::Token { entered, .. } = &mut entry.what {
                 entered.at.service_ms += shift_ms;
             }
@@ -124,17 +124,14 @@ impl Run {
         line.version = line.version.max(floor);
         line.epoch = line.epoch.max(self.naive.epoch_floor);
         line.wall_ms = self.wall_ms;
+        line.format = self.naive.format;
         line.offers.clear();
         if let Some((_, until_ms, _)) = &mut line.told {
             *until_ms += shift_ms;
         }
         line.line_event(LineChange::Restored, events);
         line.settings_version = line.version;
-        line.journal.push(JournalEntry {
-            version: line.version,
-            at_ms: self.wall_ms,
-            what: Journaled::Restored,
-        });
+        line.keep(Journaled::Restored);
         line
     }
 }

@@ -123,6 +123,7 @@ impl Naive {
             saved: u128::from(full) * UNIT,
             admissions: Vec::new(),
             journal: Vec::new(),
+            kept: Vec::new(),
             changes: BTreeMap::new(),
             kicks: BTreeMap::new(),
             callers: Vec::new(),

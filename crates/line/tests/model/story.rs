@@ -2,8 +2,8 @@
 //! something happens, not derived from the journal.
 
 use nowserving_line::{
-    Entered, Event, Explanation, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken, Line,
-    LineChange, State, TokenChange,
+    ACTIONS_FORMAT, Entered, Event, Explanation, HISTORY_FORMAT, JournalEntry, Journaled,
+    JournaledToken, Line, LineChange, State, TokenChange,
 };
 
 use crate::LIMITS;
@@ -44,19 +44,34 @@ impl NaiveLine {
     }
 
     pub fn note(&mut self, id: Id, what: JournaledToken) {
-        self.journal.push(JournalEntry {
+        self.keep(Journaled::Token {
+            lane: id.0,
+            token: id.1,
+            entered: Entered {
+                at: self.tokens[&id].entered,
+                version: self.tokens[&id].entered_version,
+            },
+            what,
+        });
+    }
+
+    /// Adds an entry, and forgets the oldest of its kind or, as long ago, the oldest of all.
+    pub fn keep(&mut self, what: Journaled) {
+        let entry = JournalEntry {
             version: self.version,
             at_ms: self.wall_ms,
-            what: Journaled::Token {
-                lane: id.0,
-                token: id.1,
-                entered: Entered {
-                    at: self.tokens[&id].entered,
-                    version: self.tokens[&id].entered_version,
-                },
-                what,
-            },
-        });
+            what,
+        };
+        self.journal.push(entry);
+        self.kept.push(entry);
+        let apart = self.format >= ACTIONS_FORMAT;
+        for of_token in [false, true] {
+            let counts = |it: &JournalEntry| !apart || it.is_of_token() == of_token;
+            while self.kept.iter().filter(|it| counts(it)).count() > LIMITS.journal_kept {
+                let oldest = self.kept.iter().position(counts).unwrap();
+                self.kept.remove(oldest);
+            }
+        }
     }
 
     /// A newcomer is the next one to have entered.
@@ -98,8 +113,7 @@ impl NaiveLine {
 pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
     let kept: Vec<JournalEntry> = line.journal_after(0).copied().collect();
     let all = &model.journal;
-    let newest = &all[all.len().saturating_sub(LIMITS.journal_kept)..];
-    assert_eq!(kept, newest, "journal");
+    assert_eq!(kept, model.kept, "journal");
     changes(line, model, &kept);
     kicks(line, model, &kept);
     for id in model.tokens.keys() {

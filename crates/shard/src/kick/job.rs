@@ -67,16 +67,21 @@ pub(super) struct Eyes<'a> {
 
 impl Job {
     /// # Errors
-    /// `line_closed`; `bad_request` that names a lane which the line never had.
+    /// `line_closed`; `version_conflict` if the request names another incarnation; `bad_request` that names a lane which the
+    /// line never had.
     pub(super) fn new(line: &Line, ask: &Kick, id: Option<RequestId>) -> Result<Self, ApiError> {
         if line.phase() == nowserving_line::Phase::Closed {
             return Err(Refused::LineClosed.into());
         }
+        if ask.incarnation.is_some_and(|it| it != line.incarnation()) {
+            return Err(Refused::AnotherIncarnation.into());
+        }
+        let through_version = ask.through_version.unwrap_or(u64::MAX).min(line.version());
         let (selector, choice) = choose(line, ask)?;
         let mut job = Job {
             id: id.filter(|_| !ask.dry_run),
             incarnation: line.incarnation(),
-            through_version: line.version(),
+            through_version,
             note: KickNote {
                 selector,
                 state: ask.state.map(TokenState::from),
@@ -91,6 +96,8 @@ impl Job {
             given_up: false,
             done: KickReply {
                 dry_run: ask.dry_run,
+                through_version,
+                incarnation: line.incarnation(),
                 ..KickReply::default()
             },
             candidates: Vec::new(),

@@ -62,6 +62,39 @@ impl World {
 }
 
 #[test]
+fn only_tokens_that_were_counted_go() {
+    let mut world = crowd(1, 3);
+    let counted = world
+        .kick(&Kick {
+            dry_run: true,
+            ..all()
+        })
+        .0
+        .unwrap();
+    assert_eq!(counted.kicked, 3);
+    let later: Vec<_> = (0..2).map(|_| world.enter().unwrap()).collect();
+    let ask = Kick {
+        through_version: Some(counted.through_version),
+        incarnation: Some(counted.incarnation),
+        ..all()
+    };
+    let elsewhere = Kick {
+        incarnation: Some(counted.incarnation + 1),
+        ..ask.clone()
+    };
+    let refused = world.kick(&elsewhere).0.unwrap_err();
+    assert_eq!(refused.code, Code::VersionConflict);
+    assert_eq!(world.kick(&ask).0.unwrap().kicked, 3);
+    assert!(later.into_iter().all(|token| world.lives(token)));
+    // A version that the line has not reached means no more than the present one.
+    let ask = Kick {
+        through_version: Some(u64::MAX),
+        ..all()
+    };
+    assert_eq!(world.kick(&ask).0.unwrap().kicked, 2);
+}
+
+#[test]
 fn the_answer_says_which_of_the_named_were_passed_over() {
     let mut world = crowd(1, 3);
     let tokens = |tokens: &[u64]| {
