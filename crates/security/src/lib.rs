@@ -197,7 +197,8 @@ fn certificates(field: &'static str, path: &Path) -> Result<(), SecurityError> {
     let bytes = secret::read(path).map_err(|why| failed(field, path, why))?;
     let mut count = 0;
     for certificate in CertificateDer::pem_slice_iter(&bytes) {
-        certificate.map_err(|error| failed(field, path, format!("not PEM: {error}")))?;
+        // The library's error quotes the line, which may be a secret of a file that was named by mistake.
+        certificate.map_err(|_| failed(field, path, "has a section that is not PEM"))?;
         count += 1;
     }
     match count {
@@ -214,5 +215,7 @@ fn private_key(path: &Path) -> Result<(), SecurityError> {
     }
 }
 
+#[cfg(test)]
+mod fuzz_tests;
 #[cfg(test)]
 mod tests;
