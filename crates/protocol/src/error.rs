@@ -245,6 +245,8 @@ impl<'de> Deserialize<'de> for ApiError {
         let wire = Wire::deserialize(deserializer)?;
         let (code, message) = match Code::parse(&wire.code) {
             Some(code) => (code, wire.message),
+            // The code is in the message by now: another client passes it on.
+            None if wire.code == Code::Unknown.as_str() => (Code::Unknown, wire.message),
             None => (Code::Unknown, format!("{}: {}", wire.code, wire.message)),
         };
         Ok(ApiError {
@@ -359,6 +361,9 @@ mod tests {
             serde_json::from_str(r#"{"code": "on_fire", "message": "run", "x": 1}"#).unwrap();
         assert_eq!(error.code, Code::Unknown);
         assert_eq!(error.message, "on_fire: run");
+        let passed_on: ApiError =
+            serde_json::from_value(serde_json::to_value(&error).unwrap()).unwrap();
+        assert_eq!(passed_on, error);
     }
 
     #[test]
