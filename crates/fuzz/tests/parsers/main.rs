@@ -4,5 +4,6 @@
 
 mod passes;
 mod replicated;
+mod replies;
 mod requests;
 mod texts;

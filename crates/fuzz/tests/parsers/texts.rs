@@ -74,7 +74,12 @@ fn headers() {
     ]);
     target!(seeds, |bytes| {
         let text = text(bytes);
-        drop((RequestId::new(&text), parse_sent_ms(&text)));
+        if let Ok(id) = RequestId::new(&text) {
+            assert_eq!(id.as_str(), text);
+        }
+        if let Ok(ms) = parse_sent_ms(&text) {
+            assert_eq!(parse_sent_ms(&ms.to_string()), Ok(ms));
+        }
         if let Some(trace) = TraceContext::read(&text, 9) {
             let next = TraceContext::read(&trace.for_the_next(), 9).unwrap();
             assert_eq!(next.trace_id, trace.trace_id);
