@@ -121,4 +121,16 @@ mod tests {
         assert_eq!(read(b"{}", "nowserving"), None);
         assert_eq!(read(b"", "nowserving"), None);
     }
+
+    #[test]
+    fn fuzz_an_answer() {
+        let texts = [
+            r#"{"name":"nowserving","metadata":{"shards":"16","prefix":"nowserving","cluster":"c"}}"#,
+            r#"{"metadata":{"shards":"4294967295"}}"#,
+        ];
+        let seeds = texts.map(|text| text.as_bytes().to_vec());
+        nowserving_fuzz::target!(seeds.into(), |bytes| {
+            assert_ne!(read(bytes, "nowserving"), Some(0));
+        });
+    }
 }

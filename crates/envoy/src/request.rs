@@ -216,6 +216,33 @@ mod tests {
         assert_eq!(check.descriptors[0][15].value.len(), 96);
     }
 
+    /// Each descriptor is asked about once, and the cluster takes what is asked.
+    #[test]
+    fn fuzz_a_request() {
+        use prost::Message as _;
+
+        let mut large = request(vec![descriptor(&[("path", &[b'x'; 2_000])]); 20]);
+        large.descriptors[3].hits_addend = Some(7);
+        large.descriptors[4].is_negative_hits = true;
+        let small = request(vec![descriptor(&[("ip", b"1.2.3.4"), ("path", b"")])]);
+        let seeds = [small, large].map(|request| request.encode_to_vec());
+        nowserving_fuzz::target!(seeds.into(), |bytes| {
+            let Ok(request) = RateLimitRequest::decode(bytes) else {
+                return;
+            };
+            if let Ok(parts) = parts("shop", &request) {
+                let mut places: Vec<usize> = Vec::new();
+                for part in parts {
+                    part.check.check().unwrap();
+                    assert_eq!(part.check.descriptors.len(), part.places.len());
+                    places.extend(part.places);
+                }
+                places.sort();
+                assert_eq!(places, (0..request.descriptors.len()).collect::<Vec<_>>());
+            }
+        });
+    }
+
     #[test]
     fn what_is_wrong_is_named() {
         let long = "k".repeat(257);
