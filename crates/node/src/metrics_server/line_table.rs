@@ -4,15 +4,16 @@ use super::table::{OFF_RATIOS, Process, Section, WAIT_SECONDS, counter, gauge, h
 
 pub const LINES: Section = Section {
     title: "Lines",
-    about: "Only the leader of a line's shard has these, so a sum over all nodes counts each line once. The 50 lines \
-        with the most tokens (waiting or with a seat) of those that a node leads have series of their own; the others \
-        are together in `line=\"(others)\"`, as far as that makes sense. A counter of this section or the next has what \
-        happened while this node led the line and, in a series of its own, while the line was one of the 50. \
-        So each event is in one series of one node, and `sum by (line) (increase(nowserving_line_entered_total[30m]))` is \
-        right over changes of leaders, also back and forth; the counts of the line's whole life are in `nowserving line \
-        show`. What happens between a scrape and the end of the node or of its lead is in no series. A series falls only if its line was \
-        not among the 50 for long (200 such are remembered): it begins at 0 then, as after a start. A node reads its \
-        lines about once a second, a hundred thousand of them in five seconds.",
+    about: "Only the leader of a line's shard has these, so a sum over all nodes counts each line once. The 50 \
+        lines with the most tokens (waiting or with a seat) of those that a node leads have series of their own; \
+        the others are together in `line=\"(others)\"`, as far as that makes sense. A counter of this section or \
+        the next has what happened while this node led the line and, in a series of its own, while the line was one \
+        of the 50. So each event is in one series of one node, and `sum by (line) \
+        (increase(nowserving_line_entered_total[30m]))` is right over changes of leaders, also back and forth; the \
+        counts of the line's whole life are in `nowserving line show`. What happens between a scrape and the end of \
+        the node or of its lead is in no series, and `increase` does not see what a new series begins with. A \
+        series falls only if its line was not among the 50 for long (200 such are remembered): it begins at 0 then, \
+        as after a start. A node reads its lines about once a second, a hundred thousand of them in five seconds.",
     of: Process::Node,
     written: true,
     metrics: &[

@@ -60,7 +60,11 @@ pub(super) const fn counter(
     metric(name, Kind::Counter, labels, text)
 }
 
-pub(super) const fn gauge(name: &'static str, labels: &'static [&'static str], text: &'static str) -> Metric {
+pub(super) const fn gauge(
+    name: &'static str,
+    labels: &'static [&'static str],
+    text: &'static str,
+) -> Metric {
     metric(name, Kind::Gauge, labels, text)
 }
 
