@@ -87,7 +87,10 @@ fn the_step_of_a_rotation_stands_above_the_tables() {
     assert_eq!(with_key(json!({"in_force": 1}), [&[1]; 4]), "");
     let next = || json!({"in_force": 1, "next": 2});
     let text = with_key(next(), [both, both, &[1], both]);
-    assert_eq!(text, "key 1 is in force, and key 2 is not loaded by node 3\n");
+    assert_eq!(
+        text,
+        "key 1 is in force, and key 2 is not loaded by node 3\n"
+    );
     let text = with_key(next(), [both; 4]);
     assert!(text.contains("`cluster rotate-key`"), "{text}");
     let old = |over: bool| json!({"in_force": 2, "old": 1, "old_until_ms": 0, "old_is_over": over});
