@@ -228,7 +228,7 @@ mod tests {
             ),
             (
                 "citi=Taipei",
-                "no line has the label citi=Taipei; the nearest: city=Taipei, city=Kaohsiung",
+                "no line has the label citi=Taipei; the nearest: city=Taipei",
             ),
             (
                 "city=Taipei event=7",
