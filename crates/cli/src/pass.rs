@@ -13,8 +13,8 @@ use nowserving_client::{Admin, Jwks, LineName, PassClaims, PassVerifier};
 use nowserving_pass::PASS_BYTES_MAX;
 use nowserving_protocol::time;
 
-use crate::output::{Output, WrongFile, WrongUsage};
-use crate::tables;
+use crate::output::{Output, WrongFile};
+use crate::{secret, tables};
 
 /// A key set has a few hundred bytes; more is a file that was named by mistake.
 const JWKS_BYTES_MAX: u64 = 65_536;
@@ -62,10 +62,7 @@ pub fn run(command: PassCommand, output: &Output) -> anyhow::Result<ExitCode> {
     if let Some(cluster) = &args.cluster {
         keys = keys.of_cluster(cluster);
     }
-    let pass = match args.pass {
-        Some(pass) if pass != "-" => pass,
-        _ => read_from(std::io::stdin().lock())?,
-    };
+    let pass = secret::argument_or_stdin(args.pass, PASS_BYTES_MAX, "pass")?;
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let claims = keys.verify(pass.trim(), args.line.as_ref(), now_s)?;
     output.answer(&claims, |claims| claims_text(claims, output))?;
@@ -116,18 +113,6 @@ fn verifier(path: &Path) -> anyhow::Result<PassVerifier> {
     }
     let jwks: Jwks = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     Ok(PassVerifier::new(&jwks).map_err(|error| wrong(error.to_string()))?)
-}
-
-fn read_from(input: impl Read) -> anyhow::Result<String> {
-    let mut text = String::new();
-    // And a newline or two.
-    let max = PASS_BYTES_MAX as u64 + 2;
-    let bytes = input.take(max + 1).read_to_string(&mut text)?;
-    if bytes as u64 > max {
-        let what = format!("standard input: more than {PASS_BYTES_MAX} bytes are no pass");
-        return Err(WrongUsage(what).into());
-    }
-    Ok(text)
 }
 
 fn claims_text(claims: &PassClaims, output: &Output) -> String {
@@ -189,12 +174,5 @@ mod tests {
             assert!(error.is::<WrongFile>(), "{error}");
             assert!(error.to_string().contains("jwks.json: "), "{error}");
         }
-    }
-
-    #[test]
-    fn standard_input_has_a_limit() {
-        assert_eq!(read_from(&b"a.b.c\n"[..]).unwrap(), "a.b.c\n");
-        let endless = std::io::repeat(b'a');
-        assert!(read_from(endless).unwrap_err().is::<WrongUsage>());
     }
 }

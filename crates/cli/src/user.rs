@@ -7,7 +7,7 @@ use nowserving_client::{Consistency, Key, LaneName, StatusRequest, TokenBy};
 
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
-use crate::tables;
+use crate::{secret, tables};
 
 /// One operation each.
 #[derive(Debug, Subcommand)]
@@ -63,13 +63,14 @@ Examples:
         after_help = "\
 Examples:
   nowserving status shop-1 $TICKET
+  nowserving status shop-1 - < ticket.txt
   nowserving status shop-1 --key order-4711
   nowserving status shop-1 $TICKET --consistency local"
     )]
     Status {
         /// The line.
         line: String,
-        /// What `enter` printed.
+        /// What `enter` printed; `-` reads it from standard input, where other users of the machine cannot see it.
         // Base64url: may begin with a dash.
         #[arg(allow_hyphen_values = true)]
         ticket: Option<String>,
@@ -127,7 +128,7 @@ Examples:
     Jump {
         /// The line.
         line: String,
-        /// What `enter` printed.
+        /// What `enter` printed; `-` reads it from standard input, where other users of the machine cannot see it.
         // Base64url: may begin with a dash.
         #[arg(allow_hyphen_values = true)]
         ticket: Option<String>,
@@ -171,7 +172,7 @@ impl UserCommand {
 pub struct TokenArgs {
     /// The line.
     line: String,
-    /// What `enter` printed.
+    /// What `enter` printed; `-` reads it from standard input, where other users of the machine cannot see it.
     // Base64url: may begin with a dash.
     #[arg(allow_hyphen_values = true)]
     ticket: String,
@@ -204,10 +205,10 @@ fn checked_key(key: String) -> Result<Key, WrongUsage> {
     Key::new(key.into_bytes()).map_err(|error| WrongUsage(format!("--{}", error.message)))
 }
 
-fn token_by(ticket: Option<String>, key: Option<String>) -> Result<TokenBy, WrongUsage> {
+fn token_by(ticket: Option<String>, key: Option<String>) -> anyhow::Result<TokenBy> {
     Ok(match key {
         Some(key) => TokenBy::Key(checked_key(key)?),
-        None => TokenBy::Ticket(ticket.unwrap_or_default()),
+        None => TokenBy::Ticket(secret::ticket(ticket.unwrap_or_default())?),
     })
 }
 
@@ -218,7 +219,10 @@ pub async fn run(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     let open = async |line: &str| anyhow::Ok(global.connect().await?.line(line)?);
-    let of_token = async |token: TokenArgs| anyhow::Ok((open(&token.line).await?, token.ticket));
+    let of_token = async |token: TokenArgs| {
+        let ticket = secret::ticket(token.ticket)?;
+        anyhow::Ok((open(&token.line).await?, ticket))
+    };
     let status = match command {
         UserCommand::Enter {
             line,

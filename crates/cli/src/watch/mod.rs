@@ -20,7 +20,7 @@ use self::scene::Scene;
 use crate::args::Global;
 use crate::duration;
 use crate::output::{Output, WrongUsage};
-use crate::tables;
+use crate::{secret, tables};
 
 /// Rates and ages change between two boards.
 const FRAME: Duration = Duration::from_millis(500);
@@ -42,8 +42,9 @@ Examples:
 pub struct WatchArgs {
     /// The line.
     pub line: String,
-    /// What `enter` printed: follow this token.
-    #[arg(long)]
+    /// What `enter` printed: follow this token. `-` reads it from standard input, where other users of the machine cannot see it.
+    // Base64url: may begin with a dash.
+    #[arg(long, allow_hyphen_values = true)]
     ticket: Option<String>,
     /// Without a terminal: also prints the line's events (room, phase, …) and, with a ticket, those of
     /// its token (position, moved, …). A screen always shows them.
@@ -71,6 +72,7 @@ pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::R
     if args.csv && output.json {
         return Err(WrongUsage("--csv: not with --json".to_owned()).into());
     }
+    let ticket = args.ticket.map(secret::ticket).transpose()?;
     let client = global.connect().await?;
     if args.csv {
         let line = client.admin().line(&args.line)?;
@@ -81,7 +83,7 @@ pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::R
         true => Some(Events::of(&line).await?),
         false => None,
     };
-    let mut updates = follow(&line, args.ticket.as_deref(), output.live);
+    let mut updates = follow(&line, ticket.as_deref(), output.live);
     let mut answers = contact::ask(&line).boxed();
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
