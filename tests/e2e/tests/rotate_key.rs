@@ -24,7 +24,7 @@ async fn status(api: &Api) -> Result<Value> {
 }
 
 /// Waits until each node says that it has loaded these keys.
-async fn loaded(api: &Api, ids: &[&[u64]]) -> Result<()> {
+pub async fn loaded(api: &Api, ids: &[&[u64]]) -> Result<()> {
     eventually("the keys are loaded", PATIENCE, async || {
         let status = status(api).await?;
         let nodes = status["nodes"].as_array().context("nodes")?;

@@ -1,5 +1,7 @@
 //! Signed passes: given with a seat, checked by PyJWT and jose with the key set alone, by the command, and by the SDK's
-//! checker, which refuses those of tokens that are gone or were claimed since.
+//! checker, which refuses those of tokens that are gone or were claimed since; and while the cluster's key is rotated.
+
+mod rotated;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,6 +22,11 @@ use tokio::process::Command;
 const LINE: &str = "passes";
 const ISSUER: &str = "nowserving/e2e";
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Verifiers of other makes.
+const PROGRAMS: [(Language, &str); 2] = [
+    (Language::Python, include_str!("verify.py")),
+    (Language::JavaScript, include_str!("verify.mjs")),
+];
 /// The start of a pass of the algorithm `none`: `{"alg":"none","typ":"JWT"}`.
 const HEADER_OF_NONE: &str = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";
 
@@ -35,7 +42,7 @@ pub async fn signed_and_checked(cluster: &mut Cluster) -> Result<()> {
     for key in ["ann", "bob", "cat"] {
         tickets.push(api.enter(LINE, key).await?["ticket"].clone());
     }
-    let jwks = key_set(cluster, &cli).await?;
+    let jwks = key_set(cluster, &cli, 1).await?;
     let passes = given(&api, &tickets).await?;
     let shards = cluster.options().shards;
     let msgpack = api.by(Format::MsgPack, Route::Shard(shards));
@@ -43,6 +50,7 @@ pub async fn signed_and_checked(cluster: &mut Cluster) -> Result<()> {
     by_others(cluster, &jwks, &passes).await?;
     by_command(&cli, &jwks, &passes, &tickets).await?;
     revoked(cluster, &api, &jwks, &passes, &tickets).await?;
+    rotated::passes(cluster, &cli, &api).await?;
     not_in_logs(cluster, &passes)
 }
 
@@ -103,16 +111,16 @@ fn text(status: &Value) -> Result<String> {
     Ok(pass.to_owned())
 }
 
-/// Writes the key set to a file by the command; by hand the same is answered.
-async fn key_set(cluster: &Cluster, cli: &Cli) -> Result<PathBuf> {
-    let file = cluster.folder().join("jwks.json");
+/// Writes the key set, of so many keys, to a file by the command; by hand the same is answered.
+async fn key_set(cluster: &Cluster, cli: &Cli, count: usize) -> Result<PathBuf> {
+    let file = cluster.folder().join(format!("jwks-{count}.json"));
     let out = file.to_str().context("a folder that is no text")?;
     let printed = cli.run(&["cluster", "jwks", "--out", out]).await?.done()?;
     let asked = cluster.api().cluster("jwks", json!({})).await?;
     let written: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
     ensure!(printed == asked && written == asked, "{asked}: {written}");
     let keys = asked["keys"].as_array().context("no keys")?;
-    ensure!(keys.len() == 1 && keys[0]["kty"] == "OKP", "{asked}");
+    ensure!(keys.len() == count && keys[0]["kty"] == "OKP", "{asked}");
     ensure!(keys[0]["crv"] == "Ed25519" && keys[0]["alg"] == "EdDSA");
     let bad = json!({"kid": "1"});
     let api = cluster.api();
@@ -128,10 +136,7 @@ async fn by_others(cluster: &Cluster, jwks: &Path, passes: &Passes) -> Result<()
     let good = verifier(jwks)?.verify(&passes.claimed, None, now_s()?)?;
     let mut asked = vec![passes.admitted.clone(), passes.claimed.clone()];
     asked.extend(wrong(key, &good, &passes.claimed)?);
-    for (language, program) in [
-        (Language::Python, include_str!("verify.py")),
-        (Language::JavaScript, include_str!("verify.mjs")),
-    ] {
+    for (language, program) in PROGRAMS {
         let answers = ask(language, program, jwks, &asked).await?;
         ensure!(answers.len() == asked.len(), "{answers:?}");
         for (answer, epoch) in answers.iter().zip([0, good.epoch]) {
