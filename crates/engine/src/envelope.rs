@@ -386,6 +386,50 @@ mod tests {
         assert_eq!(opened, Err(clear.to_owned()));
     }
 
+    fn kept(name: &str) -> Vec<u8> {
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+        std::fs::read(std::path::Path::new(golden).join(name)).expect("a golden file")
+    }
+
+    /// Anybody may send: only what was sealed is opened.
+    #[test]
+    fn fuzz_an_envelope() {
+        nowserving_fuzz::target!(vec![kept("frame-1.bin")], |bytes| {
+            let key = FrameKey::of(&ClusterKey::new([7; 32]));
+            if open::<Frame>(&key, Bytes::copy_from_slice(bytes)).is_ok() {
+                assert_eq!(bytes, kept("frame-1.bin"));
+            }
+        });
+    }
+
+    /// What is opened can be sealed again, and means the same.
+    fn opened<M: Message + Default + PartialEq + fmt::Debug>(payload: &[u8]) {
+        let key = FrameKey([7; 32]);
+        let mac = key.mac(&HEADER, payload);
+        let sealed = [&HEADER[..], mac.as_bytes(), payload].concat();
+        if let Ok(read) = open::<M>(&key, sealed.into()) {
+            assert_eq!(open(&key, seal(&key, &read).into()), Ok(read));
+        }
+    }
+
+    macro_rules! sealed_by_a_member {
+        ($($name:ident: $type:ty = $kept:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                let seeds = vec![kept($kept)[OVERHEAD_BYTES..].to_vec()];
+                nowserving_fuzz::target!(seeds, opened::<$type>);
+            }
+        )*};
+    }
+
+    sealed_by_a_member! {
+        fuzz_a_sealed_frame: Frame = "frame-1.bin";
+        fuzz_a_candidate: Candidate = "candidate-1.bin";
+        fuzz_a_welcome: Welcome = "welcome-1.bin";
+        fuzz_a_founder: Founder = "founder-1.bin";
+        fuzz_an_existing_cluster: Existing = "existing-1.bin";
+    }
+
     #[test]
     fn another_key_is_refused_before_anything_is_decoded() {
         let garbage_sealed_elsewhere = {

@@ -50,4 +50,13 @@ mod tests {
         assert_eq!(SnapshotFile::from_data(&data[1..]), None);
         assert_eq!(SnapshotFile::from_data(&[]), None);
     }
+
+    #[test]
+    fn fuzz_a_description() {
+        nowserving_fuzz::target!(vec![vec![7; 8 + DIGEST_BYTES]], |bytes| {
+            if let Some(file) = SnapshotFile::from_data(bytes) {
+                assert_eq!(file.to_data(), bytes);
+            }
+        });
+    }
 }

@@ -3,6 +3,7 @@
 use nowserving_line::{Op, Settings};
 use nowserving_replica::SnapshotMeta;
 use nowserving_shard::snapshot::DIGEST_BYTES;
+use prost::Message as _;
 use protobuf::Message as _;
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
@@ -343,4 +344,27 @@ fn the_answer_to_an_earlier_job_is_not_taken_for_that_of_a_later_one() {
         rig.jobs.pop(),
         Some(Output::InstallSnapshot { .. })
     ));
+}
+
+/// Whatever a peer sends as parts of a file: only parts of this file are stored, where they belong.
+#[test]
+fn fuzz_parts_of_a_snapshot() {
+    let seeds = [part(0, 4), part(0, 10), part(4, 6)].map(|part| part.encode_to_vec());
+    nowserving_fuzz::target!(seeds.into(), |bytes| {
+        let Ok(chunk) = SnapshotChunk::decode(bytes) else {
+            return;
+        };
+        let mut rig = Rig::new(&[1, 2, 3]);
+        offered(&mut rig);
+        stored(&mut rig, 0);
+        rig.jobs.clear();
+        rig.gets(chunk);
+        for job in &rig.jobs {
+            let Output::StoreIncoming { file, chunk } = job else {
+                panic!("{job:?}");
+            };
+            assert_eq!((*file, chunk.offset), (FILE, 0));
+            assert!((1..=FILE.bytes).contains(&(chunk.data.len() as u64)));
+        }
+    });
 }
