@@ -276,6 +276,8 @@ async fn answer_one(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
     use super::*;
 
     fn founder(id: u64) -> Founder {
@@ -312,10 +314,9 @@ mod tests {
         assert_eq!(founders.wait(), WAIT_FOR_OTHERS);
     }
 
-    /// Node 1's answers to nodes 1, 2, 3: whether each may begin. Node 2 was here.
-    fn answers(members: Members, standing: Standing, cluster_id: u64) -> [Option<bool>; 3] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut known = KnownPeers::open(dir.path()).unwrap();
+    /// Node 1. Node 2 was here.
+    fn member(dir: &Path, members: Members, standing: Standing) -> Member {
+        let mut known = KnownPeers::open(dir).unwrap();
         let frame = envelope::Frame {
             from: 2,
             disk_id: 20,
@@ -328,14 +329,20 @@ mod tests {
             members,
             ..PeerList::default()
         };
-        let member = Member {
+        Member {
             id: 1,
             cluster: "c".to_owned(),
             disk_id: 10,
-            data_dir: dir.path().to_owned(),
+            data_dir: dir.to_owned(),
             list: watch::channel(list).1,
             standing: watch::channel(standing).1,
-        };
+        }
+    }
+
+    /// Node 1's answers to nodes 1, 2, 3: whether each may begin.
+    fn answers(members: Members, standing: Standing, cluster_id: u64) -> [Option<bool>; 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let member = member(dir.path(), members, standing);
         [1, 2, 3].map(|id| {
             let founder = Founder {
                 cluster_id,
@@ -345,6 +352,35 @@ mod tests {
             assert_eq!(answer.disk_id, founder.disk_id);
             Some(answer.refused.is_empty())
         })
+    }
+
+    /// Sealed with the cluster's key, whatever is in it.
+    #[test]
+    fn fuzz_a_founder() {
+        use prost::Message as _;
+
+        let later = Founder {
+            cluster_id: 8,
+            ..founder(3)
+        };
+        let seeds = [founder(2), later].map(|founder| founder.encode_to_vec());
+        nowserving_fuzz::target!(seeds.into(), |bytes| {
+            let Ok(other) = Founder::decode(bytes) else {
+                return;
+            };
+            let me = founder(1);
+            let mut founders = Founders {
+                me: &me,
+                agree: [1].into(),
+            };
+            assert!(!founders.note(&other) || [2, 3].contains(&other.id));
+            let dir = tempfile::tempdir().unwrap();
+            let members = Members::begin(&[1, 2, 3], 9);
+            let member = member(dir.path(), members, Standing::InTouch);
+            if let Some(answer) = member.answer(&other).unwrap() {
+                assert_eq!(answer.disk_id, other.disk_id);
+            }
+        });
     }
 
     #[test]

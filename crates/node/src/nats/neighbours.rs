@@ -145,17 +145,8 @@ mod tests {
     use super::*;
     use crate::keys::Keys;
 
-    fn metadata(cluster: &str, prefix: &str, shards: &str) -> Metadata {
-        Metadata {
-            cluster: cluster.to_owned(),
-            prefix: prefix.to_owned(),
-            shards: shards.to_owned(),
-        }
-    }
-
-    #[test]
-    fn only_what_differs_is_named_and_another_prefix_only_while_nobody_is_found() {
-        let origin = Origin {
+    fn origin() -> Origin {
+        Origin {
             cluster: "prod".into(),
             me: 1,
             disk_id: 1,
@@ -167,7 +158,34 @@ mod tests {
             nodes: vec![1, 2, 3],
             election_ms: 750,
             keys: Keys::new(ClusterKey::new([1; 32]).into(), None).unwrap(),
-        };
+        }
+    }
+
+    fn metadata(cluster: &str, prefix: &str, shards: &str) -> Metadata {
+        Metadata {
+            cluster: cluster.to_owned(),
+            prefix: prefix.to_owned(),
+            shards: shards.to_owned(),
+        }
+    }
+
+    #[test]
+    fn fuzz_an_answer() {
+        let seed = r#"{"name": "nowserving", "id": "x", "version": "0.1.0", "type": "t", "description": "", "metadata":
+            {"cluster": "prod", "prefix": "nowserving", "shards": "16", "node": "1"}, "endpoints": []}"#;
+        nowserving_fuzz::target!(vec![seed.as_bytes().to_vec()], |bytes| {
+            let Ok(Info { metadata }) = serde_json::from_slice(bytes) else {
+                return;
+            };
+            let others = others(vec![metadata], &origin(), false);
+            assert!(others.len() <= 1);
+            warn(&others, &origin());
+        });
+    }
+
+    #[test]
+    fn only_what_differs_is_named_and_another_prefix_only_while_nobody_is_found() {
+        let origin = origin();
         let test = metadata("test", "nowserving", "16");
         let eight = metadata("prod", "nowserving", "8");
         let elsewhere = metadata("prod", "elsewhere", "16");

@@ -17,8 +17,11 @@ pub(in super::super) const SHARDS: u32 = 16;
 const ROUTED_AFTER: Micros = 7;
 
 pub(in super::super) fn parser() -> Parser {
+    parser_that_trusts(TrustRequestInfo(false))
+}
+
+pub(in super::super) fn parser_that_trusts(trust: TrustRequestInfo) -> Parser {
     let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
-    let trust = TrustRequestInfo(false);
     Parser::new(Subjects::default(), SHARDS, keys, no_rules(), trust).unwrap()
 }
 
@@ -526,9 +529,6 @@ fn a_write_has_the_id_that_its_copies_have() {
 }
 
 #[test]
-fn a_request_says_how_it_was_delivered() {
-    let parser = parser();
-#[test]
 fn another_request_with_the_same_name_is_another_call() {
     let parser = parser();
     let home = shard_of("shop", SHARDS);
@@ -571,6 +571,9 @@ fn another_request_with_the_same_name_is_another_call() {
     assert_eq!(plain, of(&admin, &told));
 }
 
+#[test]
+fn a_request_says_how_it_was_delivered() {
+    let parser = parser();
     let home = shard_of("shop", SHARDS);
     let sent = [
         (forward::SENT_AT_HEADER, "1f-200"),
@@ -610,10 +613,7 @@ fn another_request_with_the_same_name_is_another_call() {
 #[test]
 fn an_operators_name_and_reason_are_read_and_the_servers_user_wins_if_it_is_trusted() {
     let parser = parser();
-    let trusting = Parser {
-        trust: TrustRequestInfo(true),
-        ..self::parser()
-    };
+    let trusting = parser_that_trusts(TrustRequestInfo(true));
     let bodies = [
         ("create", json!({"seats": 2, "queue_limit": 3})),
         ("configure", json!({"seats": 3})),
