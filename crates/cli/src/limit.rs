@@ -31,7 +31,7 @@ pub enum LimitCommand {
     /// Shows how many counters all shards have, and how many requests their leaders answered. What each rule lets through is
     /// in the nodes' metrics: `nowserving_rate_limit_total`. Exit code 3 if a shard does not answer: it is named then.
     Stats,
-    Reset(DescriptorArgs),
+    Reset(ResetArgs),
     /// Shows what a check would answer, and by which rules. Counts nothing.
     #[command(after_help = "\
 Example:
@@ -121,12 +121,14 @@ struct Note {
 
 /// Forgets what was counted of one descriptor.
 #[derive(Debug, Args)]
-pub struct DescriptorArgs {
+pub struct ResetArgs {
     /// The domain.
     domain: LineName,
     /// Its entries, KEY=VALUE, separated by commas; `\,` is a comma in a value, `\\` a backslash.
     #[arg(value_parser = descriptor)]
     descriptor: Entries,
+    #[command(flatten)]
+    note: Note,
 }
 
 // `test` and `check` have their help where they are listed.
@@ -207,6 +209,8 @@ pub async fn run(
             let request = ResetLimit {
                 domain: args.domain,
                 descriptor: args.descriptor.0,
+                by: global.by(),
+                reason: args.note.reason,
             };
             let admin = global.connect().await?.admin();
             let reset = admin.reset_limit(&request).await?;

@@ -502,6 +502,20 @@ pub struct ResetLimit {
     pub domain: LineName,
     /// Its entries.
     pub descriptor: Descriptor,
+    /// As in [`ApplyRules`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// As in [`ApplyRules`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl ResetLimit {
+    /// Checks what the types do not say; `bad_request` names the field.
+    pub fn check(&self) -> Result<(), ApiError> {
+        check_descriptor("descriptor", &self.descriptor)?;
+        check_note(&self.by, &self.reason)
+    }
 }
 
 /// The answer to `reset`.

@@ -13,7 +13,7 @@ use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode, decode_request, enco
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, DomainReply, LimitStats, LimitStatsReply, ResetLimit,
-    ResetReply, RulesChanged, RulesReply, ShardLimitStats, ShowRules, TestLimits, check_descriptor,
+    ResetReply, RulesChanged, RulesReply, ShardLimitStats, ShowRules, TestLimits,
 };
 use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::limits::home_of;
@@ -75,8 +75,9 @@ impl Limits {
             }
             "reset" => {
                 reply.op = "limit_reset";
-                let ask: ResetLimit = decode_request(payload)?;
-                check_descriptor("descriptor", &ask.descriptor)?;
+                let mut ask: ResetLimit = decode_request(payload)?;
+                ask.check()?;
+                ask.by = self.named(message)?.or(ask.by);
                 Ok(encode(&self.reset(ask, &call).await?, format))
             }
             "test" => {
@@ -104,6 +105,7 @@ impl Limits {
             return tried_rules(&ask, domain, known.map(AsRef::as_ref), changes);
         }
         let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
+        log("applied", &domain, &ask.by, &ask.reason);
         Ok(RulesChanged { changes, ..changed })
     }
 
@@ -121,6 +123,7 @@ impl Limits {
             );
         }
         let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
+        log("deleted", &ask.domain, &ask.by, &ask.reason);
         Ok(RulesChanged { changes, ..changed })
     }
 
@@ -180,8 +183,17 @@ impl Limits {
         let body = Check::new(vec![descriptor]);
         let until = call.times.for_writes()?;
         let reset = self.ask(subject, &body, Effect::Once(id), until).await;
-        reset.map_err(repeatable)
+        let reset: ResetReply = reset.map_err(repeatable)?;
+        log("a counter reset", &ask.domain, &ask.by, &ask.reason);
+        Ok(reset)
     }
+}
+
+/// Of rules that are gone, and of counters, the nodes keep no record but this one.
+fn log(what: &str, domain: &LineName, by: &Option<String>, reason: &Option<String>) {
+    let (by, reason) = (by.as_deref(), reason.as_deref());
+    let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
+    tracing::info!(domain = %domain.as_str(), by, reason, "rules of rate limits: {what}");
 }
 
 /// Other writes are repeated with a key or a ticket, which these do not have.
