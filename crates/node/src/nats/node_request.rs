@@ -129,6 +129,11 @@ fn read_answer<R: DeserializeOwned>(message: &Message) -> Result<R, ApiError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use async_nats::HeaderValue;
+    use nowserving_protocol::codec::{Format, encode};
+    use nowserving_protocol::limits::{PartReply, PartVerdict};
+
+    use super::super::parse::TIMEOUT_MAX_MS;
     use super::*;
 
     fn sent(ms_ago: u64) -> Result<Times, ApiError> {
@@ -136,21 +141,67 @@ mod tests {
         message(&[(SENT_MS_HEADER, sent_ms.as_str())])
     }
 
+    fn with(headers: HeaderMap, payload: &[u8]) -> Message {
+        Message {
+            subject: "nowserving.limit.shop.check".into(),
+            reply: Some("_INBOX.1".into()),
+            payload: Bytes::copy_from_slice(payload),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length: 0,
+        }
+    }
+
     fn message(all: &[(&str, &str)]) -> Result<Times, ApiError> {
         let mut headers = HeaderMap::new();
         for (name, value) in all {
             headers.insert(*name, *value);
         }
-        let message = Message {
-            subject: "nowserving.limit.shop.check".into(),
-            reply: Some("_INBOX.1".into()),
-            payload: Bytes::new(),
-            headers: Some(headers),
-            status: None,
-            description: None,
-            length: 0,
+        Times::of(&with(headers, b""), clock::now().us)
+    }
+
+    /// An answer of another type is no error of the request; one that is marked as an error is one.
+    #[test]
+    fn fuzz_an_answer() {
+        let part = PartReply {
+            verdicts: vec![PartVerdict::default(); 2],
         };
-        Times::of(&message, clock::now().us)
+        let refused = ErrorReply::from(late());
+        let formats = [Format::Json, Format::MsgPack];
+        let seeds = formats.map(|format| [encode(&part, format), encode(&refused, format)]);
+        nowserving_fuzz::target!(seeds.concat(), |bytes| {
+            if let Err(error) = read_answer::<PartReply>(&with(HeaderMap::new(), bytes)) {
+                assert_eq!(error.code, Code::Unavailable);
+            }
+            let mut refused = HeaderMap::new();
+            refused.insert(ERROR_CODE_HEADER, "503");
+            assert!(read_answer::<PartReply>(&with(refused, bytes)).is_err());
+        });
+    }
+
+    /// Both headers, a line each.
+    #[test]
+    fn fuzz_times() {
+        let seeds = ["5000\n1766222333444", "1\n0", "60000\n9007199254740992"];
+        let seeds = seeds.map(|text| text.as_bytes().to_vec());
+        nowserving_fuzz::target!(seeds.into(), |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let mut headers = HeaderMap::new();
+            for (name, value) in [TIMEOUT_HEADER, SENT_MS_HEADER]
+                .into_iter()
+                .zip(text.lines())
+            {
+                if let Ok(value) = value.parse::<HeaderValue>() {
+                    headers.insert(name, value);
+                }
+            }
+            let taken = clock::now().us;
+            if let Ok(times) = Times::of(&with(headers, b""), taken) {
+                let longest = Duration::from_millis(TIMEOUT_MAX_MS);
+                assert!(times.until <= Instant::now() + longest);
+            }
+        });
     }
 
     #[test]
