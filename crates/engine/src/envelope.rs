@@ -386,18 +386,15 @@ mod tests {
         assert_eq!(opened, Err(clear.to_owned()));
     }
 
-    fn kept(name: &str) -> Vec<u8> {
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
-        std::fs::read(std::path::Path::new(golden).join(name)).expect("a golden file")
-    }
+    const KEPT: &[u8] = include_bytes!("../tests/golden/frame-1.bin");
 
     /// Anybody may send: only what was sealed is opened.
     #[test]
     fn fuzz_an_envelope() {
-        nowserving_fuzz::target!(vec![kept("frame-1.bin")], |bytes| {
+        nowserving_fuzz::target!(vec![KEPT.to_vec()], |bytes| {
             let key = FrameKey::of(&ClusterKey::new([7; 32]));
             if open::<Frame>(&key, Bytes::copy_from_slice(bytes)).is_ok() {
-                assert_eq!(bytes, kept("frame-1.bin"));
+                assert_eq!(bytes, KEPT);
             }
         });
     }
@@ -416,18 +413,18 @@ mod tests {
         ($($name:ident: $type:ty = $kept:literal;)*) => {$(
             #[test]
             fn $name() {
-                let seeds = vec![kept($kept)[OVERHEAD_BYTES..].to_vec()];
+                let seeds = vec![include_bytes!($kept)[OVERHEAD_BYTES..].to_vec()];
                 nowserving_fuzz::target!(seeds, opened::<$type>);
             }
         )*};
     }
 
     sealed_by_a_member! {
-        fuzz_a_sealed_frame: Frame = "frame-1.bin";
-        fuzz_a_candidate: Candidate = "candidate-1.bin";
-        fuzz_a_welcome: Welcome = "welcome-1.bin";
-        fuzz_a_founder: Founder = "founder-1.bin";
-        fuzz_an_existing_cluster: Existing = "existing-1.bin";
+        fuzz_a_sealed_frame: Frame = "../tests/golden/frame-1.bin";
+        fuzz_a_candidate: Candidate = "../tests/golden/candidate-1.bin";
+        fuzz_a_welcome: Welcome = "../tests/golden/welcome-1.bin";
+        fuzz_a_founder: Founder = "../tests/golden/founder-1.bin";
+        fuzz_an_existing_cluster: Existing = "../tests/golden/existing-1.bin";
     }
 
     #[test]
