@@ -171,9 +171,9 @@ fn each_side_of_an_or_stands_alone() {
 }
 
 #[test]
-fn matchers_are_found_with_each_of_their_values() {
+fn matchers_are_found_with_each_of_their_values() -> Result<()> {
     let query = r#"sum(a_total{line!="(others), {x}", code=~"one|two"}) / on (b) c{d="e"}"#;
-    let found = matchers(query).unwrap();
+    let found = matchers(query)?;
     let found: Vec<_> = found
         .iter()
         .map(|it| (it.metric, it.label, it.values.join(" ")))
@@ -186,6 +186,7 @@ fn matchers_are_found_with_each_of_their_values() {
             ("c", "d", "e".to_owned()),
         ]
     );
-    let bare = without_matchers(query).unwrap();
+    let bare = without_matchers(query)?;
     assert_eq!(bare, "sum(a_total) / on (b) c");
+    Ok(())
 }
