@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::check::unless_ci;
 use crate::steps::Done;
 use crate::{nats, packages, prometheus, python, shell};
 
@@ -42,17 +43,21 @@ assert alerts <= fire, f'no test has these fire: {sorted(alerts - fire)}'
 assert named <= alerts, f'no such alerts: {sorted(named - alerts)}'
 ";
 
-/// Checks all of it. Skipped where Prometheus's programs cannot be had.
+/// Checks all of it, and says which programs were missing for some. Skipped where Prometheus's cannot be had, but in CI.
 pub fn check() -> Result<Done> {
     let root = shell::root().join(FOLDER);
     let queries = dashboards(&root.join("grafana/dashboards"))?;
-    yaml(&root)?;
+    let mut without = Vec::new();
+    if !yaml(&root)? {
+        without.push("components for Kubernetes: no kubectl".to_owned());
+    }
     alerts_are_tested(&root)?;
     nats_configuration()?;
-    systemd_unit(&root)?;
-    let programs = match prometheus::ensure() {
-        Ok(programs) => programs,
-        Err(error) => return Ok(Done::Skipped(format!("{error:#}"))),
+    if !systemd_unit(&root)? {
+        without.push("the unit: no systemd-analyze".to_owned());
+    }
+    let Some(programs) = unless_ci(prometheus::ensure())? else {
+        return Ok(Done::Skipped("no Prometheus".to_owned()));
     };
     let promtool = programs.promtool.to_string_lossy();
     let run = |program: &str, words: &str| shell::run(&mut shell::command(program, words));
@@ -62,7 +67,7 @@ pub fn check() -> Result<Done> {
     let amtool = programs.amtool.to_string_lossy();
     run(&amtool, "check-config deploy/alertmanager/alertmanager.yml")?;
     parse_queries(&promtool, &queries)?;
-    Ok(Done::Passed)
+    Ok(Done::passed_without(without))
 }
 
 /// The queries of all dashboards, which are JSON with a title, a uid of their own and panels.
@@ -110,7 +115,8 @@ fn parse_queries(promtool: &str, queries: &[String]) -> Result<()> {
     shell::run(check.arg(&file))
 }
 
-fn yaml(root: &Path) -> Result<()> {
+/// The manifests and all other YAML; false if the components for Kubernetes were only read.
+fn yaml(root: &Path) -> Result<bool> {
     let bin = kubernetes_validate()?;
     let mut read = python_script(&bin, READ_YAML);
     let everything = [files(root, "yaml")?, files(root, "yml")?].concat();
@@ -122,8 +128,8 @@ fn yaml(root: &Path) -> Result<()> {
     let manifests = files(&root.join("kubernetes"), "yaml")?;
     shell::run(validate().args(&manifests))?;
     match with_components(root, &manifests)? {
-        Some(whole) => shell::run(validate().arg(whole)),
-        None => Ok(()),
+        Some(whole) => shell::run(validate().arg(whole)).map(|()| true),
+        None => Ok(false),
     }
 }
 
@@ -131,7 +137,6 @@ fn yaml(root: &Path) -> Result<()> {
 /// kustomization has the components as comments.
 fn with_components(root: &Path, manifests: &[PathBuf]) -> Result<Option<PathBuf>> {
     if !shell::succeeds(&mut shell::command("kubectl", "version --client")) {
-        eprintln!("   kubectl is missing: the components for Kubernetes are only read");
         return Ok(None);
     }
     let folder = shell::scratch("kubernetes")?;
@@ -185,11 +190,10 @@ fn nats_configuration() -> Result<()> {
     shell::run(test.env("SERVER", "nats-1"))
 }
 
-/// By systemd, if there is one. It wants the program to exist, so the copy that it checks has another one.
-fn systemd_unit(root: &Path) -> Result<()> {
+/// By systemd; false if there is none. It wants the program to exist, so the copy that it checks has another one.
+fn systemd_unit(root: &Path) -> Result<bool> {
     if !packages::has("systemd-analyze") {
-        eprintln!("   systemd-analyze is missing: the unit is not checked");
-        return Ok(());
+        return Ok(false);
     }
     let unit = fs::read_to_string(root.join("systemd/nowserving.service"))?;
     let copy = shell::scratch("nowserving.service")?;
@@ -197,7 +201,7 @@ fn systemd_unit(root: &Path) -> Result<()> {
         &copy,
         unit.replace("/usr/local/bin/nowserving", "/bin/true"),
     )?;
-    shell::run(shell::command("systemd-analyze", "verify").arg(&copy))
+    shell::run(shell::command("systemd-analyze", "verify").arg(&copy)).map(|()| true)
 }
 
 /// All files below a folder whose names end so, in order.

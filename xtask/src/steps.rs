@@ -14,6 +14,16 @@ pub enum Done {
     Skipped(String),
 }
 
+impl Done {
+    /// Without nothing, it has passed.
+    pub fn passed_without(left_out: Vec<String>) -> Done {
+        match left_out.is_empty() {
+            true => Done::Passed,
+            false => Done::PassedWithout(left_out),
+        }
+    }
+}
+
 /// Runs steps, goes on after a failure, and remembers how each ended.
 pub struct Steps {
     only: Vec<String>,

@@ -287,6 +287,9 @@ impl Global {
                 words.extend([format!("--{option}"), quoted.into_owned()]);
             }
         }
+        if login.tls_first && environment("NOWSERVING_TLS_FIRST").is_none() {
+            words.push("--tls-first".to_owned());
+        }
         words
     }
 

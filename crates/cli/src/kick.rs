@@ -6,11 +6,10 @@ use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, To
 
 use crate::args::{Global, Why};
 use crate::output::Output;
+use crate::phase::UNASKED_MAX;
 use crate::tables;
 use crate::{confirm, duration};
 
-/// So many are not ended without a question.
-const UNASKED: u64 = 11;
 /// The longest `--idle-over`: 30 days.
 const IDLE_MS_MAX: u64 = 2_592_000_000;
 
@@ -118,12 +117,13 @@ pub async fn run(
         if args.dry_run {
             return output.answer(&counted, |reply| text(&request, reply, output));
         }
-        if counted.kicked >= UNASKED && !agreed(&request, &counted, output)? {
+        if counted.kicked > UNASKED_MAX && !agreed(&request, &counted, output)? {
             return output.line("nobody was kicked");
         }
-        // By now more may have entered: those go that were counted.
+        // By now there may be more of them: newcomers stay, and no more go than were agreed to.
         request.through_version = Some(counted.through_version);
         request.incarnation = Some(counted.incarnation);
+        request.most = Some(counted.kicked.max(UNASKED_MAX));
     }
     request.dry_run = false;
     let kicked = line.kick(&request).await?;

@@ -73,6 +73,8 @@ pub struct LineDetails {
     /// So many more newcomers of the default lane get a number before one is refused because the line is full: see
     /// [`nowserving_line::LaneUse::room`].
     pub room: Option<u64>,
+    /// It refuses newcomers of the default lane with `line_full` now.
+    pub is_full: bool,
     /// Of one who enters now; `None` while it is unknown.
     pub newcomer_eta_ms: Option<u64>,
     pub phase: Phase,
@@ -168,6 +170,7 @@ impl LineDetails {
             line: line.name().clone(),
             queue_limit: line.settings().queue_limit,
             room: default_lane.and_then(|it| it.room),
+            is_full: line.is_full(now_ms),
             newcomer_eta_ms: line.newcomer_eta_ms(now_ms),
             phase: line.phase(),
             held_back_by: line.held_back_by(now_ms),

@@ -132,7 +132,7 @@ pub const GONE_KEPT: usize = 65_536;
 pub const JOURNAL_KEPT: usize = 4_096;
 /// About how many bytes of memory the changed settings in a line's journal take: those of the newest changes are
 /// kept. One changed number counts as 512 bytes. The notes of kicks have as many bytes of their own, and so have
-/// the names and reasons of operators.
+/// the names and reasons of operators with entries about the line, and those with entries about tokens.
 pub const JOURNAL_CHANGES_BYTES: usize = 96 * 1_024;
 /// How often a token can be moved.
 pub const MOVES_MAX: usize = 16;

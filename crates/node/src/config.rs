@@ -165,6 +165,16 @@ fn without_values(error: &toml::de::Error, text: &str) -> String {
     format!("line {} ({setting}): {}", number + 1, error.message())
 }
 
+/// Where `/metrics` and the probes are served, of a configuration that is not complete yet.
+pub(crate) fn metrics_addr_of(table: &toml::Table) -> Result<Option<SocketAddr>, ConfigError> {
+    let text = table.get("metrics_addr").and_then(toml::Value::as_str);
+    let addr = text.map(str::parse).transpose();
+    addr.map_err(|_| ConfigError::OutOfRange {
+        field: "metrics_addr",
+        limit: "an address and a port, such as 127.0.0.1:9464".to_owned(),
+    })
+}
+
 /// The settings of the login and of TLS in a table that has others, too.
 pub(crate) fn security_of(table: &toml::Table) -> Result<Security, ConfigError> {
     let fields = table

@@ -1,5 +1,6 @@
 //! A node that joins an existing cluster: it knows NATS, the key and an empty directory, and asks for the rest.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::keys::Keys;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
-use crate::{Ended, damage, identity, key_file, open_and_run};
+use crate::{Ended, damage, identity, key_file, open_and_run, serve_health};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
 /// configuration are only the settings that do not come from the cluster.
@@ -27,15 +28,20 @@ pub async fn run(settings: toml::Table, stop: impl Future<Output = ()>) -> anyho
     let lock = identity::lock(&draft.data_dir)?;
     // Written down before the first question: it may have been added when it was started last.
     let known = identity::read_or_draw(&draft.data_dir)?;
+    // While it asks it lives, and is not ready: who probes it must not end it.
+    let health = serve_health(draft.metrics_addr)?;
     let identity = match known.node {
-        0 => tokio::select! {
-            () = &mut stop => return Ok(Ended::Stopped),
-            asked = draft.ask(known.candidate) => asked?,
-        },
+        0 => {
+            health.set_serves(Err("asks the cluster to be added".to_owned()));
+            tokio::select! {
+                () = &mut stop => return Ok(Ended::Stopped),
+                asked = draft.ask(known.candidate) => asked?,
+            }
+        }
         _ => known,
     };
     let config = draft.complete(&identity)?;
-    let run = open_and_run(config, lock, stop);
+    let run = open_and_run(config, lock, health, stop);
     run.await.map_err(damage::advise)
 }
 
@@ -47,6 +53,7 @@ struct Draft {
     peer_nats: String,
     subjects: Subjects,
     security: Security,
+    metrics_addr: Option<SocketAddr>,
 }
 
 impl Draft {
@@ -78,6 +85,7 @@ impl Draft {
                 None => Subjects::default(),
             },
             security: config::security_of(&table)?,
+            metrics_addr: config::metrics_addr_of(&table)?,
             table,
         })
     }

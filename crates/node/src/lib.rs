@@ -29,6 +29,7 @@ pub mod throttle;
 pub mod traces;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -86,8 +87,16 @@ const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// that it must not go on with.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
     let lock = identity::lock(&config.data_dir)?;
-    let run = open_and_run(config, lock, stop);
+    let health = serve_health(config.metrics_addr)?;
+    let run = open_and_run(config, lock, health, stop);
     run.await.map_err(damage::advise)
+}
+
+/// Serves `/metrics`, `/healthz` and `/readyz` from now on.
+pub(crate) fn serve_health(addr: Option<SocketAddr>) -> anyhow::Result<Arc<Health>> {
+    let health = Arc::new(Health::default());
+    metrics_server::install(addr, &health, metrics_server::Process::Node)?;
+    Ok(health)
 }
 
 /// How a node ended.
@@ -112,6 +121,7 @@ pub struct Removed;
 pub(crate) async fn open_and_run(
     mut config: Config,
     lock: std::fs::File,
+    health: Arc<Health>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
     config.check()?;
@@ -120,8 +130,6 @@ pub(crate) async fn open_and_run(
     let rotation = members_file::read(&data.path)?.rotation;
     let keys = keys::at_start(&config.key_file, loaded, rotation)?;
     config.id = data.identity.node;
-    let health = Arc::new(Health::default());
-    metrics_server::install(config.metrics_addr, &health, metrics_server::Process::Node)?;
     if let Some(endpoint) = &config.otlp {
         traces::install(endpoint, &config)?;
     }

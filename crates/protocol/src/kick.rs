@@ -58,14 +58,20 @@ pub struct Kick {
     /// Who asks, for the journal: at most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Only tokens that had entered when the line had this version: the `through_version` of a dry run keeps the kick
-    /// to those that were counted.
+    /// Only tokens that had entered when the line had this version, such as the `through_version` of a dry run.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "wire::number_option"
     )]
     pub through_version: Option<u64>,
+    /// At most so many; others stay.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub most: Option<u64>,
     /// Only if the line has this incarnation.
     #[serde(
         default,

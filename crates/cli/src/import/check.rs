@@ -22,9 +22,9 @@ pub async fn refusal(
     if refused(&by_lane(rows.iter(), shown), shown).is_none() {
         return Ok(None);
     }
-    // Rows whose keys are in the line get no number. The keys are read only if it matters: there can be many.
-    let known = keys(line).await?;
-    let fresh = rows.iter().filter(|row| !known.contains(&row.row.key));
+    // Rows whose keys are in the line, or stand further up in the file, get no number. The keys are read only if it matters: there can be many.
+    let mut known = keys(line).await?;
+    let fresh = rows.iter().filter(|row| known.insert(row.row.key.clone()));
     Ok(refused(&by_lane(fresh, shown), shown))
 }
 

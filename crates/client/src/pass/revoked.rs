@@ -29,6 +29,8 @@ pub(super) struct Revoked {
     incarnation: u64,
     /// Passes that were signed in this second or before are revoked.
     floor_s: Option<u64>,
+    /// Events up to this second are missing: passes that were signed until then are revoked, of whatever incarnation.
+    missed_s: Option<u64>,
     /// The line's version at the newest event of a token; `None` before the first one.
     newest: Option<u64>,
     /// The line's version when it was last put back or deleted: events of tokens up to it say nothing any more.
@@ -50,6 +52,7 @@ impl Revoked {
         Revoked {
             incarnation: 0,
             floor_s: None,
+            missed_s: None,
             newest: None,
             since: 0,
             marks: HashMap::new(),
@@ -60,6 +63,9 @@ impl Revoked {
 
     /// Whether the pass is of a token that is gone, or that was claimed since.
     pub(super) fn has(&self, claims: &PassClaims) -> bool {
+        if self.missed_s.is_some_and(|missed_s| claims.iat <= missed_s) {
+            return true;
+        }
         if claims.incarnation != self.incarnation {
             // Of a line that was deleted. One of a later creation comes before its first event at times.
             return claims.incarnation < self.incarnation;
@@ -112,7 +118,7 @@ impl Revoked {
 
     /// Events up to this time are missing. Any token may have gone meanwhile: its holder gets a new pass if it has not.
     pub(super) fn missed(&mut self, until_s: u64) {
-        self.raise_floor(until_s);
+        self.missed_s = self.missed_s.max(Some(until_s));
     }
 
     /// Takes a line event.
@@ -155,11 +161,12 @@ impl Revoked {
         self.floor_s = self.floor_s.max(Some(to_s));
     }
 
-    /// A later creation of the line begins with nothing; events of an earlier one are dropped.
+    /// A later creation of the line begins with nothing but what was missed; events of an earlier one are dropped.
     fn is_of(&mut self, incarnation: u64) -> bool {
         if incarnation > self.incarnation {
             *self = Revoked {
                 incarnation,
+                missed_s: self.missed_s,
                 ..Revoked::with_room(self.marks_max)
             };
         }

@@ -221,6 +221,26 @@ fn where_events_are_missing_older_passes_are_refused() {
     assert_eq!(outcome(&checker, &later), Err(BadPass::Revoked));
 }
 
+/// A lost connection on which no event ever came, and a line that was made anew meanwhile.
+#[test]
+fn what_was_missed_counts_before_the_first_event_and_over_incarnations() {
+    let checker = checker();
+    checker.missed_events();
+    assert_eq!(outcome(&checker, &pass(18, 3)), Err(BadPass::Revoked));
+    checker.token_at(&token("entered", 30, NOW_S), NOW_S);
+    assert_eq!(outcome(&checker, &pass(18, 3)), Err(BadPass::Revoked));
+    checker.line(&line("created", 8, NOW_S));
+    let of_the_next = PassClaims {
+        incarnation: 8,
+        ..claims(18, 3)
+    };
+    let of_the_next = key(7).sign(&of_the_next);
+    assert_eq!(
+        outcome(&checker, of_the_next.as_str()),
+        Err(BadPass::Revoked)
+    );
+}
+
 #[test]
 fn the_events_of_tokens_may_overtake_those_of_the_line() {
     let checker = checker();

@@ -35,6 +35,7 @@ fn details(text: &str) -> LineDetails {
         line: name(text),
         queue_limit: 100,
         room: Some(95),
+        is_full: false,
         newcomer_eta_ms: Some(1_500),
         phase: Phase::Open,
         held_back_by: HeldBackBy::Seats,

@@ -11,7 +11,7 @@ pub const LINES: Section = Section {
         of the 50. So each event is in one series of one node, and `sum by (line) \
         (increase(nowserving_line_entered_total[30m]))` is right over changes of leaders, also back and forth; the \
         counts of the line's whole life are in `nowserving line show`. What happens between a scrape and the end of \
-        the node or of its lead is in no series, and `increase` does not see what a new series begins with. A \
+        the node, of its lead or of the line (the departures by its deletion, too) is in no series, and `increase` does not see what a new series begins with. A \
         series falls only if its line was not among the 50 for long (200 such are remembered): it begins at 0 then, \
         as after a start. A node reads its lines about once a second, a hundred thousand of them in five seconds.",
     of: Process::Node,
@@ -42,6 +42,11 @@ pub const LINES: Section = Section {
             "nowserving_line_room",
             &["line"],
             "How many more newcomers the default lane takes before one is refused with line_full: as far as seats + queue_limit exceed the live tokens, and a queue_limit of the lane leaves room. A quota can refuse sooner, with sold_out. No sample while the gate holds nobody back, or the phase takes no newcomers. Not for (others).",
+        ),
+        gauge(
+            "nowserving_line_full",
+            &["line"],
+            "1 if the line refuses newcomers of the default lane with line_full now, else 0. Not for (others).",
         ),
         gauge(
             "nowserving_line_newcomer_eta_seconds",
@@ -154,7 +159,7 @@ pub const LANES_AND_LABELS: Section = Section {
         counter(
             "nowserving_lane_refused_total",
             &["line", "lane", "reason"],
-            "Entrants into the lane who were refused, by error code. Who named a lane that the line does not have is in (others).",
+            "Entrants into the lane who were refused, by error code. Entrants that named a lane which the line does not have are in (others).",
         ),
         histogram(
             "nowserving_lane_wait_seconds",

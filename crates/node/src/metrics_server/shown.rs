@@ -152,6 +152,10 @@ impl<'a> Shown<'a> {
                 family.sample(&[("line", it.line.as_str())], room);
             }
         }
+        let mut family = text.family("nowserving_line_full");
+        for it in &self.details {
+            family.sample(&[("line", it.line.as_str())], u8::from(it.is_full));
+        }
         let mut family = text.family("nowserving_line_newcomer_eta_seconds");
         for it in &self.details {
             if let Some(eta_ms) = it.newcomer_eta_ms {

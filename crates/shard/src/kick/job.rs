@@ -24,6 +24,8 @@ pub(super) struct Job {
     /// Tokens that entered at a later version of the line are not meant.
     through_version: u64,
     note: KickNote,
+    /// So many more may be chosen.
+    left: u64,
     /// Tokens to be proposed.
     chosen: VecDeque<TokenRef>,
     /// What is still to be looked at; `None`: all of `chosen` is there.
@@ -88,6 +90,7 @@ impl Job {
                 reason: ask.reason.as_deref().map(Into::into),
                 by: ask.by.as_deref().map(Into::into),
             },
+            left: ask.most.unwrap_or(u64::MAX),
             ask: ask.clone(),
             chosen: VecDeque::new(),
             scan: None,
@@ -146,6 +149,7 @@ impl Job {
                 }
             }
             self.scan = match over {
+                _ if self.left == 0 => None,
                 true => self.pass_after(scan),
                 false => Some(scan),
             };
@@ -192,9 +196,11 @@ impl Job {
         let Some(live) = line.live(at.lane, at.token) else {
             return;
         };
-        if live.entered.version > self.through_version || self.is_in_other_state(live) {
+        let meant = live.entered.version <= self.through_version && !self.is_in_other_state(live);
+        if !meant || self.left == 0 {
             return;
         }
+        self.left -= 1;
         if !self.ask.dry_run {
             self.chosen.push_back(at);
             return;

@@ -86,12 +86,17 @@ fn only_tokens_that_were_counted_go() {
     assert_eq!(refused.code, Code::VersionConflict);
     assert_eq!(world.kick(&ask).0.unwrap().kicked, 3);
     assert!(later.into_iter().all(|token| world.lives(token)));
+    let one = Kick {
+        most: Some(1),
+        ..all()
+    };
+    assert_eq!(world.kick(&one).0.unwrap().kicked, 1);
     // A version that the line has not reached means no more than the present one.
     let ask = Kick {
         through_version: Some(u64::MAX),
         ..all()
     };
-    assert_eq!(world.kick(&ask).0.unwrap().kicked, 2);
+    assert_eq!(world.kick(&ask).0.unwrap().kicked, 1);
 }
 
 #[test]

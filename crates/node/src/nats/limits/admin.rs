@@ -104,8 +104,8 @@ impl Limits {
         if ask.dry_run {
             return tried_rules(&ask, domain, known.map(AsRef::as_ref), changes);
         }
+        log("apply", &domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
-        log("applied", &domain, &ask.by, &ask.reason);
         Ok(RulesChanged { changes, ..changed })
     }
 
@@ -122,8 +122,8 @@ impl Limits {
                 changes,
             );
         }
+        log("delete", &ask.domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
-        log("deleted", &ask.domain, &ask.by, &ask.reason);
         Ok(RulesChanged { changes, ..changed })
     }
 
@@ -182,18 +182,18 @@ impl Limits {
         let [descriptor] = descriptors;
         let body = Check::new(vec![descriptor]);
         let until = call.times.for_writes()?;
+        log("reset a counter", &ask.domain, &ask.by, &ask.reason);
         let reset = self.ask(subject, &body, Effect::Once(id), until).await;
-        let reset: ResetReply = reset.map_err(repeatable)?;
-        log("a counter reset", &ask.domain, &ask.by, &ask.reason);
-        Ok(reset)
+        reset.map_err(repeatable)
     }
 }
 
-/// Of rules that are gone, and of counters, the nodes keep no record but this one.
+/// Of rules that are gone, and of counters, the nodes keep no record but this one. Before it is done: an answer that is lost
+/// leaves no action unrecorded.
 fn log(what: &str, domain: &LineName, by: &Option<String>, reason: &Option<String>) {
     let (by, reason) = (by.as_deref(), reason.as_deref());
     let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
-    tracing::info!(domain = %domain.as_str(), by, reason, "rules of rate limits: {what}");
+    tracing::info!(domain = %domain.as_str(), by, reason, "an operator asks to change rate limits: {what}");
 }
 
 /// Other writes are repeated with a key or a ticket, which these do not have.

@@ -16,7 +16,7 @@ use nowserving_line::LineName;
 const RATE_LIMIT_TOTAL: &str = "nowserving_rate_limit_total";
 /// Names of rules that a node counts apart. They are kept until it ends.
 const NAMES_MAX: usize = 10_000;
-/// Those of them with values of requests: clients that send ever new values hide no rule.
+/// Those of them with values of requests: however many values clients send, there is room for so many rules as are left.
 const NAMES_OF_REQUESTS_MAX: usize = 9_000;
 /// So many rules begin at 0 before anything was asked of them: more would leave too few places for names with values of
 /// requests. The others begin when they are first counted.
