@@ -15,7 +15,7 @@ use crate::keys::Keys;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
-use crate::{Ended, damage, identity, key_file, open_and_run, serve_health};
+use crate::{Ended, damage, identity, key_file, metrics_server, open_and_run};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
 /// configuration are only the settings that do not come from the cluster.
@@ -29,7 +29,7 @@ pub async fn run(settings: toml::Table, stop: impl Future<Output = ()>) -> anyho
     // Written down before the first question: it may have been added when it was started last.
     let known = identity::read_or_draw(&draft.data_dir)?;
     // While it asks it lives, and is not ready: who probes it must not end it.
-    let health = serve_health(draft.metrics_addr)?;
+    let health = metrics_server::of_node(draft.metrics_addr)?;
     let identity = match known.node {
         0 => {
             health.set_serves(Err("asks the cluster to be added".to_owned()));

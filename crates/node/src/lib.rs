@@ -29,7 +29,6 @@ pub mod throttle;
 pub mod traces;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -87,16 +86,9 @@ const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 /// that it must not go on with.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
     let lock = identity::lock(&config.data_dir)?;
-    let health = serve_health(config.metrics_addr)?;
+    let health = metrics_server::of_node(config.metrics_addr)?;
     let run = open_and_run(config, lock, health, stop);
     run.await.map_err(damage::advise)
-}
-
-/// Serves `/metrics`, `/healthz` and `/readyz` from now on.
-pub(crate) fn serve_health(addr: Option<SocketAddr>) -> anyhow::Result<Arc<Health>> {
-    let health = Arc::new(Health::default());
-    metrics_server::install(addr, &health, metrics_server::Process::Node)?;
-    Ok(health)
 }
 
 /// How a node ended.

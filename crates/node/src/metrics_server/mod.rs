@@ -59,6 +59,16 @@ struct Page {
     scrapes: Arc<Semaphore>,
 }
 
+/// Serves the metrics and the health of a node from now on, as [`install`] does.
+///
+/// # Errors
+/// As [`install`].
+pub fn of_node(addr: Option<SocketAddr>) -> anyhow::Result<Arc<Health>> {
+    let health = Arc::new(Health::default());
+    install(addr, &health, Process::Node)?;
+    Ok(health)
+}
+
 /// Serves the metrics of such a process at `addr`, or only counts if there is none.
 ///
 /// # Errors
