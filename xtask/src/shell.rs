@@ -5,6 +5,14 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+/// How the names of variables begin that cargo sets for the package that it runs.
+const OF_THIS_PACKAGE: [&str; 4] = [
+    "CARGO_MANIFEST_",
+    "CARGO_PKG_",
+    "CARGO_CRATE_",
+    "CARGO_BIN_",
+];
+
 /// The workspace's root folder.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -20,10 +28,17 @@ pub fn command(program: &str, words: &str) -> Command {
     command
         .args(words.split_whitespace())
         .current_dir(root())
-        .stdin(Stdio::null())
-        // Set by `cargo run` for this package; they would mislead a cargo called from here.
-        .env_remove("CARGO_MANIFEST_DIR")
-        .env_remove("CARGO_PKG_NAME");
+        .stdin(Stdio::null());
+    // `cargo run` sets these for this package. Build scripts of a cargo that is called from here would take them for a
+    // change: half of the dependencies would be built again, and once more by the next cargo that is called by hand.
+    for (name, _) in std::env::vars_os() {
+        if OF_THIS_PACKAGE
+            .iter()
+            .any(|own| name.to_string_lossy().starts_with(own))
+        {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

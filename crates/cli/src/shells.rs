@@ -48,7 +48,10 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
 /// Writes the pages.
 pub fn man(args: &ManArgs, output: &Output) -> anyhow::Result<()> {
     let dir = args.dir.display().to_string();
-    fs::create_dir_all(&args.dir).with_context(|| dir.clone())?;
+    // Its parent must be there: a misspelt path makes no folders elsewhere.
+    if !args.dir.is_dir() {
+        fs::create_dir(&args.dir).with_context(|| dir.clone())?;
+    }
     clap_mangen::generate_to(Cli::command(), &args.dir).with_context(|| dir.clone())?;
     output.answer(&serde_json::json!({ "dir": dir }), |_| {
         format!("the manual pages are in {dir}")

@@ -136,7 +136,9 @@ impl Attempts {
                 format!("an attempt got no answer; the last one: {api}")
             }
             Failure::Api(api) => api.to_string(),
-            Failure::NoResponders => "no node listens".to_owned(),
+            Failure::NoResponders => {
+                "no node listens: none runs, or the nodes have another prefix".to_owned()
+            }
             Failure::NoAnswer => "no answer in time".to_owned(),
             Failure::Disconnected => "no connection to NATS".to_owned(),
             Failure::Fatal(error) => return error.clone(),

@@ -258,7 +258,7 @@ pub struct NoPassKey;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPass {
     /// It is not of the form.
-    #[error("not a pass: a JWT of at most 2048 bytes is needed")]
+    #[error("not a pass: no JWT, damaged, or longer than 2048 bytes")]
     Malformed,
     /// Another algorithm, `none` among them.
     #[error("not a pass: its algorithm is not EdDSA, or it demands an extension")]

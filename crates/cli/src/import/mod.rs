@@ -220,11 +220,18 @@ impl Done {
             ..
         } = self;
         let known = done.saturating_sub(*entered);
-        let text =
+        let so_far =
             format!("{done} of {rows} rows are done: {entered} entered, {known} were in the line");
-        match self.dry_run && self.admits_at_once() > 0 {
-            true => format!("{text}\nThis would import {}", self.what_is_admitted()),
-            false => text,
+        if !self.dry_run {
+            return so_far;
+        }
+        let would = match self.admits_at_once() {
+            0 => tables::many(rows.saturating_sub(*done), "row"),
+            _ => self.what_is_admitted(),
+        };
+        match done {
+            0 => format!("this would import {would}"),
+            _ => format!("{so_far}\nthis would import {would}"),
         }
     }
 
