@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, Cluster, HOUR_MS, Process, eventually, free_port, http};
@@ -41,6 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FOR: &str = "5s";
 /// Several times as long.
 const SCRAPES: u32 = 20;
+/// At least as long nobody is woken.
+const CALM_LASTS: Duration = Duration::from_secs(15);
 
 /// Labels whose values the code does not list: names of lines, addresses and the like.
 const FREE: [&str; 5] = ["instance", "label", "line", "rule", "value"];
@@ -172,6 +174,7 @@ impl Crowd {
 struct Prometheus {
     process: Process,
     addr: SocketAddr,
+    nodes: usize,
 }
 
 impl Prometheus {
@@ -182,6 +185,7 @@ impl Prometheus {
             .ids()
             .map(|id| Ok(cluster.metrics_addr(id)?.to_string()))
             .collect::<Result<_>>()?;
+        let nodes = targets.len();
         let rules = std::fs::read_to_string(deploy().join("prometheus/rules.yml"))?;
         let rules_file = folder.join("rules.yml");
         std::fs::write(&rules_file, soon(&rules))?;
@@ -206,7 +210,11 @@ impl Prometheus {
             Ok((status == 200).then_some(()))
         });
         ready.await.with_context(|| process.tail(20))?;
-        Ok(Prometheus { process, addr })
+        Ok(Prometheus {
+            process,
+            addr,
+            nodes,
+        })
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
@@ -239,22 +247,43 @@ impl Prometheus {
         queries.collect()
     }
 
-    /// On a healthy cluster under load no alert fires that wakes somebody.
+    /// On a healthy cluster under load no alert fires that wakes somebody. Prometheus takes seconds to find its first targets, and
+    /// rightly says so: what fires before that has ended does not count.
     async fn wakes_nobody(&self) -> Result<()> {
-        let scraped = r#"min(count_over_time(nowserving_lines_led{job="nowserving"}[5m]))"#;
-        let enough = format!("{scraped} >= {SCRAPES}");
+        let page = r#"severity="page""#;
+        let none = format!(r#"absent(ALERTS{{alertstate="firing", {page}}})"#);
+        eventually(
+            "all nodes are scraped, and it is calm",
+            PATIENCE,
+            async || {
+                let begun = self.was_scraped(1).await? && self.has_data(&none).await?;
+                Ok(begun.then_some(()))
+            },
+        )
+        .await?;
+        let begin = Instant::now();
         eventually("the nodes were scraped for a while", PATIENCE, async || {
-            Ok(self.has_data(&enough).await?.then_some(()))
+            let enough = self.was_scraped(SCRAPES).await? && begin.elapsed() >= CALM_LASTS;
+            Ok(enough.then_some(()))
         })
         .await?;
-        let pages = self.fired(r#"severity="page""#).await?;
+        let pages = self.fired(page, begin.elapsed()).await?;
         ensure!(pages.is_empty(), "somebody was woken: {pages:?}");
         Ok(())
     }
 
-    /// The names of the alerts that have fired.
-    async fn fired(&self, which: &str) -> Result<BTreeSet<String>> {
-        let fired = format!(r#"max_over_time(ALERTS{{alertstate="firing", {which}}}[5m])"#);
+    /// Whether each node was scraped so often.
+    async fn was_scraped(&self, times: u32) -> Result<bool> {
+        let scraped = r#"count_over_time(nowserving_lines_led{job="nowserving"}[5m])"#;
+        let nodes = self.nodes;
+        self.has_data(&format!("count({scraped} >= {times}) == {nodes}"))
+            .await
+    }
+
+    /// The names of the alerts that have fired in this time.
+    async fn fired(&self, which: &str, within: Duration) -> Result<BTreeSet<String>> {
+        let within = within.as_secs();
+        let fired = format!(r#"max_over_time(ALERTS{{alertstate="firing", {which}}}[{within}s])"#);
         let data = self
             .get(&format!("/api/v1/query?query={}", encoded(&fired)))
             .await?;
@@ -288,7 +317,9 @@ impl Prometheus {
         .await?;
         let due = ["NowservingLineNearlyFull", "NowservingLaneNearlyFull"];
         eventually("the alerts of a full line fire", PATIENCE, async || {
-            let fired = self.fired(&format!(r#"line="{LINE}""#)).await?;
+            let fired = self
+                .fired(&format!(r#"line="{LINE}""#), 5 * PATIENCE)
+                .await?;
             ensure!(due.iter().all(|it| fired.contains(*it)), "{fired:?}");
             Ok(Some(()))
         })
