@@ -4,8 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use tokio::time::Instant;
+use anyhow::{Context, Result, anyhow, bail};
 
 const PAUSE: Duration = Duration::from_millis(25);
 /// How much slower than a quiet one a machine may be.
@@ -23,20 +22,23 @@ pub async fn eventually<T>(
     mut ask: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let patience = patience * SLOWEST;
-    let deadline = Instant::now() + patience;
-    loop {
-        let last = match tokio::time::timeout_at(deadline, ask()).await {
-            Ok(Ok(Some(value))) => return Ok(value),
-            Ok(Ok(None)) => None,
-            Ok(Err(error)) => Some(error),
-            Err(_) => bail!("not within {patience:?}: {what} (still asking)"),
-        };
-        if Instant::now() >= deadline {
-            let what = format!("not within {patience:?}: {what}");
-            return Err(last.unwrap_or_else(|| anyhow::anyhow!("the condition does not hold")))
-                .context(what);
+    let mut last = None;
+    let asked = async {
+        loop {
+            match ask().await {
+                Ok(Some(value)) => return value,
+                Ok(None) => last = None,
+                Err(error) => last = Some(error),
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        tokio::time::sleep(PAUSE).await;
+    };
+    match tokio::time::timeout(patience, asked).await {
+        Ok(value) => Ok(value),
+        Err(_) => {
+            let last = last.unwrap_or_else(|| anyhow!("the condition does not hold"));
+            Err(last).context(format!("not within {patience:?}: {what}"))
+        }
     }
 }
 

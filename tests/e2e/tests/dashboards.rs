@@ -34,6 +34,10 @@ const DOMAIN: &str = "dashboards";
 const PAUSE: Duration = Duration::from_millis(20);
 /// So many may be in the line while all is well.
 const CALM: usize = 20;
+/// The limits of the line that fills up, and of its lane. While one is served there is room for one, and that has to be less
+/// than the tenth of a limit at which the alerts begin: else each scrape in such a moment ends the alert.
+const FULL: u32 = 30;
+const FULL_LANE: u32 = 20;
 const START: Duration = Duration::from_secs(20);
 /// Forecasts need some time, and rates some scrapes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,7 +77,7 @@ pub async fn return_data(cluster: &Cluster, program: &Path) -> Result<()> {
         ended = crowd.come(&api, true) => ended.context("the crowd").map(|never| match never {}),
         calm = prometheus.wakes_nobody() => calm,
     }?;
-    api.admin(LINE, "configure", lanes(30, 10)).await?;
+    api.admin(LINE, "configure", lanes(FULL, FULL_LANE)).await?;
     tokio::select! {
         ended = crowd.come(&api, false) => ended.context("the crowd").map(|never| match never {}),
         all = prometheus.answers(queries) => all,
