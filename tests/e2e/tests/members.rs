@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nowserving_e2e::{
-    Api, Cli, Cluster, HOUR_MS, NodeFlags, Process, candidate, eventually, line_in,
+    Api, Cli, Cluster, HOUR_MS, Metrics, NodeFlags, Process, candidate, eventually, free_port,
+    http, line_in,
 };
 use serde_json::{Value, json};
 
@@ -142,11 +144,50 @@ async fn stopped_and_caught_up(cluster: &mut Cluster, cli: &Cli) -> Result<()> {
 
 /// Starts a node that knows NATS, the key and an empty directory.
 pub async fn joining(cluster: &Cluster, name: &str) -> Result<Process> {
-    let flags = NodeFlags::default()
+    let flags = joining_flags(cluster, name);
+    cluster.start_joining(name, &flags).await
+}
+
+fn joining_flags(cluster: &Cluster, name: &str) -> NodeFlags {
+    NodeFlags::default()
         .with("--data-dir", cluster.folder().join(name))
         .with("--key-file", cluster.key_file())
-        .with("--nats", cluster.nats.url());
-    cluster.start_joining(name, &flags).await
+        .with("--nats", cluster.nats.url())
+}
+
+/// A node that asks to be added is alive and not ready (docs/protocol.md, "Health"): Kubernetes does not restart its
+/// pod, and an update waits for it (deploy/README.md, "More replicas").
+async fn alive_and_not_ready(addr: SocketAddr) -> Result<()> {
+    alive(addr).await?;
+    let (code, text) = http::get(addr, "/readyz").await?;
+    let reason = "asks the cluster to be added\n";
+    ensure!(code == 503 && text == reason, "/readyz: {code} {text}");
+    let metrics = Metrics::scrape(addr).await?;
+    ensure!(metrics.has("nowserving_ready"), "{metrics:?}");
+    let ready = metrics.sum("nowserving_ready", &[]);
+    ensure!(ready == 0.0, "nowserving_ready {ready}");
+    Ok(())
+}
+
+/// The command that added the node has waited for its vote in every shard. The node itself may still wait for the
+/// first proof that requests reach it.
+async fn alive_and_ready(addr: SocketAddr) -> Result<()> {
+    eventually("the node that was added is ready", PATIENCE, async || {
+        alive(addr).await?;
+        let (code, text) = http::get(addr, "/readyz").await?;
+        ensure!(code == 200, "/readyz: {code} {text}");
+        let ready = Metrics::scrape(addr).await?.sum("nowserving_ready", &[]);
+        ensure!(ready == 1.0, "nowserving_ready {ready}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+async fn alive(addr: SocketAddr) -> Result<()> {
+    let answer = http::get(addr, "/healthz").await;
+    let (code, text) = answer.context("/healthz of a node that joins")?;
+    ensure!(code == 200, "/healthz: {code} {text}");
+    Ok(())
 }
 
 pub async fn added_and_replaced(cluster: &mut Cluster) -> Result<()> {
@@ -193,10 +234,15 @@ async fn changes(cluster: &mut Cluster, added: &mut Vec<Process>) -> Result<()> 
     let (api, cli) = (cluster.api().clone(), Cli::new(cluster.nats.url()));
     // Three to five.
     for id in 4..=5 {
-        added.push(joining(cluster, &format!("added-{id}")).await?);
+        let name = format!("added-{id}");
+        let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let flags = joining_flags(cluster, &name).with("--metrics-addr", metrics.to_string());
+        added.push(cluster.start_joining(&name, &flags).await?);
         candidate(&api).await?;
+        alive_and_not_ready(metrics).await?;
         let reply = change(&cli, &["add-node"]).await?;
         ensure!(reply["node"] == id, "{reply}");
+        alive_and_ready(metrics).await?;
     }
     ensure!(voters(&api).await? == (1..=5).collect());
     // And back: the first two go.

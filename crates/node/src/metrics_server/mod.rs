@@ -291,18 +291,26 @@ mod tests {
         }
     }
 
+    /// Also while the node starts, and while it asks to be added: then it must not be restarted.
     #[tokio::test]
     async fn the_metric_of_readiness_says_what_readyz_says() {
         let (addr, health) = served(CONNECTION_MAX).await;
-        for (serves, status, sample) in [
-            (Err("refused".to_owned()), "503", "0"),
-            (Ok(()), "200", "1"),
+        let asks = "asks the cluster to be added";
+        for (serves, status, text, sample) in [
+            (None, "503", "starting: reading the log", "0"),
+            (Some(Err(asks.to_owned())), "503", asks, "0"),
+            (Some(Ok(())), "200", "ok", "1"),
+            (Some(Err("refused".to_owned())), "503", "refused", "0"),
         ] {
-            health.set_serves(serves);
-            let begin = format!("HTTP/1.1 {status}");
-            assert!(get(addr, "/readyz").await.starts_with(&begin));
-            let text = get(addr, "/metrics").await;
-            assert!(text.contains(&format!("\nnowserving_ready {sample}\n")));
+            if let Some(serves) = serves {
+                health.set_serves(serves);
+            }
+            let ready = get(addr, "/readyz").await;
+            assert!(ready.starts_with(&format!("HTTP/1.1 {status}")), "{ready}");
+            assert!(ready.ends_with(&format!("\r\n\r\n{text}\n")), "{ready}");
+            assert!(get(addr, "/healthz").await.starts_with("HTTP/1.1 200"));
+            let metrics = get(addr, "/metrics").await;
+            assert!(metrics.contains(&format!("\nnowserving_ready {sample}\n")));
         }
     }
 }
