@@ -9,8 +9,8 @@ use std::{fs, io};
 
 use clap::{Args, Subcommand};
 use nowserving_client::limits::{
-    ApplyRules, Check, DeleteRules, Descriptor, Entry, ResetLimit, RulesChanged, ShowRules,
-    TestLimits,
+    ApplyRules, Check, DeleteRules, Descriptor, Entry, ListLimitChanges, ResetLimit, RulesChanged,
+    ShowRules, TestLimits,
 };
 use nowserving_client::{ApiError, LimitFallback, LimiterOptions, LineName, limits};
 use nowserving_limit::Rules;
@@ -31,6 +31,7 @@ pub enum LimitCommand {
     /// Shows how many counters all shards have, and how many requests their leaders answered. What each rule lets through is
     /// in the nodes' metrics: `nowserving_rate_limit_total`. Exit code 3 if a shard does not answer: it is named then.
     Stats,
+    Changes(ChangesArgs),
     Reset(ResetArgs),
     /// Shows what a check would answer, and by which rules. Counts nothing.
     #[command(after_help = "\
@@ -55,7 +56,11 @@ impl LimitCommand {
             LimitCommand::Delete(args) => Some(args.domain.as_str()),
             LimitCommand::Reset(args) => Some(args.domain.as_str()),
             LimitCommand::Test(args) | LimitCommand::Check(args) => Some(args.domain.as_str()),
-            LimitCommand::Apply(_) | LimitCommand::Stats | LimitCommand::Pictures(_) => None,
+            // Changes of a domain whose rules are gone are shown, too.
+            LimitCommand::Apply(_)
+            | LimitCommand::Changes(_)
+            | LimitCommand::Stats
+            | LimitCommand::Pictures(_) => None,
         }
     }
 }
@@ -110,6 +115,18 @@ pub struct DeleteArgs {
     if_version: Option<u64>,
     #[command(flatten)]
     note: Note,
+}
+
+/// Shows the newest changes that operators made of rules and counters: what, when, by whom and why. Exit code 3 if a shard does
+/// not answer: it is named then.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving limit changes
+  nowserving limit changes shop --json")]
+pub struct ChangesArgs {
+    /// Only of this domain.
+    domain: Option<LineName>,
 }
 
 #[derive(Debug, Args)]
@@ -202,6 +219,17 @@ pub async fn run(
             let stats = global.connect().await?.admin().limit_stats().await?;
             output.answer(&stats, text::stats)?;
             if !stats.unanswered.is_empty() {
+                return Ok(ExitCode::from(UNREACHABLE));
+            }
+        }
+        LimitCommand::Changes(args) => {
+            let request = ListLimitChanges {
+                domain: args.domain,
+            };
+            let admin = global.connect().await?.admin();
+            let changes = admin.limit_changes(&request).await?;
+            output.answer(&changes, |changes| text::history(changes, output))?;
+            if !changes.unanswered.is_empty() {
                 return Ok(ExitCode::from(UNREACHABLE));
             }
         }

@@ -12,8 +12,8 @@ use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
 };
 use nowserving_protocol::limits::{
-    ApplyRules, CheckReply, DeleteRules, LimitStats, LimitStatsReply, ResetLimit, ResetReply,
-    RulesChanged, RulesReply, ShowRules, TestLimits,
+    ApplyRules, CheckReply, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
+    ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules, TestLimits,
 };
 use nowserving_protocol::user::StatusReply;
 use serde::Serialize;
@@ -149,6 +149,15 @@ impl Admin {
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn limit_stats(&self) -> Result<LimitStatsReply> {
         self.limit("stats", Effect::Read, &LimitStats {}).await
+    }
+
+    /// What operators changed of rules and counters lately, of one domain or of all; shards that did not answer are named
+    /// ([`LimitChangesReply::unanswered`]).
+    ///
+    /// # Errors
+    /// [`crate::Kind::Unavailable`] if no node answers.
+    pub async fn limit_changes(&self, request: &ListLimitChanges) -> Result<LimitChangesReply> {
+        self.limit("changes", Effect::Read, request).await
     }
 
     /// Forgets what was counted of one descriptor.

@@ -2,12 +2,16 @@
 
 use metrics::counter;
 use nowserving_limit::Verdict;
+use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::limits::{ResetReply, ShardLimitStats};
+use nowserving_protocol::limits::{
+    LimitChangeReply, LimitChangesReply, ResetReply, ShardLimitStats,
+};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
 use nowserving_shard::limits::{
-    HitsAnswer, LimitCommand, LimitReply, LimitsState, RulesRefused, part_reply,
+    Changed, HitsAnswer, LimitChange, LimitChanges, LimitCommand, LimitReply, LimitsState,
+    RulesRefused, part_reply,
 };
 use nowserving_shard::requests::Answer;
 
@@ -49,6 +53,10 @@ impl Shard {
                 Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
             }
             LimitRequest::Stats => Ok(Outcome::LimitStats(self.limit_stats(ctx.now.us))),
+            LimitRequest::Changes { domain } => {
+                let changes = newest(self.state.limits().changes(), domain.as_ref());
+                Ok(Outcome::LimitChanges(changes))
+            }
             LimitRequest::Command(_) => Err(ApiError::bad_request("op: not a read")),
         };
         ctx.out.answer(waiter.reply, result);
@@ -129,6 +137,35 @@ impl Engine {
     }
 }
 
+/// What operators changed lately, of one domain or of all, the oldest first.
+fn newest(changes: &LimitChanges, domain: Option<&LineName>) -> LimitChangesReply {
+    let of = |it: &&LimitChange| domain.is_none_or(|domain| it.domain == *domain);
+    let mut reply = LimitChangesReply {
+        changes: changes.iter().filter(of).map(change_reply).collect(),
+        ..LimitChangesReply::default()
+    };
+    reply.keep_newest();
+    reply
+}
+
+fn change_reply(change: &LimitChange) -> LimitChangeReply {
+    let (op, version, descriptor) = match &change.what {
+        Changed::Applied { version } => ("apply", Some(*version), None),
+        Changed::Deleted { version } => ("delete", Some(*version), None),
+        Changed::Reset { descriptor } => ("reset", None, Some(descriptor.clone())),
+    };
+    let said = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    LimitChangeReply {
+        at_ms: change.at_ms,
+        op: op.to_owned(),
+        domain: change.domain.clone(),
+        version,
+        descriptor,
+        by: said(&change.by),
+        reason: said(&change.reason),
+    }
+}
+
 /// The leader of a shard counts these.
 pub(crate) fn count(reply: &LimitReply) {
     if let LimitReply::Checkpoint { not_kept, .. } = reply {
@@ -162,7 +199,7 @@ pub(crate) fn repeated(
             let verdicts = verdicts.ok_or_else(outcome_unknown)?;
             Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
         }
-        (LimitCommand::Reset { .. }, Answer::LimitReset(known)) => {
+        (LimitCommand::Reset(_), Answer::LimitReset(known)) => {
             Ok(Outcome::LimitReset(ResetReply { known: *known }))
         }
         (LimitCommand::Apply(_) | LimitCommand::Delete(_), Answer::LimitRules(result)) => {

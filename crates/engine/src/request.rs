@@ -11,7 +11,7 @@ use nowserving_protocol::codec::Format;
 use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
-use nowserving_protocol::limits::{PartReply, ResetReply, ShardLimitStats};
+use nowserving_protocol::limits::{LimitChangesReply, PartReply, ResetReply, ShardLimitStats};
 use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::{LimitAsk, LimitCommand};
@@ -144,6 +144,10 @@ pub enum LimitRequest {
     /// An operator's: rules, which are in shard 0, or a reset.
     Command(LimitCommand),
     Stats,
+    /// What operators changed lately, of one domain or of all.
+    Changes {
+        domain: Option<LineName>,
+    },
 }
 
 /// The part of a request that decides where it is executed.
@@ -190,7 +194,8 @@ impl Ask {
                 // gets it (see `delivery`); one that is repeated counts too much, never too little.
                 LimitRequest::Check { .. }
                 | LimitRequest::Exact { dry_run: true, .. }
-                | LimitRequest::Stats => Effect::Read,
+                | LimitRequest::Stats
+                | LimitRequest::Changes { .. } => Effect::Read,
                 LimitRequest::Exact { dry_run: false, .. } | LimitRequest::Command(_) => {
                     Effect::Write
                 }
@@ -291,4 +296,5 @@ pub enum Outcome {
     },
     LimitReset(ResetReply),
     LimitStats(ShardLimitStats),
+    LimitChanges(LimitChangesReply),
 }

@@ -19,7 +19,7 @@
 //! | members | one `Members`, then a `RecordedChange` each, the oldest first |
 //! | uploads | an `Upload` each, by line |
 //! | key-values | a `KvState`, then a `KvKey` each, by bucket and key; without the section no key was ever put |
-//! | limits | a `LimitsState`, then one `LimitDomain` per domain, by name, and a `LimitCounter` each, by key; missing if nothing was ever said of limits |
+//! | limits | a `LimitsState`, then one `LimitDomain` per domain, by name, a `LimitChange` each, the oldest first, and a `LimitCounter` each, by key; missing if nothing was ever said of limits |
 //!
 //! The digest is checked before anything is decoded: a file that was cut or
 //! altered is refused, whatever it would have decoded to. It has no key, because a process that
@@ -198,11 +198,15 @@ pub fn decode(
 }
 
 fn put_limits(bytes: &mut Vec<u8>, limits: &LimitsState) {
-    let records = 1 + limits.rules.domains().len() + limits.saved.len();
+    let changes = limits.changes.iter();
+    let records = 1 + limits.rules.domains().len() + changes.len() + limits.saved.len();
     put_section(bytes, SectionKind::Limits, records as u64);
     put(bytes, &limits::pb::state_to_pb(limits));
     for domain in limits::pb::domains_to_pb(&limits.rules) {
         put(bytes, &domain);
+    }
+    for change in changes {
+        put(bytes, &limits::pb::change_to_pb(change));
     }
     for counter in limits::pb::counters_to_pb(&limits.saved, None) {
         put(bytes, &counter);
@@ -212,13 +216,17 @@ fn put_limits(bytes: &mut Vec<u8>, limits: &LimitsState) {
 fn take_limits(rest: &mut Bytes) -> Result<LimitsState, SnapshotError> {
     let records = take_section(rest, SectionKind::Limits)?;
     let head = take::<pb::LimitsState>(rest)?;
-    let domains = head.domains;
+    let (domains, changes) = (head.domains, head.changes);
     let mut limits = limits::pb::state_from_pb(head);
     for _ in 0..domains {
         let added = limits::pb::add_domain(&mut limits.rules, take(rest)?);
         added.map_err(SnapshotError::decode)?;
     }
-    for _ in domains.saturating_add(1)..records {
+    for _ in 0..changes {
+        let added = limits::pb::add_change(&mut limits.changes, take(rest)?);
+        added.map_err(SnapshotError::decode)?;
+    }
+    for _ in domains.saturating_add(changes).saturating_add(1)..records {
         let added = limits::pb::add_counter(&mut limits.saved, take(rest)?);
         added.map_err(SnapshotError::decode)?;
     }
@@ -371,11 +379,14 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
     blake3::hash(&part).into()
 }
 
-/// Without the texts of rules, but for their versions.
+/// Without the texts of rules, but for their versions, and of operators' changes the newest.
 fn put_part_of_limits(part: &mut Vec<u8>, limits: &LimitsState) {
     put(part, &limits::pb::state_to_pb(limits));
     for (_, rules) in limits.rules.domains() {
         prost::encoding::encode_varint(rules.version, part);
+    }
+    if let Some(newest) = limits.changes.iter().next_back() {
+        put(part, &limits::pb::change_to_pb(newest));
     }
     let counters = limits::pb::counters_to_pb(&limits.saved, limits.saved.expired_to());
     let first = part.len();

@@ -258,10 +258,9 @@ impl State {
                 }
                 Command::Limit(command) => {
                     work += self.limits.work(command);
-                    let now_ms = self.clock.now_ms;
-                    let reply = self.limits.apply(command, now_ms, entry.wall_ms);
+                    let reply = self.limits.apply(command, stamp);
                     if let (Some(id), Some(answer)) = (id, Answer::of_limit(&reply)) {
-                        self.requests.remember(id, answer, now_ms);
+                        self.requests.remember(id, answer, self.clock.now_ms);
                     }
                     let applied = AppliedLimit {
                         place,

@@ -8,7 +8,9 @@ use nowserving_limit::{
 };
 use nowserving_line::LineName;
 use nowserving_shard::command::{Command, Entry, FORMAT, decode, encode};
-use nowserving_shard::limits::{ApplyRules, DeleteRules, LimitAsk, LimitCommand, TimedAsk};
+use nowserving_shard::limits::{
+    ApplyRules, DeleteRules, LimitAsk, LimitCommand, ResetCounter, TimedAsk,
+};
 use nowserving_shard::requests::{Origin, RequestId};
 use nowserving_shard::snapshot::{self, Header};
 use nowserving_shard::state::State;
@@ -125,25 +127,31 @@ fn hits() -> LimitCommand {
     }
 }
 
+fn reset_of(key: Box<[u8]>, [descriptor, by, reason]: [&str; 3]) -> LimitCommand {
+    LimitCommand::Reset(ResetCounter {
+        domain: name("shop"),
+        key,
+        descriptor: descriptor.into(),
+        by: by.into(),
+        reason: reason.into(),
+    })
+}
+
 fn once(key: u128, command: LimitCommand) -> Command {
     let origin = Origin::Client;
     let id = RequestId { key, origin };
     Command::Once(id, Box::new(Command::Limit(command)))
 }
 
-fn entry() -> Entry {
+fn entry(format: u32, reset: LimitCommand) -> Entry {
     let delete = LimitCommand::Delete(DeleteRules {
         domain: name("other"),
         if_version: Some(2),
         by: "bob".into(),
         reason: "over".into(),
     });
-    let reset = LimitCommand::Reset {
-        domain: name("shop"),
-        key: key_of(Algorithm::FixedWindow, Unit::Hour),
-    };
     Entry {
-        format: 7,
+        format,
         now_ms: NOW_MS,
         wall_ms: NOW_MS,
         compact_floor: 5,
@@ -159,15 +167,32 @@ fn entry() -> Entry {
     }
 }
 
+fn old() -> Entry {
+    let key = key_of(Algorithm::FixedWindow, Unit::Hour);
+    entry(7, reset_of(key, [""; 3]))
+}
+
+/// A reset says what it forgets, who asked and why.
+fn new() -> Entry {
+    let key = key_of(Algorithm::FixedWindow, Unit::Hour);
+    entry(8, reset_of(key, ["ip=127.0.0.1", "ann", "a bug of ours"]))
+}
+
 #[test]
 fn an_entry_with_every_command_of_limits() {
-    let entry = entry();
-    let kept = golden("entry-7-limit.bin", &encode(&entry));
-    assert_eq!(decode(&kept, FORMAT).unwrap(), entry);
+    for (file, entry) in [("entry-7-limit.bin", old()), ("entry-8-limit.bin", new())] {
+        let kept = golden(file, &encode(&entry));
+        assert_eq!(decode(&kept, FORMAT).unwrap(), entry);
+    }
 }
 
 #[test]
 fn a_snapshot_with_limits() {
+    comes_back("snapshot-7-limits.snap", &old(), 0);
+    comes_back("snapshot-8-limits.snap", &new(), 5);
+}
+
+fn comes_back(file: &str, entry: &Entry, changes: usize) {
     let header = Header {
         cluster: "prod".into(),
         shard: 0,
@@ -177,13 +202,14 @@ fn a_snapshot_with_limits() {
         ..Header::default()
     };
     let mut state = State::default();
-    state.apply_entry(9, &entry(), &mut ());
-    let kept = golden("snapshot-7-limits.snap", &snapshot::encode(&header, &state));
+    state.apply_entry(9, entry, &mut ());
+    let kept = golden(file, &snapshot::encode(&header, &state));
     let (_, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 0).unwrap();
     assert!(snapshot::encode(&header, &restored) == kept);
     let limits = restored.limits();
     assert_eq!(limits, state.limits());
     assert_eq!(limits.rules().version(), 4);
+    assert_eq!(limits.changes().iter().len(), changes);
     assert_eq!(
         (limits.rules().domains().len(), limits.saved().len()),
         (2, 5)

@@ -128,7 +128,8 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
         dry["dry_run"] == true && dry["version"].as_u64() > Some(0),
         "{dry}"
     );
-    let deleted = api.limit("delete", json!({"domain": domain})).await?;
+    let why = json!({"domain": domain, "by": "ann", "reason": "the sale is over"});
+    let deleted = api.limit("delete", why).await?;
     ensure!(deleted["changes"] == dry["changes"], "{deleted} {dry}");
     ensure!(
         deleted["changes"]
@@ -138,6 +139,28 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
     );
     api.limit_refused("delete", json!({"domain": domain}), Code::DomainNotFound)
         .await?;
+    recorded(&api, domain, &deleted["version"]).await
+}
+
+/// What operators did is listed with the reason, also of rules that are gone.
+async fn recorded(api: &Api, domain: &str, version: &Value) -> Result<()> {
+    let listed = api.limit("changes", json!({"domain": domain})).await?;
+    let changes = listed["changes"].as_array().context("no changes")?;
+    ensure!(listed.get("unanswered").is_none(), "{listed}");
+    let ops: Vec<&str> = changes.iter().filter_map(|it| it["op"].as_str()).collect();
+    ensure!(ops.first() == Some(&"apply"), "{listed}");
+    let reset = changes.iter().find(|it| it["op"] == "reset");
+    let reset = reset.context("no reset")?;
+    ensure!(reset["descriptor"] == "ip=a", "{reset}");
+    let newest = changes.last().context("no changes")?;
+    let said = (&newest["op"], &newest["by"], &newest["reason"]);
+    let expected = (&json!("delete"), &json!("ann"), &json!("the sale is over"));
+    ensure!(
+        said == expected && newest["version"] == *version,
+        "{newest}"
+    );
+    let others = api.limit("changes", json!({"domain": "none"})).await?;
+    ensure!(others["changes"] == json!([]), "{others}");
     Ok(())
 }
 

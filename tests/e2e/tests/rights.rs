@@ -152,6 +152,7 @@ async fn auditors(cluster: &Cluster) -> Result<()> {
         "cluster jwks",
         "limit show",
         "limit stats",
+        "limit changes",
     ] {
         let words: Vec<&str> = command.split(' ').collect();
         let said = auditor.run(&words).await?;

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use nowserving_client::limits::{
-    CheckReply, DescriptorReply, LimitStatsReply, ResetReply, RulesChanged, RulesReply,
-    ShardLimitStats,
+    CheckReply, DescriptorReply, LimitChangesReply, LimitStatsReply, ResetReply, RulesChanged,
+    RulesReply, ShardLimitStats,
 };
 
-use crate::tables::{clock, duration};
+use crate::output::Output;
+use crate::tables::{clock, duration, plain};
 
 pub(super) fn applied(changed: &RulesChanged) -> String {
     changes(changed, |domain, version| {
@@ -44,6 +45,40 @@ pub(super) fn reset(reset: &ResetReply) -> String {
         }
     };
     text.to_owned()
+}
+
+/// A table, and the shards whose changes are missing.
+pub(super) fn history(reply: &LimitChangesReply, output: &Output) -> String {
+    let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let rows = reply.changes.iter().map(|it| {
+        vec![
+            clock(it.at_ms),
+            it.op.clone(),
+            it.domain.as_str().to_owned(),
+            said(&it.version.map(|version| version.to_string())),
+            said(&it.descriptor),
+            said(&it.by),
+            said(&it.reason),
+        ]
+    });
+    let changes = match reply.changes.is_empty() {
+        true => "no changes".to_owned(),
+        false => plain(
+            "at, change, domain, version, descriptor, by, reason",
+            rows.collect(),
+            output,
+        ),
+    };
+    match unanswered(&reply.unanswered) {
+        Some(missing) => format!("{changes}\n{missing}"),
+        None => changes,
+    }
+}
+
+fn unanswered(shards: &[u32]) -> Option<String> {
+    let missing: Vec<_> = shards.iter().map(u32::to_string).collect();
+    let text = format!("no answer from shards: {}", missing.join(", "));
+    (!shards.is_empty()).then_some(text)
 }
 
 pub(super) fn rules(shown: &RulesReply) -> String {
@@ -122,10 +157,7 @@ pub(super) fn stats(stats: &LimitStatsReply) -> String {
     if !stats.shards.is_empty() {
         parts.push(counted(&stats.shards));
     }
-    if !stats.unanswered.is_empty() {
-        let missing: Vec<_> = stats.unanswered.iter().map(u32::to_string).collect();
-        parts.push(format!("no answer from shards: {}", missing.join(", ")));
-    }
+    parts.extend(unanswered(&stats.unanswered));
     parts.join("\n")
 }
 
@@ -167,9 +199,15 @@ fn several(number: u64, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_client::limits::DomainReply;
+    use nowserving_client::limits::{DomainReply, LimitChangeReply};
 
     use super::*;
+
+    const PLAIN: Output = Output {
+        json: false,
+        colour: false,
+        live: false,
+    };
 
     #[test]
     fn rules_show_when_they_were_applied_by_whom_and_why() {
@@ -235,6 +273,45 @@ mod tests {
         assert!(check(&reply).starts_with("refused, for 20 h 30 min\n"));
         reply.retry_after_ms = None;
         assert!(check(&reply).starts_with("refused, for good\n"));
+    }
+
+    #[test]
+    fn changes_show_what_was_done_by_whom_and_why() {
+        let change = |op: &str| LimitChangeReply {
+            at_ms: 1_766_222_333_444,
+            op: op.to_owned(),
+            domain: "shop".parse().unwrap(),
+            version: None,
+            descriptor: None,
+            by: Some("ann".to_owned()),
+            reason: None,
+        };
+        let applied = LimitChangeReply {
+            version: Some(3),
+            reason: Some("sale".to_owned()),
+            ..change("apply")
+        };
+        let reset = LimitChangeReply {
+            descriptor: Some("ip=127.0.0.1".to_owned()),
+            ..change("reset")
+        };
+        let mut reply = LimitChangesReply {
+            changes: vec![applied, reset],
+            unanswered: vec![5],
+        };
+        let text = history(&reply, &PLAIN);
+        let lines: Vec<_> = text.lines().map(|line| line.replace('│', " ")).collect();
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let rows: Vec<_> = lines.iter().map(|line| words(line)).collect();
+        for row in [
+            "2025-12-20 09:18:53.444 apply shop 3 - ann sale",
+            "2025-12-20 09:18:53.444 reset shop - ip=127.0.0.1 ann -",
+            "no answer from shards: 5",
+        ] {
+            assert!(rows.iter().any(|it| it == row), "{row} in {rows:?}");
+        }
+        reply = LimitChangesReply::default();
+        assert_eq!(history(&reply, &PLAIN), "no changes");
     }
 
     #[test]

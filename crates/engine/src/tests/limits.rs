@@ -3,7 +3,7 @@
 use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, combine, key};
 use nowserving_protocol::error::Code;
 use nowserving_shard::command::{FORMAT, FORMAT_MIN};
-use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, verdicts_of};
+use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, ResetCounter, verdicts_of};
 use raft::eraftpb::MessageType;
 
 use super::rig::{Rig, message, name};
@@ -73,6 +73,16 @@ fn passed(rig: &mut Rig, checks: usize) -> usize {
     (0..checks)
         .filter(|_| allowed(request(rig, check())))
         .count()
+}
+
+fn reset_of(key: Box<[u8]>) -> LimitCommand {
+    LimitCommand::Reset(ResetCounter {
+        domain: name("shop"),
+        key,
+        descriptor: "ip=127.0.0.1".into(),
+        by: "ann".into(),
+        reason: String::new(),
+    })
 }
 
 #[test]
@@ -307,12 +317,25 @@ fn rules_are_told_and_a_reset_counts_anew() {
     assert_eq!(applied, Ok(Outcome::LimitRules { domain, version: 1 }));
     assert_eq!(rig.state().limits().rules().version(), 1);
     assert_eq!(passed(&mut rig, 9), 5);
-    let reset = LimitCommand::Reset {
-        domain: name("shop"),
-        key: ask().key,
-    };
+    let reset = reset_of(ask().key);
     assert!(request(&mut rig, LimitRequest::Command(reset)).is_ok());
     assert_eq!(passed(&mut rig, 9), 5);
+    let changes = |rig: &mut Rig, domain: Option<&str>| {
+        let domain = domain.map(name);
+        let Ok(Outcome::LimitChanges(reply)) = request(rig, LimitRequest::Changes { domain })
+        else {
+            panic!("no changes")
+        };
+        let said = reply.changes.into_iter();
+        said.map(|it| (it.op, it.version, it.descriptor, it.by))
+            .collect::<Vec<_>>()
+    };
+    let applied = ("apply".into(), Some(1), None, None);
+    let descriptor = Some("ip=127.0.0.1".into());
+    let reset = ("reset".into(), None, descriptor, Some("ann".into()));
+    assert_eq!(changes(&mut rig, Some("shop")), [applied, reset]);
+    assert_eq!(changes(&mut rig, None).len(), 2);
+    assert_eq!(changes(&mut rig, Some("other")), []);
     let stats = request(&mut rig, LimitRequest::Stats);
     let Ok(Outcome::LimitStats(stats)) = stats else {
         panic!("{stats:?}")
@@ -325,10 +348,7 @@ fn rules_are_told_and_a_reset_counts_anew() {
 fn a_reset_that_expires_unwritten_keeps_no_checkpoint_out() {
     let mut rig = leader([FORMAT, FORMAT]);
     assert_eq!(passed(&mut rig, 1), 1);
-    let reset = LimitCommand::Reset {
-        domain: name("shop"),
-        key: ask().key,
-    };
+    let reset = reset_of(ask().key);
     let term = rig.replica().term();
     let (deadline, last) = (rig.now + TIMEOUT_US, rig.replica().last_index());
     rig.ask(Ask::Limit(Box::new(LimitRequest::Command(reset))), deadline);

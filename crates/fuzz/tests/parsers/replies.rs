@@ -160,5 +160,9 @@ replies! {
         r#"{"shards": [{"shard": 3, "counters": 1, "key_bytes": 2, "log_hits": 3, "changed": 4, "changed_for_ms": 5,
                         "saved": 6, "checks": 7, "refused": 8, "untracked": 9, "not_kept": 10}], "unanswered": [4]}"#,
     ];
+    limit_changes_reply: limits::LimitChangesReply = [
+        r#"{"changes": [{"at_ms": 7, "op": "apply", "domain": "shop", "version": 3, "by": "ann", "reason": "r"},
+                        {"at_ms": 8, "op": "reset", "domain": "shop", "descriptor": "user=ann"}], "unanswered": [4]}"#,
+    ];
     reset_reply: limits::ResetReply = [r#"{"known": true}"#];
 }

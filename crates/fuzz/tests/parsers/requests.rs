@@ -128,6 +128,7 @@ requests! {
     apply_rules: limits::ApplyRules;
     delete_rules: limits::DeleteRules;
     show_rules: limits::ShowRules;
+    list_limit_changes: limits::ListLimitChanges;
     reset_limit: limits::ResetLimit;
     test_limits: limits::TestLimits;
 }

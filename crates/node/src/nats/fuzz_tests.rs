@@ -10,7 +10,7 @@ use super::who::TrustRequestInfo;
 use super::{forward, who};
 
 /// What precedes the payload, and the payload as JSON.
-const MESSAGES: [(&str, &str); 41] = [
+const MESSAGES: [(&str, &str); 42] = [
     (
         "nowserving.line.shop.enter\nNowserving-Timeout-Ms: 5000\nNowserving-Sent-Ms: 1766222333444",
         r#"{"key": "order-1", "lane": "vip"}"#,
@@ -147,7 +147,7 @@ const MESSAGES: [(&str, &str); 41] = [
     ),
     (
         "nowserving.admin.shard.3.shop.limit_reset",
-        r#"{"descriptors": [[{"key": "user", "value": "ann"}]]}"#,
+        r#"{"domain": "shop", "descriptor": [{"key": "user", "value": "ann"}], "by": "ann"}"#,
     ),
     (
         "nowserving.admin.shard.0.shop.limit_apply",
@@ -158,6 +158,10 @@ const MESSAGES: [(&str, &str); 41] = [
         r#"{"domain": "shop", "if_version": 1}"#,
     ),
     ("nowserving.admin.shard.3.shop.limit_stats", "{}"),
+    (
+        "nowserving.admin.shard.3.shop.limit_changes",
+        r#"{"domain": "shop"}"#,
+    ),
 ];
 
 /// A subject, headers, a line each, an empty line, and the payload.

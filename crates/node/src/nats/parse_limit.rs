@@ -5,7 +5,9 @@ use nowserving_limit::Matched;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode, decode_request};
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::limits::{ApplyRules, Check, DeleteRules, LimitStats};
+use nowserving_protocol::limits::{
+    ApplyRules, Check, DeleteRules, LimitStats, ListLimitChanges, ResetLimit, shown,
+};
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
 use super::limits::rules::{KnownRules, read_one};
@@ -17,7 +19,13 @@ use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
 /// from the subject of forwards, to which nobody but the leader subscribes: see `Limits::ask_part`.
 pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> {
     let ops: &[&'static str] = match (admin, via) {
-        (true, _) => &["limit_apply", "limit_delete", "limit_reset", "limit_stats"],
+        (true, _) => &[
+            "limit_apply",
+            "limit_delete",
+            "limit_reset",
+            "limit_stats",
+            "limit_changes",
+        ],
         (false, Via::Forwarded) => &["limit_check", "limit_exact"],
         (false, Via::Plain | Via::Shard(_)) => &["limit_exact"],
     };
@@ -51,17 +59,10 @@ impl Asked<'_> {
                     false => LimitRequest::Check { asks, dry_run },
                 }
             }
-            "limit_reset" => {
-                let ask: Check = decode_request(payload)?;
-                ask.check()?;
-                let mut asks = self.asks(&ask, None)?;
-                let (Some(ask), true) = (asks.pop(), asks.is_empty()) else {
-                    return Err(ApiError::bad_request("descriptors: exactly one"));
-                };
-                LimitRequest::Command(LimitCommand::Reset {
-                    domain: self.domain.clone(),
-                    key: ask.key,
-                })
+            "limit_reset" => LimitRequest::Command(LimitCommand::Reset(self.reset(payload)?)),
+            "limit_changes" => {
+                let ask: ListLimitChanges = decode_request(payload)?;
+                LimitRequest::Changes { domain: ask.domain }
             }
             "limit_apply" => LimitRequest::Command(LimitCommand::Apply(self.apply(payload)?)),
             "limit_delete" => {
@@ -103,6 +104,24 @@ impl Asked<'_> {
             domain,
             text: ask.rules.into(),
             if_version: ask.if_version,
+            by: ask.by.unwrap_or_default(),
+            reason: ask.reason.unwrap_or_default(),
+        })
+    }
+
+    fn reset(&self, payload: &[u8]) -> Result<shard::ResetCounter, ApiError> {
+        let ask: ResetLimit = decode_request(payload)?;
+        ask.check()?;
+        if ask.domain != *self.domain {
+            return Err(ApiError::bad_request("domain: not that of the subject"));
+        }
+        let descriptor = shown(&ask.descriptor);
+        let asks = self.asks(&Check::new(vec![ask.descriptor]), None)?;
+        let [counter] = <[LimitAsk; 1]>::try_from(asks).map_err(|_| other_rules())?;
+        Ok(shard::ResetCounter {
+            domain: ask.domain,
+            key: counter.key,
+            descriptor,
             by: ask.by.unwrap_or_default(),
             reason: ask.reason.unwrap_or_default(),
         })

@@ -85,7 +85,28 @@ fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
     };
     assert_eq!((asks.len(), asks[0].hits, dry_run), (1, 3, true));
     assert_eq!(asks[0].max_delay_us, Some(1_500_000));
-    assert!(home("limit_reset", &check("ip")).is_some());
+}
+
+#[test]
+fn a_reset_says_what_it_forgets_and_who_asks() {
+    let reset = |domain: &str| ResetLimit {
+        domain: LineName::try_from(domain).unwrap(),
+        descriptor: vec![Entry::new("ip", "a")],
+        by: Some("ann".into()),
+        reason: None,
+    };
+    let reads = (0..SHARDS).filter_map(|shard| read("limit_reset", shard, &reset("shop")).ok());
+    let reads: Vec<Ask> = reads.collect();
+    let [Ask::Limit(request)] = &reads[..] else {
+        panic!("{reads:?}")
+    };
+    let LimitRequest::Command(LimitCommand::Reset(asked)) = request.as_ref() else {
+        panic!("{request:?}")
+    };
+    let said = (&*asked.descriptor, &*asked.by, &*asked.reason);
+    assert_eq!(said, ("ip=a", "ann", ""));
+    let error = read("limit_reset", 0, &reset("other")).unwrap_err();
+    assert!(error.message.starts_with("domain: "), "{error}");
 }
 
 #[test]
@@ -104,6 +125,7 @@ fn rules_are_in_shard_0_and_valid() {
         assert!(error.message.starts_with(says), "{error}");
     }
     assert!(read("limit_stats", 3, &LimitStats {}).is_ok());
+    assert!(read("limit_changes", 3, &ListLimitChanges::default()).is_ok());
 }
 
 #[test]

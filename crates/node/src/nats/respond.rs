@@ -259,6 +259,7 @@ impl Responder {
             ),
             Outcome::LimitReset(reset) => encode(&reset, format),
             Outcome::LimitStats(stats) => encode(&stats, format),
+            Outcome::LimitChanges(changes) => encode(&changes, format),
             // These are read from the disk.
             Outcome::Backup { .. } | Outcome::BackupChunk { .. } => Vec::new(),
         }
@@ -297,6 +298,7 @@ fn too_large_code(outcome: &Outcome) -> Code {
         | Outcome::MembersChanges(_)
         | Outcome::Info(_)
         | Outcome::LimitStats(_)
+        | Outcome::LimitChanges(_)
         | Outcome::Backup { .. }
         | Outcome::BackupChunk { .. }
         | Outcome::KvGot(_)

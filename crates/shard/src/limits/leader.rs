@@ -335,9 +335,9 @@ impl LeaderLimits {
                     false => self.put_back(changes),
                 }
             }
-            (LimitCommand::Reset { key, .. }, _) => {
-                self.table.remove(key);
-                self.reset_ended(key);
+            (LimitCommand::Reset(reset), _) => {
+                self.table.remove(&reset.key);
+                self.reset_ended(&reset.key);
             }
             (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
                 for (TimedAsk { ask, at }, verdict) in asks.iter().zip(verdicts) {
@@ -357,8 +357,8 @@ impl LeaderLimits {
 
     /// A request is queued for the log.
     pub fn queued(&mut self, command: &LimitCommand) {
-        if let LimitCommand::Reset { key, .. } = command {
-            *self.resetting.entry(key.clone()).or_default() += 1;
+        if let LimitCommand::Reset(reset) = command {
+            *self.resetting.entry(reset.key.clone()).or_default() += 1;
         }
     }
 
@@ -384,8 +384,8 @@ impl LeaderLimits {
 
     /// It was a copy of one that was applied.
     pub(crate) fn not_executed(&mut self, command: &LimitCommand) {
-        if let LimitCommand::Reset { key, .. } = command {
-            self.reset_ended(key);
+        if let LimitCommand::Reset(reset) = command {
+            self.reset_ended(&reset.key);
         }
     }
 

@@ -11,6 +11,7 @@
 //! that have the counters ([`home_of`]). So a shard needs no rules to decide.
 
 mod answer;
+mod changes;
 mod leader;
 pub(crate) mod pb;
 mod rules;
@@ -18,11 +19,12 @@ mod rules;
 use nowserving_limit::{
     Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check, combine,
 };
-use nowserving_line::LineName;
+use nowserving_line::{LineName, Stamp};
 use nowserving_protocol::limits::{PartReply, PartVerdict};
 use nowserving_protocol::subject::shard_of_bytes;
 
 pub use answer::HitsAnswer;
+pub use changes::{CHANGES_KEPT, Changed, LimitChange, LimitChanges};
 pub use leader::{CHECKPOINT_INTERVAL_US, LeaderLimits};
 pub use rules::{
     ApplyRules, DOMAINS_MAX, DeleteRules, DomainRules, RULES_TEXT_BYTES_MAX, RuleTexts,
@@ -134,11 +136,19 @@ pub enum LimitCommand {
         domain: LineName,
         asks: Vec<TimedAsk>,
     },
-    /// Forgets what was counted.
-    Reset {
-        domain: LineName,
-        key: Box<[u8]>,
-    },
+    Reset(ResetCounter),
+}
+
+/// Forgets what was counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResetCounter {
+    pub domain: LineName,
+    pub key: Box<[u8]>,
+    /// What the operator named, in words.
+    pub descriptor: String,
+    /// The operator's name and reason, as given in the request.
+    pub by: String,
+    pub reason: String,
 }
 
 /// The outcome of a [`LimitCommand`].
@@ -166,6 +176,7 @@ pub struct LimitsState {
     pub(crate) saved: Saved,
     /// How many counters were reset.
     pub(crate) resets: u64,
+    pub(crate) changes: LimitChanges,
 }
 
 impl Default for LimitsState {
@@ -174,6 +185,7 @@ impl Default for LimitsState {
             rules: RuleTexts::default(),
             saved: Saved::new(COUNTERS_MAX),
             resets: 0,
+            changes: LimitChanges::default(),
         }
     }
 }
@@ -189,12 +201,20 @@ impl LimitsState {
         &self.saved
     }
 
+    /// What operators changed lately.
+    #[must_use]
+    pub fn changes(&self) -> &LimitChanges {
+        &self.changes
+    }
+
     /// Whether nothing was ever said of limits here.
     pub(crate) fn is_unused(&self) -> bool {
         let Self {
             rules,
             saved,
             resets,
+            // Each of them is a version or a reset, too.
+            changes: _,
         } = self;
         rules.version() == 0 && saved.is_empty() && saved.expired_to().is_none() && *resets == 0
     }
@@ -241,18 +261,22 @@ impl LimitsState {
             LimitCommand::Hits { asks, .. } => {
                 2 * asks.len() + self.saved.work_of_a_check(asks.len())
             }
-            LimitCommand::Apply(_) | LimitCommand::Delete(_) | LimitCommand::Reset { .. } => 0,
+            LimitCommand::Apply(_) | LimitCommand::Delete(_) | LimitCommand::Reset(_) => 0,
         }
     }
 
-    /// `now_ms`: by the service clock.
-    pub(crate) fn apply(
-        &mut self,
-        command: &LimitCommand,
-        now_ms: u64,
-        wall_ms: u64,
-    ) -> LimitReply {
-        let now = limits_now(now_ms, wall_ms);
+    /// At the time of the stamp. What operators do is recorded.
+    pub(crate) fn apply(&mut self, command: &LimitCommand, stamp: Stamp) -> LimitReply {
+        let before = self.rules.version();
+        let reply = self.execute(command, stamp);
+        let at = (stamp.format, stamp.wall_ms);
+        self.changes.record((command, &reply), before, at);
+        reply
+    }
+
+    fn execute(&mut self, command: &LimitCommand, stamp: Stamp) -> LimitReply {
+        let wall_ms = stamp.wall_ms;
+        let now = limits_now(stamp.now_ms, wall_ms);
         match command {
             LimitCommand::Apply(apply) => LimitReply::Rules(self.rules.apply(apply, wall_ms)),
             LimitCommand::Delete(delete) => LimitReply::Rules(self.rules.delete(delete)),
@@ -286,9 +310,9 @@ impl LimitsState {
                 self.saved.expire(idle_by, expired);
                 LimitReply::Hits(verdicts)
             }
-            LimitCommand::Reset { key, .. } => {
+            LimitCommand::Reset(reset) => {
                 self.resets += 1;
-                LimitReply::Reset(self.saved.remove(key))
+                LimitReply::Reset(self.saved.remove(&reset.key))
             }
         }
     }
@@ -306,7 +330,8 @@ impl LimitCommand {
         match self {
             LimitCommand::Apply(apply) => Some(&apply.domain),
             LimitCommand::Delete(delete) => Some(&delete.domain),
-            LimitCommand::Hits { domain, .. } | LimitCommand::Reset { domain, .. } => Some(domain),
+            LimitCommand::Reset(reset) => Some(&reset.domain),
+            LimitCommand::Hits { domain, .. } => Some(domain),
             LimitCommand::Checkpoint { .. } => None,
         }
     }

@@ -7,10 +7,11 @@ use nowserving_limit::{
 };
 
 use super::{
-    ApplyRules, DeleteRules, DomainRules, HitsAnswer, LimitAsk, LimitCommand, LimitsState,
-    RuleTexts, RulesRefused, TimedAsk,
+    ApplyRules, Changed, DeleteRules, DomainRules, HitsAnswer, LimitAsk, LimitChange, LimitChanges,
+    LimitCommand, LimitsState, ResetCounter, RuleTexts, RulesRefused, TimedAsk,
 };
 use crate::pb;
+use crate::pb::limit_change::What as PbWhat;
 use crate::pb::limit_command::Command as PbCommand;
 use crate::pb::limit_counter::State as PbState;
 use crate::pb::{Malformed, all, line_name_from_pb};
@@ -33,16 +34,19 @@ pub(crate) fn limit_command_to_pb(command: &LimitCommand) -> pb::LimitCommand {
         LimitCommand::Checkpoint { resets, changes } => {
             PbCommand::Checkpoint(pb::LimitCheckpoint {
                 resets: *resets,
-                changes: changes.iter().map(change_to_pb).collect(),
+                changes: changes.iter().map(counter_change_to_pb).collect(),
             })
         }
         LimitCommand::Hits { domain, asks } => PbCommand::Hits(pb::LimitHits {
             domain: domain.as_str().to_owned(),
             asks: asks.iter().map(ask_to_pb).collect(),
         }),
-        LimitCommand::Reset { domain, key } => PbCommand::Reset(pb::LimitReset {
-            domain: domain.as_str().to_owned(),
-            key: Bytes::copy_from_slice(key),
+        LimitCommand::Reset(reset) => PbCommand::Reset(pb::LimitReset {
+            domain: reset.domain.as_str().to_owned(),
+            key: Bytes::copy_from_slice(&reset.key),
+            descriptor: reset.descriptor.clone(),
+            by: reset.by.clone(),
+            reason: reset.reason.clone(),
         }),
     };
     pb::LimitCommand {
@@ -67,16 +71,19 @@ pub(crate) fn limit_command_from_pb(command: pb::LimitCommand) -> Result<LimitCo
         }),
         Some(PbCommand::Checkpoint(checkpoint)) => LimitCommand::Checkpoint {
             resets: checkpoint.resets,
-            changes: all(checkpoint.changes, change_from_pb)?,
+            changes: all(checkpoint.changes, counter_change_from_pb)?,
         },
         Some(PbCommand::Hits(hits)) => LimitCommand::Hits {
             domain: line_name_from_pb(&hits.domain)?,
             asks: all(hits.asks, ask_from_pb)?,
         },
-        Some(PbCommand::Reset(reset)) => LimitCommand::Reset {
+        Some(PbCommand::Reset(reset)) => LimitCommand::Reset(ResetCounter {
             domain: line_name_from_pb(&reset.domain)?,
             key: key_from_pb(&reset.key)?,
-        },
+            descriptor: reset.descriptor,
+            by: reset.by,
+            reason: reset.reason,
+        }),
         None => return Err("a command about limits that this build does not know"),
     })
 }
@@ -147,7 +154,7 @@ fn whole_from_pb(state: &PbState) -> Option<Counter> {
     })
 }
 
-fn change_to_pb(change: &Change) -> pb::LimitCounter {
+fn counter_change_to_pb(change: &Change) -> pb::LimitCounter {
     let state = match &change.state {
         ChangedState::Whole(counter) => counter_to_pb(counter),
         ChangedState::LogPart(part) => PbState::Log(pb::LimitLog {
@@ -162,7 +169,7 @@ fn change_to_pb(change: &Change) -> pb::LimitCounter {
     }
 }
 
-fn change_from_pb(change: pb::LimitCounter) -> Result<Change, Malformed> {
+fn counter_change_from_pb(change: pb::LimitCounter) -> Result<Change, Malformed> {
     let key = key_from_pb(&change.key)?;
     let state = change.state.ok_or("a counter without a state")?;
     let state = match (whole_from_pb(&state), state) {
@@ -244,6 +251,7 @@ pub(crate) fn state_to_pb(limits: &LimitsState) -> pb::LimitsState {
     pb::LimitsState {
         version: limits.rules.version(),
         domains: limits.rules.domains().len() as u64,
+        changes: limits.changes.iter().len() as u64,
         resets: limits.resets,
         expired_to: expired_to.map(Bytes::copy_from_slice),
     }
@@ -281,6 +289,38 @@ pub(crate) fn add_domain(rules: &mut RuleTexts, it: pb::LimitDomain) -> Result<(
         reason: it.reason,
     };
     rules.put(domain, new);
+    Ok(())
+}
+
+pub(crate) fn change_to_pb(change: &LimitChange) -> pb::LimitChange {
+    let kind = match &change.what {
+        Changed::Applied { version } => PbWhat::Applied(*version),
+        Changed::Deleted { version } => PbWhat::Deleted(*version),
+        Changed::Reset { descriptor } => PbWhat::Reset(descriptor.clone()),
+    };
+    pb::LimitChange {
+        at_ms: change.at_ms,
+        domain: change.domain.as_str().to_owned(),
+        what: Some(kind),
+        by: change.by.clone(),
+        reason: change.reason.clone(),
+    }
+}
+
+pub(crate) fn add_change(changes: &mut LimitChanges, it: pb::LimitChange) -> Result<(), Malformed> {
+    let what = match it.what {
+        Some(PbWhat::Applied(version)) => Changed::Applied { version },
+        Some(PbWhat::Deleted(version)) => Changed::Deleted { version },
+        Some(PbWhat::Reset(descriptor)) => Changed::Reset { descriptor },
+        None => return Err("a change of limits of a kind that this build does not know"),
+    };
+    changes.keep(LimitChange {
+        at_ms: it.at_ms,
+        domain: line_name_from_pb(&it.domain)?,
+        what,
+        by: it.by,
+        reason: it.reason,
+    });
     Ok(())
 }
 

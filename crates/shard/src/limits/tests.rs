@@ -39,6 +39,16 @@ fn ask(algorithm: Algorithm, value: &str) -> LimitAsk {
     }
 }
 
+fn reset_of(key: Box<[u8]>) -> LimitCommand {
+    LimitCommand::Reset(ResetCounter {
+        domain: name("shop"),
+        key,
+        descriptor: "ip=127.0.0.1".into(),
+        by: "ann".into(),
+        reason: "a bug of ours".into(),
+    })
+}
+
 /// A shard's state, its leader's memory, and its log of one entry a command.
 struct World {
     state: State,
@@ -247,10 +257,7 @@ fn resets_keep_no_other_counter_out_of_the_checkpoints() {
         ask(Algorithm::SlidingWindowLog, "b"),
         ask(Algorithm::FixedWindow, "a"),
     );
-    let command = LimitCommand::Reset {
-        domain: name("shop"),
-        key: reset.key.clone(),
-    };
+    let command = reset_of(reset.key.clone());
     world.leader.queued(&command);
     for _ in 0..5 {
         assert!(world.is_allowed(&others));
@@ -367,10 +374,7 @@ fn a_checkpoint_from_before_a_reset_does_not_bring_the_counter_back() {
     world.passed(&ask, 1);
     world.passed(&other, 5);
     let late = world.propose().unwrap();
-    let reset = LimitCommand::Reset {
-        domain: name("shop"),
-        key: ask.key.clone(),
-    };
+    let reset = reset_of(ask.key.clone());
     let seen = world.apply(Command::Limit(reset));
     assert_eq!(seen.replies, [LimitReply::Reset(true)]);
     let since = world.leader.oldest_change();
@@ -545,6 +549,72 @@ fn versions_of_rules_only_grow() {
     assert_eq!(shown.at_ms, START_MS);
 }
 
+/// Of the world's state, in words.
+fn changes(world: &World) -> Vec<String> {
+    let words = |it: &LimitChange| {
+        let what = match &it.what {
+            Changed::Applied { version } => format!("applied {version}"),
+            Changed::Deleted { version } => format!("deleted {version}"),
+            Changed::Reset { descriptor } => format!("reset {descriptor}"),
+        };
+        let (domain, at) = (it.domain.as_str(), it.at_ms - START_MS);
+        format!("{at} {domain}: {what}, {}, {}", it.by, it.reason)
+    };
+    world.state.limits().changes().iter().map(words).collect()
+}
+
+#[test]
+fn what_operators_change_is_recorded() {
+    let mut world = World::new();
+    world.ahead_ms = 5;
+    for command in [
+        apply_rules("a", "1", None),
+        apply_rules("a", "1", None),
+        apply_rules("a", "2", Some(7)),
+        Command::Limit(reset_of(ask(Algorithm::FixedWindow, "x").key)),
+        delete_rules("none", None),
+        delete_rules("a", None),
+    ] {
+        world.apply(command);
+        world.now_ms += 10;
+    }
+    let expected = [
+        "5 a: applied 1, ann, sale",
+        "35 shop: reset ip=127.0.0.1, ann, a bug of ours",
+        "55 a: deleted 2, , ",
+    ];
+    assert_eq!(changes(&world), expected);
+}
+
+/// Builds that know only earlier formats keep none, and all must have the same state.
+#[test]
+fn entries_of_earlier_formats_record_nothing() {
+    let entry = |format| Entry {
+        format,
+        commands: vec![apply_rules("a", &format.to_string(), None)],
+        ..Entry::default()
+    };
+    let mut world = World::new();
+    world.state.apply_entry(1, &entry(7), &mut Seen::default());
+    assert_eq!(world.state.limits().changes().iter().len(), 0);
+    world.state.apply_entry(2, &entry(8), &mut Seen::default());
+    assert_eq!(world.state.limits().changes().iter().len(), 1);
+}
+
+/// A support desk resets counters all day.
+#[test]
+fn resets_do_not_push_out_changes_of_rules() {
+    let mut world = World::new();
+    world.apply(apply_rules("a", "1", None));
+    let reset = Command::Limit(reset_of(ask(Algorithm::FixedWindow, "x").key));
+    for _ in 0..=CHANGES_KEPT {
+        world.apply(reset.clone());
+    }
+    let kept = changes(&world);
+    assert_eq!(kept.len(), 1 + CHANGES_KEPT);
+    assert_eq!(kept[0], "0 a: applied 1, ann, sale");
+}
+
 #[test]
 fn rules_are_bounded() {
     let mut rules = RuleTexts::default();
@@ -582,6 +652,11 @@ fn header() -> Header {
 fn a_snapshot_has_rules_and_counters_and_goes_on_as_the_state_does() {
     let mut world = World::new();
     world.apply(apply_rules("shop", "domain: shop", None));
+    world.apply(Command::Limit(reset_of(
+        ask(Algorithm::FixedWindow, "x").key,
+    )));
+    world.apply(apply_rules("other", "domain: other", None));
+    world.apply(delete_rules("other", None));
     for algorithm in Algorithm::ALL {
         world.passed(&ask(algorithm, "a"), 3);
         world.now_ms += 7;

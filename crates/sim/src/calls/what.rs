@@ -9,7 +9,7 @@ use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
 use nowserving_protocol::user::Consistency;
-use nowserving_shard::limits::{LimitAsk, LimitCommand};
+use nowserving_shard::limits::{LimitAsk, LimitCommand, ResetCounter};
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 
@@ -124,8 +124,13 @@ impl What {
                 }))
             }
             What::LimitReset { domain, key } => {
-                let (domain, key) = (domain.clone(), key.clone());
-                let reset = LimitCommand::Reset { domain, key };
+                let reset = LimitCommand::Reset(ResetCounter {
+                    domain: domain.clone(),
+                    key: key.clone(),
+                    descriptor: "a counter".into(),
+                    by: "sim".into(),
+                    reason: String::new(),
+                });
                 Ask::Limit(Box::new(LimitRequest::Command(reset)))
             }
             What::Kv(op) => Ask::Kv(op.clone()),

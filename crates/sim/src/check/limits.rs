@@ -168,8 +168,8 @@ impl LimitChecks {
                     self.hit(env, timed, verdict);
                 }
             }
-            (LimitCommand::Reset { key, .. }, _) => {
-                let counter = self.counters.entry(key.clone()).or_default();
+            (LimitCommand::Reset(reset), _) => {
+                let counter = self.counters.entry(reset.key.clone()).or_default();
                 counter.counted = 0;
                 counter.reset_at.get_or_insert(0);
                 // While it was on its way, checkpoints left its counter out.

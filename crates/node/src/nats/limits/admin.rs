@@ -12,11 +12,13 @@ use nowserving_line::LineName;
 use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode, decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
-    ApplyRules, Check, DeleteRules, DomainReply, LimitStats, LimitStatsReply, ResetLimit,
-    ResetReply, RulesChanged, RulesReply, ShardLimitStats, ShowRules, TestLimits,
+    ApplyRules, Check, DeleteRules, DomainReply, LimitChangesReply, LimitStats, LimitStatsReply,
+    ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules, TestLimits,
 };
 use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::limits::home_of;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::parts::Effect;
@@ -73,6 +75,11 @@ impl Limits {
                 let _: LimitStats = decode_request(payload)?;
                 Ok(encode(&self.stats(&call).await?, format))
             }
+            "changes" => {
+                reply.op = "limit_changes";
+                let ask: ListLimitChanges = decode_request(payload)?;
+                Ok(encode(&self.changes(&ask, &call).await?, format))
+            }
             "reset" => {
                 reply.op = "limit_reset";
                 let mut ask: ResetLimit = decode_request(payload)?;
@@ -104,7 +111,6 @@ impl Limits {
         if ask.dry_run {
             return tried_rules(&ask, domain, known.map(AsRef::as_ref), changes);
         }
-        log("apply", &domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
         Ok(RulesChanged { changes, ..changed })
     }
@@ -122,7 +128,6 @@ impl Limits {
                 changes,
             );
         }
-        log("delete", &ask.domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
         Ok(RulesChanged { changes, ..changed })
     }
@@ -132,7 +137,7 @@ impl Limits {
         &self,
         op: &str,
         domain: &LineName,
-        body: &impl serde::Serialize,
+        body: &impl Serialize,
         call: &Call,
     ) -> Result<RulesChanged, ApiError> {
         let subject = self.subjects.admin_shard(0, domain, op);
@@ -153,13 +158,41 @@ impl Limits {
     }
 
     async fn stats(&self, call: &Call) -> Result<LimitStatsReply, ApiError> {
-        let name = LineName::try_from("-").map_err(|_| unknown_op("stats"))?;
+        let (shards, unanswered) = self.each("limit_stats", &LimitStats {}, call).await?;
+        Ok(LimitStatsReply { shards, unanswered })
+    }
+
+    async fn changes(
+        &self,
+        ask: &ListLimitChanges,
+        call: &Call,
+    ) -> Result<LimitChangesReply, ApiError> {
+        let (shards, unanswered) = self.each("limit_changes", ask, call).await?;
+        let changes = shards
+            .into_iter()
+            .flat_map(|it: LimitChangesReply| it.changes);
+        let mut reply = LimitChangesReply {
+            changes: changes.collect(),
+            unanswered,
+        };
+        reply.keep_newest();
+        Ok(reply)
+    }
+
+    /// What the leaders of all shards answer, and those that do not.
+    async fn each<R: DeserializeOwned>(
+        &self,
+        op: &str,
+        body: &impl Serialize,
+        call: &Call,
+    ) -> Result<(Vec<R>, Vec<u32>), ApiError> {
+        let name = LineName::try_from("-").map_err(|_| unknown_op(op))?;
         // What the others say is to arrive in time, though a shard may have no leader.
         let now = Instant::now();
         let until = now + call.until().saturating_duration_since(now) * 3 / 4;
         let asked = (0..self.shards).map(|shard| {
-            let subject = self.subjects.admin_shard(shard, &name, "limit_stats");
-            self.ask(subject, &LimitStats {}, Effect::None, until)
+            let subject = self.subjects.admin_shard(shard, &name, op);
+            self.ask(subject, body, Effect::None, until)
         });
         gathered(join_all(asked).await)
     }
@@ -168,8 +201,8 @@ impl Limits {
         let known = self.known(call.until()).await?;
         let known = known.domains.get(&ask.domain).cloned();
         let known: std::sync::Arc<KnownDomain> = known.ok_or_else(|| no_rules(&ask.domain))?;
-        let descriptors = [ask.descriptor];
-        let entries = entries(&descriptors);
+        let descriptors = std::slice::from_ref(&ask.descriptor);
+        let entries = entries(descriptors);
         let matched = resolve(&known, &ask.domain, &entries)?;
         let Some(Matched::Limited { key, .. }) = matched.first() else {
             let what = "descriptor: no rule limits it";
@@ -179,21 +212,10 @@ impl Limits {
         let op = "limit_reset";
         let subject = self.subjects.admin_shard(shard, &ask.domain, op);
         let id = call.id_for(shard, op);
-        let [descriptor] = descriptors;
-        let body = Check::new(vec![descriptor]);
         let until = call.times.for_writes()?;
-        log("reset a counter", &ask.domain, &ask.by, &ask.reason);
-        let reset = self.ask(subject, &body, Effect::Once(id), until).await;
+        let reset = self.ask(subject, &ask, Effect::Once(id), until).await;
         reset.map_err(repeatable)
     }
-}
-
-/// Of rules that are gone, and of counters, the nodes keep no record but this one. Before it is done: an answer that is lost
-/// leaves no action unrecorded.
-fn log(what: &str, domain: &LineName, by: &Option<String>, reason: &Option<String>) {
-    let (by, reason) = (by.as_deref(), reason.as_deref());
-    let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
-    tracing::info!(domain = %domain.as_str(), by, reason, "an operator asks to change rate limits: {what}");
 }
 
 /// Other writes are repeated with a key or a ticket, which these do not have.
@@ -241,16 +263,16 @@ fn tried(
 
 /// What the shards answered, in their order. In an incident an operator needs what the others say, so one without a leader
 /// is only named.
-fn gathered(answers: Vec<Result<ShardLimitStats, ApiError>>) -> Result<LimitStatsReply, ApiError> {
-    let mut reply = LimitStatsReply::default();
+fn gathered<R>(answers: Vec<Result<R, ApiError>>) -> Result<(Vec<R>, Vec<u32>), ApiError> {
+    let (mut replies, mut unanswered) = (Vec::new(), Vec::new());
     for (shard, answer) in (0..).zip(answers) {
         match answer {
-            Ok(stats) => reply.shards.push(stats),
-            Err(error) if error.code == Code::Unavailable => reply.unanswered.push(shard),
+            Ok(reply) => replies.push(reply),
+            Err(error) if error.code == Code::Unavailable => unanswered.push(shard),
             Err(error) => return Err(error),
         }
     }
-    Ok(reply)
+    Ok((replies, unanswered))
 }
 
 fn show(known: &KnownRules, domain: Option<&LineName>) -> Result<RulesReply, ApiError> {
@@ -318,14 +340,9 @@ mod tests {
 
     #[test]
     fn a_shard_that_does_not_answer_is_named() {
-        let of = |shard| ShardLimitStats {
-            shard,
-            ..ShardLimitStats::default()
-        };
-        let reply = gathered(vec![Ok(of(0)), Err(unavailable()), Ok(of(2))]).unwrap();
-        assert_eq!(reply.shards, [of(0), of(2)]);
-        assert_eq!(reply.unanswered, [1]);
+        let (shards, unanswered) = gathered(vec![Ok(0), Err(unavailable()), Ok(2)]).unwrap();
+        assert_eq!((shards, unanswered), (vec![0, 2], vec![1]));
         let other = ApiError::new(Code::Forbidden, "");
-        assert!(gathered(vec![Ok(of(0)), Err(other)]).is_err());
+        assert!(gathered(vec![Ok(0), Err(other)]).is_err());
     }
 }
