@@ -35,3 +35,10 @@ impl Drop for Progress {
         self.bar.finish_and_clear();
     }
 }
+
+/// Prints a line where no bar is drawn, so that the log of a script says what goes on.
+pub fn note(text: &str) {
+    if ProgressDrawTarget::stderr().is_hidden() {
+        eprintln!("{text}");
+    }
+}

@@ -25,7 +25,7 @@ use self::rules::RestoredRules;
 use crate::args::{Global, Why};
 use crate::line::until_gone;
 use crate::output::{Output, WrongUsage};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 
 /// How often a snapshot that is being made is asked for.
 const SNAPSHOT_POLL: Duration = Duration::from_millis(100);
@@ -111,6 +111,13 @@ pub async fn back_up(
     let mut writer = Writer::create(&args.file, &header)?;
     let (mut lines, mut keys) = (0, 0);
     let progress = Progress::new(None, "{spinner} shard {msg}: {bytes}");
+    let began = Instant::now();
+    progress::note(&format!(
+        "saving the {} shards of {} to {}",
+        header.shards,
+        header.cluster,
+        args.file.display()
+    ));
     for shard in 0..header.shards {
         let at = format!("{shard} of {}", header.shards);
         progress.bar.set_message(at);
@@ -130,6 +137,7 @@ pub async fn back_up(
         keys,
     };
     drop(progress);
+    progress::note(&ended("the backup", began));
     output.answer(&done, |done| {
         format!(
             "{} has {} lines and {} key-values in {} shards of {}, {} bytes",
@@ -142,6 +150,15 @@ pub async fn back_up(
         )
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `the backup has ended after 4.2 s`
+fn ended(what: &str, began: Instant) -> String {
+    let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    format!(
+        "{what} has ended after {}",
+        nowserving_rehearse::duration(ms)
+    )
 }
 
 /// A name that belongs to the shard: requests about a shard are sent as if about a line.
@@ -282,6 +299,12 @@ pub async fn restore(
         keys: Keys::default(),
         rules: Vec::new(),
     };
+    let what = match args.dry_run {
+        true => "the dry run of the restore",
+        false => "the restore",
+    };
+    let began = Instant::now();
+    progress::note(&format!("{what} of {} begins", args.file.display()));
     // Without key-values the backup is read once.
     let with_keys = args.lines.is_empty();
     let above_revision = match with_keys {
@@ -332,6 +355,7 @@ pub async fn restore(
             done.rules.push(restored);
         }
     }
+    progress::note(&ended(what, began));
     output.answer(&done, |done| table(done, args.dry_run))?;
     Ok(ExitCode::from(u8::from(lacks_some(&done))))
 }
