@@ -162,10 +162,7 @@ async fn one(
         eprintln!("{note}");
     }
     let changed = Changed::new(&before, changed, request.dry_run);
-    output.answer(&changed, |it| match it.dry_run {
-        true => it.text(),
-        false => format!("{}\n{}", it.text(), tables::line(&it.line, output)),
-    })?;
+    output.answer(&changed, Changed::text)?;
     Ok(ExitCode::SUCCESS)
 }
 
