@@ -25,6 +25,7 @@ use crate::kv::KvCommand;
 use crate::limit::LimitCommand;
 use crate::line::LineCommand;
 use crate::node::NodeArgs;
+use crate::number;
 use crate::output::WrongUsage;
 use crate::pass::PassCommand;
 use crate::rehearse::RehearseArgs;
@@ -41,6 +42,8 @@ pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
     name = "nowserving",
     version,
     arg_required_else_help = true,
+    mut_args(number::accept_negative_value),
+    mut_subcommands(number::accept_negative),
     after_help = "\
 Try it:
   nowserving demo                                     a cluster, a crowd, and a leader that dies
@@ -580,6 +583,21 @@ mod tests {
             "nowserving kv list visits --limit 1001",
             "nowserving kv put visits k v --if-revision 9007199254740992",
             "nowserving kv delete visits k --if-revision 9007199254740992",
+            "nowserving line create shop --seats 1 --queue-limit 10000001",
+            "nowserving line set shop --position-cap 0",
+            "nowserving line set shop --position-events 3,0",
+            "nowserving line set shop --quota 0",
+            "nowserving line set shop --quota 5 --standby-percent 1001",
+            "nowserving line set shop --lane a:limit=10000001",
+            "nowserving line set shop --lane a:boost=8d",
+            "nowserving line set shop --seats 1 --if-version 9007199254740992",
+            "nowserving line pause shop --if-version 9007199254740992",
+            "nowserving line capacity shop --seats 1000001 --for 10s",
+            "nowserving line capacity shop --seats 1 --for 8d",
+            "nowserving line journal shop --after 9007199254740992",
+            "nowserving line move shop --token x --to vip",
+            "nowserving renew shop T --epoch 9007199254740992",
+            "nowserving cluster remove-node 0",
         ] {
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words}");

@@ -9,9 +9,9 @@ use nowserving_client::{
 };
 
 use crate::args::{Global, Why};
-use crate::kick::{key, token};
+use crate::kick::key;
 use crate::output::Output;
-use crate::tables;
+use crate::{number, tables, token_name};
 
 /// Admits the next waiting tokens, in their order, while seats are free.
 ///
@@ -28,7 +28,7 @@ pub struct CallNextArgs {
     /// How many at most; fewer if seats, quota or the admission rate do not suffice.
     #[arg(
         long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(CALL_NEXT_MAX))
+        value_parser = number::between::<u32>(1..=CALL_NEXT_MAX.into())
     )]
     n: u32,
     /// Only tokens of this lane.
@@ -55,7 +55,7 @@ pub struct TakeArgs {
     #[arg(long, value_name = "KEY", value_parser = key, group = "which")]
     key: Option<Key>,
     /// This token, as LANE:NUMBER.
-    #[arg(long, value_name = "LANE:N", value_parser = token, group = "which")]
+    #[arg(long, value_name = "LANE:N", value_parser = token_name::with_lane, group = "which")]
     token: Option<TokenName>,
     /// Names the call, so that it can be repeated even once the token is gone.
     #[arg(long, value_name = "ID")]

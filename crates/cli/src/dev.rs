@@ -10,6 +10,7 @@ use anyhow::Context as _;
 
 use crate::embedded::tail::Tail;
 use crate::embedded::{Cluster, DataDir, Interrupts, NODES, last_lines};
+use crate::number;
 
 /// A node that dies at every start must not keep the machine busy.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub struct DevArgs {
     /// Port of 127.0.0.1 on which the private nats-server listens.
-    #[arg(long, default_value_t = 4222, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 4222, value_parser = number::between::<u16>(1..=65_535))]
     nats_port: u16,
     /// Where the cluster's key, data and logs are kept; made if missing. The next start comes back
     /// with what is there.

@@ -2,9 +2,11 @@
 
 use clap::Args;
 use nowserving_client::{AdminLine, JOURNAL_LIMIT_MAX, Journal, JournalReply, LaneName};
+use nowserving_line::NUMBER_MAX;
 
-use crate::output::Output;
-use crate::tables;
+use crate::output::{Output, WrongUsage};
+use crate::token_name::{self, TokenArg};
+use crate::{number, tables};
 
 /// Shows what happened in a line, and why other tokens were admitted before a given one.
 ///
@@ -15,34 +17,34 @@ use crate::tables;
 Examples:
   nowserving line journal shop-1 --newest 20              what happened last?
   nowserving line journal shop-1 --of-line                who changed what, and why?
-  nowserving line journal shop-1 --token 17               why did it take so long?
+  nowserving line journal shop-1 --token vip:17           why did it take so long?
   nowserving line journal shop-1 --lane vip --after 4711 --json")]
 pub struct JournalArgs {
     /// The line's name.
     name: String,
-    /// Only what happened in this lane; with --token, the lane of its number (by default the
+    /// Only what happened in this lane; with --token, the lane of its number, if it says none (by default the
     /// default lane).
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
-    /// Only the entries of this token, and the tokens admitted before it.
-    #[arg(long, value_name = "N")]
-    token: Option<u64>,
+    /// Only the entries of this token, as LANE:NUMBER or NUMBER, and the tokens admitted before it.
+    #[arg(long, value_name = "LANE:N", value_parser = token_name::any)]
+    token: Option<TokenArg>,
     /// Only what happened to the line as a whole: what operators and the schedule did, who asked and why.
     #[arg(long, conflicts_with_all = ["lane", "token"])]
     of_line: bool,
     /// Begin after this version.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
     after: Option<u64>,
     /// How many entries at most: the oldest ones.
     #[arg(
         long, value_name = "N", default_value_t = 8_192, conflicts_with = "newest",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+        value_parser = number::between::<u64>(1..=1_000_000)
     )]
     limit: u64,
     /// Only the newest N entries, also oldest first.
     #[arg(
         long, value_name = "N",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+        value_parser = number::between::<u64>(1..=1_000_000)
     )]
     newest: Option<u64>,
 }
@@ -52,17 +54,29 @@ impl JournalArgs {
     pub fn line(&self) -> &str {
         &self.name
     }
+
+    /// The lane and the number that it asks about.
+    fn place(&self) -> Result<(Option<LaneName>, Option<u64>), WrongUsage> {
+        let lane = self.lane.clone();
+        match self.token.clone() {
+            None => Ok((lane, None)),
+            Some(token) => token
+                .in_lane(lane)
+                .map(|(lane, number)| (lane, Some(number))),
+        }
+    }
 }
 
 /// Asks page by page until there is no more, or enough.
 pub async fn run(args: &JournalArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
     // The newest are found by reading all: a line keeps few.
     let limit = args.newest.map_or(args.limit, |_| u64::MAX);
+    let (lane, token) = args.place()?;
     let mut page = Journal {
         after: args.after,
         limit: Some(limit.min(JOURNAL_LIMIT_MAX)),
-        lane: args.lane.clone(),
-        token: args.token,
+        lane,
+        token,
         of_line: args.of_line,
     };
     let mut all = line.journal(&page).await?;

@@ -7,8 +7,7 @@ use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, To
 use crate::args::{Global, Why};
 use crate::output::Output;
 use crate::phase::UNASKED_MAX;
-use crate::tables;
-use crate::{confirm, duration};
+use crate::{confirm, duration, tables, token_name};
 
 /// The longest `--idle-over`: 30 days.
 const IDLE_MS_MAX: u64 = 2_592_000_000;
@@ -30,7 +29,9 @@ pub struct KickArgs {
     /// The line's name.
     name: String,
     /// This token, as LANE:NUMBER; may be repeated.
-    #[arg(long = "token", value_name = "LANE:N", value_parser = token, group = "which")]
+    #[arg(
+        long = "token", value_name = "LANE:N", value_parser = token_name::with_lane, group = "which"
+    )]
     tokens: Vec<TokenName>,
     /// The live token of this key; may be repeated.
     #[arg(long = "key", value_name = "KEY", value_parser = key, group = "which")]
@@ -58,15 +59,6 @@ pub struct KickArgs {
     /// Does not ask.
     #[arg(long)]
     yes: bool,
-}
-
-pub fn token(text: &str) -> Result<TokenName, String> {
-    let wrong = || "LANE:NUMBER, such as vip:3".to_owned();
-    let (lane, number) = text.rsplit_once(':').ok_or_else(wrong)?;
-    Ok(TokenName {
-        lane: LaneName::try_from(lane).map_err(|_| wrong())?,
-        token: number.parse().map_err(|_| wrong())?,
-    })
 }
 
 pub fn key(text: &str) -> Result<Key, String> {
@@ -240,14 +232,5 @@ mod tests {
             ]
         );
         assert!(rows("--all", &[], &[]).is_empty());
-    }
-
-    #[test]
-    fn a_token_has_a_lane_and_a_number() {
-        let vip = token("vip:3").unwrap();
-        assert_eq!((vip.lane.as_str(), vip.token), ("vip", 3));
-        for bad in ["3", "vip:", ":3", "vip:x", "v p:3"] {
-            assert!(token(bad).unwrap_err().contains("vip:3"), "{bad}");
-        }
     }
 }

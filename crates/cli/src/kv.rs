@@ -13,6 +13,7 @@ use nowserving_line::NUMBER_MAX;
 
 use crate::args::Global;
 use crate::duration;
+use crate::number;
 use crate::output::{Output, WrongUsage};
 use crate::tables;
 use crate::user::Freshness;
@@ -42,7 +43,7 @@ Examples:
         #[arg(allow_hyphen_values = true)]
         value: String,
         /// Only if the key has this revision; 0: only if there is no such key.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=NUMBER_MAX))]
+        #[arg(long, value_name = "N", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
         if_revision: Option<u64>,
         /// It expires after so long, 1ms to 365d.
         #[arg(
@@ -57,7 +58,7 @@ Examples:
         #[command(flatten)]
         of: KeyArgs,
         /// Only if the key has this revision.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=NUMBER_MAX))]
+        #[arg(long, value_name = "N", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
         if_revision: Option<u64>,
     },
     /// Lists keys, without their values.
@@ -75,7 +76,7 @@ Examples:
         #[arg(long, value_name = "KEY")]
         after: Option<String>,
         /// How many keys, 1 to 1,000 [default: 100].
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KV_LIST_MAX))]
+        #[arg(long, value_name = "N", value_parser = number::between::<u64>(1..=KV_LIST_MAX))]
         limit: Option<u64>,
     },
 }

@@ -8,6 +8,7 @@ use nowserving_client::{
     Admin, AdminLine, CapacityTold, Code, Create, Delete, LIST_LINES_MAX, LaneName, LineList,
     LineName, ListLines, Move, Phase,
 };
+use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 use crate::args::{Global, Why};
 use crate::calls::{self, CallNextArgs, TakeArgs};
@@ -21,8 +22,9 @@ use crate::phase::{self, CloseArgs, PhaseArgs};
 use crate::progress::Progress;
 use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};
-use crate::tables;
+use crate::token_name::{self, TokenArg};
 use crate::tokens::{self, TokensArgs};
+use crate::{number, tables};
 
 /// How often a deletion under way is checked.
 const DELETE_POLL: Duration = Duration::from_millis(200);
@@ -95,10 +97,16 @@ Examples:
         /// The line's name.
         name: String,
         /// How many tokens may hold seats, 0 to 1,000,000.
-        #[arg(long, value_name = "N", requires = "for_ms")]
+        #[arg(
+            long, value_name = "N", requires = "for_ms",
+            value_parser = number::between::<u32>(0..=SEATS_MAX.into())
+        )]
         seats: Option<u32>,
         /// After so long without another number the backend counts as silent, 100ms to 7d.
-        #[arg(long = "for", value_name = "TIME", value_parser = duration::parse_ms)]
+        #[arg(
+            long = "for", value_name = "TIME",
+            value_parser = duration::between(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX)
+        )]
         for_ms: Option<u64>,
         /// The setting --seats is in force again.
         #[arg(long, conflicts_with = "for_ms")]
@@ -112,16 +120,16 @@ It gets the next number there, behind those who wait there already; what counts 
 lanes is when it entered. Its holder can go on with the old ticket.
 
 Example:
-  nowserving line move shop-1 --lane normal --token 17 --to vip")]
+  nowserving line move shop-1 --token normal:17 --to vip")]
     Move {
         /// The line's name.
         name: String,
-        /// The lane that it is in.
+        /// The lane that it is in, if --token does not say it.
         #[arg(long, value_name = "LANE")]
-        lane: LaneName,
-        /// Its number there.
-        #[arg(long, value_name = "N")]
-        token: u64,
+        lane: Option<LaneName>,
+        /// The token, as LANE:NUMBER, or its number with --lane.
+        #[arg(long, value_name = "LANE:N", value_parser = token_name::any)]
+        token: TokenArg,
         /// The lane that it shall be in.
         #[arg(long, value_name = "LANE")]
         to: LaneName,
@@ -149,7 +157,7 @@ Examples:
         /// How many lines at most.
         #[arg(
             long, value_name = "N", default_value_t = 1_000,
-            value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+            value_parser = number::between::<u64>(1..=1_000_000)
         )]
         limit: u64,
     },
@@ -260,8 +268,10 @@ pub async fn run(
             to,
             why,
         } => {
+            let (lane, token) = token.in_lane(lane)?;
+            let no_lane = || WrongUsage("--token: LANE:NUMBER, such as vip:3".to_owned());
             let request = Move {
-                lane,
+                lane: lane.ok_or_else(no_lane)?,
                 token,
                 to,
                 by: global.by(),

@@ -11,7 +11,7 @@ use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersRepl
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
 use crate::wait::{self, Left};
-use crate::{confirm, duration, tables};
+use crate::{confirm, duration, number, tables};
 
 /// The flags of every change.
 #[derive(Debug, Args)]
@@ -42,6 +42,7 @@ pub struct AddNode {
 #[derive(Debug, Args)]
 pub struct RemoveNode {
     /// The number of the node.
+    #[arg(value_parser = node_number)]
     node: u64,
     /// Does not ask.
     #[arg(long)]
@@ -54,6 +55,7 @@ pub struct RemoveNode {
 #[derive(Debug, Args)]
 pub struct ReplaceNode {
     /// The number of the node to replace.
+    #[arg(value_parser = node_number)]
     node: u64,
     /// The disk of the node that takes its place, as `cluster status` shows it [default: that of the same
     /// node with its new disk, or of the only node that asks to be added].
@@ -67,6 +69,7 @@ pub struct ReplaceNode {
 #[derive(Debug, Args)]
 pub struct Drain {
     /// The number of the node.
+    #[arg(value_parser = node_number)]
     node: u64,
     /// Ends the drain: the node leads its share again.
     #[arg(long)]
@@ -82,7 +85,7 @@ pub struct Transfer {
     #[arg(value_name = "SHARDS")]
     shards: String,
     /// The node to lead them, while it is alive; without it they are spread evenly again.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", value_parser = node_number)]
     to: Option<u64>,
     #[command(flatten)]
     change: Change,
@@ -97,6 +100,11 @@ impl Change {
             ..ChangeMembers::default()
         }
     }
+}
+
+/// A value parser for the numbers of nodes.
+pub fn node_number(text: &str) -> Result<u64, String> {
+    number::between(1..=65_535)(text)
 }
 
 fn disk_id(text: &str) -> Result<DiskId, &'static str> {

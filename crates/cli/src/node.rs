@@ -15,6 +15,8 @@ use crate::check;
 use crate::duration;
 use crate::embedded::Interrupts;
 use crate::logs;
+use crate::members::node_number;
+use crate::number;
 use crate::output::{Output, WrongUsage};
 
 /// Runs one node of a cluster until it is stopped.
@@ -72,7 +74,7 @@ pub struct NodeArgs {
     #[serde(skip)]
     join: bool,
     /// This node's number, 1 to 65535, unique in the cluster. It stays as it is if the node gets another one.
-    #[arg(long, value_name = "N", env = "NOWSERVING_ID")]
+    #[arg(long, value_name = "N", env = "NOWSERVING_ID", value_parser = node_number)]
     id: Option<u64>,
     /// The numbers of the nodes that the cluster began with, for example 1,2,3: stays as it is when nodes are
     /// added or removed.
@@ -80,14 +82,20 @@ pub struct NodeArgs {
         long,
         value_name = "N,N,N",
         value_delimiter = ',',
-        env = "NOWSERVING_NODES"
+        env = "NOWSERVING_NODES",
+        value_parser = node_number
     )]
     nodes: Option<Vec<u64>>,
     /// The cluster's name.
     #[arg(long, value_name = "NAME", env = "NOWSERVING_CLUSTER")]
     cluster: Option<String>,
     /// How many shards, 1 to 256; fixed at the cluster's birth [default: 16].
-    #[arg(long, value_name = "N", env = "NOWSERVING_SHARDS")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "NOWSERVING_SHARDS",
+        value_parser = number::between::<u32>(1..=256)
+    )]
     shards: Option<u32>,
     /// Where the node keeps its log and snapshots.
     // A string and not a path, as it has to go into a table of TOML unharmed.
@@ -130,11 +138,21 @@ pub struct NodeArgs {
     election_ms: Option<u64>,
     /// A shard's state goes to disk, and its log is compacted, each time this many entries were applied,
     /// 100 to 10000000 [default: 20000].
-    #[arg(long, value_name = "N", env = "NOWSERVING_SNAPSHOT_ENTRIES")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "NOWSERVING_SNAPSHOT_ENTRIES",
+        value_parser = number::between::<u64>(100..=10_000_000)
+    )]
     snapshot_entries: Option<u64>,
     /// Once the log takes more disk than this, a node that is away no longer keeps the others from dropping
     /// entries. One that catches up by snapshot does, up to twice as much. Bytes, 1 MiB to 1 TiB [default: 256 MiB].
-    #[arg(long, value_name = "BYTES", env = "NOWSERVING_LOG_BYTES_MAX")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "NOWSERVING_LOG_BYTES_MAX",
+        value_parser = number::between::<u64>(1 << 20..=1 << 40)
+    )]
     log_bytes_max: Option<u64>,
     /// For one start, if too few nodes are left that know each other: accepts peers that this node has never seen.
     ///
@@ -360,7 +378,7 @@ mod tests {
         for (words, named) in [
             ("--id 1", "nodes"),
             ("--config /nonexistent/file.toml", "/nonexistent/file.toml"),
-            (&format!("{FLAGS} --shards 0"), "shards"),
+            (&format!("{FLAGS} --otlp nowhere"), "otlp"),
             (
                 &format!("{FLAGS} --heartbeat 100ms --election 399ms"),
                 "election_ms",

@@ -6,12 +6,13 @@ use clap::{ArgGroup, Args};
 use nowserving_client::{
     AdminLine, Change, Configure, ConfigureLines, LineReply, Phase, SettingsChanges, SettingsPatch,
 };
+use nowserving_line::NUMBER_MAX;
 
 use crate::args::{Global, Why};
 use crate::confirm;
 use crate::no_such_line;
 use crate::output::{Output, WrongUsage};
-use crate::{set, settings, tables};
+use crate::{number, set, settings, tables};
 
 /// More people than so many are not sent away, or let in, without a question.
 pub const UNASKED_MAX: u64 = 10;
@@ -29,7 +30,10 @@ pub struct PhaseArgs {
     )]
     labels: Vec<(String, String)>,
     /// Only if the settings have not changed since the line had this version.
-    #[arg(long, value_name = "VERSION", conflicts_with = "labels")]
+    #[arg(
+        long, value_name = "VERSION", conflicts_with = "labels",
+        value_parser = number::between::<u64>(0..=NUMBER_MAX)
+    )]
     if_version: Option<u64>,
     /// Only shows what would change.
     #[arg(long)]

@@ -10,9 +10,9 @@ use nowserving_node::key_file;
 use serde::Serialize;
 
 use crate::args::Global;
-use crate::duration;
 use crate::members::{Change, make};
 use crate::output::Output;
+use crate::{duration, number};
 
 /// Adds a key to a key file.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub struct NewKey {
 #[derive(Debug, Args)]
 pub struct RotateKey {
     /// The id of the key that shall be in force [default: the newer one of the two that the nodes have loaded].
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = number::between::<u8>(0..=255))]
     to: Option<u8>,
     /// How long tickets of the old key stay good, from now on; 0s: they are void at once.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::between(0..=31_622_400_000))]

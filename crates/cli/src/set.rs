@@ -8,7 +8,7 @@ use nowserving_client::{
     Admin, AdminLine, Change, Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, Gate,
     LineReply, ListLines, Phase, SettingChangeReply, SettingsChanges, SettingsPatch,
 };
-use nowserving_line::Setting;
+use nowserving_line::{NUMBER_MAX, Setting};
 use nowserving_protocol::error::{ApiError, Code};
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::line::all_lines;
 use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
-use crate::{no_such_line, phase, tables};
+use crate::{no_such_line, number, phase, tables};
 
 /// Changes settings of a line, or of all lines with some labels, at once and all or none.
 #[derive(Debug, Args)]
@@ -46,7 +46,10 @@ pub struct SetArgs {
     #[arg(long, value_name = "SETTING", value_delimiter = ',', value_parser = settings::unset())]
     unset: Vec<&'static Setting>,
     /// Only if the settings have not changed since the line had this version.
-    #[arg(long, value_name = "VERSION", requires = "name")]
+    #[arg(
+        long, value_name = "VERSION", requires = "name",
+        value_parser = number::between::<u64>(0..=NUMBER_MAX)
+    )]
     if_version: Option<u64>,
     /// Only shows what would change. With --json, `settings` are those that the line would have, and its board, counts
     /// and all else are as they are now.

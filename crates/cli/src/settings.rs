@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
 use nowserving_line::{
     LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX,
@@ -20,8 +20,8 @@ use nowserving_rehearse::count;
 
 pub use self::values::{label, labels};
 
-use crate::duration;
 use crate::output::WrongUsage;
+use crate::{duration, number};
 
 /// The names of options, by those of their settings: clap wants names that live as long as the
 /// program.
@@ -136,8 +136,7 @@ pub fn shown_name(name: &str) -> &str {
     }
 }
 
-/// The options by which a setting is set. The cluster checks ranges: another release may have
-/// others.
+/// The options by which a setting is set. A number or a time out of its range is wrong usage.
 fn options(setting: &'static Setting) -> Vec<Arg> {
     let option = Arg::new(setting.name)
         .long(OPTION_NAMES[setting.name].as_str())
@@ -148,8 +147,9 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
             let seats = |text: &str| values::seats(text).map(SettingValue::Number);
             option.value_name("N").value_parser(seats)
         }
-        SettingKind::Number { .. } => {
-            let number = value_parser!(u64).map(SettingValue::Number);
+        SettingKind::Number { least, most } => {
+            let number = number::between(least..=most);
+            let number = move |text: &str| number(text).map(SettingValue::Number);
             option.value_name("N").value_parser(number)
         }
         SettingKind::TimeMs { least, most } => {
@@ -181,7 +181,10 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
             let rate = |text: &str| values::rate(text).map(SettingValue::AdmissionRate);
             option.value_name("PER_SECOND/BURST").value_parser(rate)
         }
-        SettingKind::Quota => option.value_name("N").value_parser(value_parser!(u64)),
+        SettingKind::Quota => {
+            let total = number::between::<u64>(1..=QUOTA_TOTAL_MAX);
+            option.value_name("N").value_parser(total)
+        }
         SettingKind::Lanes => {
             let lane = option.long("lane").value_name("NAME[:OPTION]...");
             lane.value_parser(values::lane).action(ArgAction::Append)
@@ -203,7 +206,7 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
         Arg::new(STANDBY_PERCENT)
             .long("standby-percent")
             .value_name("PERCENT")
-            .value_parser(value_parser!(u32))
+            .value_parser(number::between::<u32>(0..=STANDBY_PERCENT_MAX.into()))
             .requires(setting.name)
             .help(format!(
                 "How many more than --quota may enter, as some will not complete: in percent of \
@@ -253,7 +256,7 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
             "no settings: quote the time together with its settings, as {example}"
         ));
     }
-    let matches = command.try_get_matches_from(words);
+    let matches = number::accept_negative(command).try_get_matches_from(words);
     let matches = matches.map_err(|wrong| first_line(&wrong.to_string()))?;
     let given = SettingsFlags::given(settings, &matches)?;
     let unset: Vec<&Setting> = matches
@@ -408,6 +411,8 @@ mod tests {
         assert!(quota.renew.is_some());
         for (words, wrong) in [
             ("--seats many", "--seats"),
+            ("--seats -1", "--seats <N>': must be 1 to"),
+            ("--quota 0", "--quota <N>': must be 1 to"),
             ("--seats 'many", "a quote that is not closed"),
             ("", "quote the time together with its settings"),
             ("--chairs 3", "--chairs"),
@@ -427,6 +432,24 @@ mod tests {
             wrong.to_string().contains("--label: \"a\" is given twice"),
             "{wrong}"
         );
+    }
+
+    #[test]
+    fn a_number_out_of_its_range_is_refused_with_the_option_and_the_range() {
+        for setting in SETTINGS {
+            let SettingKind::Number { least, most } = setting.kind else {
+                continue;
+            };
+            let option = format!("--{}", OPTION_NAMES[setting.name]);
+            let (above, below) = ((most + 1).to_string(), i128::from(least) - 1);
+            for value in [above, below.to_string(), "-1".to_owned()] {
+                let command = number::accept_negative(Probe::command());
+                let wrong = command.try_get_matches_from(["probe", &option, &value]);
+                let wrong = wrong.unwrap_err().to_string();
+                let says = format!("'{option} <N>': must be {least} to {most}");
+                assert!(wrong.contains(&says), "{wrong}");
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nowserving_rehearse::duration;
 
 use crate::kick::live_state;
 use crate::output::Output;
-use crate::tables;
+use crate::{number, tables};
 
 /// Lists tokens that are not gone, with their keys, states and places.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub struct TokensArgs {
     /// How many tokens at most.
     #[arg(
         long, value_name = "N", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+        value_parser = number::between::<u64>(1..=100_000_000)
     )]
     limit: u64,
 }

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nowserving_client::{Consistency, Key, LaneName, StatusRequest, TokenBy};
+use nowserving_line::NUMBER_MAX;
 
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
-use crate::{secret, tables};
+use crate::{number, secret, tables};
 
 /// One operation each.
 #[derive(Debug, Subcommand)]
@@ -102,7 +103,7 @@ Examples:
         #[command(flatten)]
         token: TokenArgs,
         /// What `claim` printed.
-        #[arg(long)]
+        #[arg(long, value_parser = number::between::<u64>(0..=NUMBER_MAX))]
         epoch: u64,
     },
     /// Completes a checkout: the seat is free for the next one.
@@ -111,7 +112,7 @@ Examples:
         #[command(flatten)]
         token: TokenArgs,
         /// What `claim` printed; if given, it must still be the current one.
-        #[arg(long)]
+        #[arg(long, value_parser = number::between::<u64>(0..=NUMBER_MAX))]
         epoch: Option<u64>,
     },
     /// Leaves the line, waiting or in checkout.

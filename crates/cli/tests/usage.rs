@@ -43,6 +43,39 @@ fn the_usage_does_not_want_what_the_environment_sets() {
 }
 
 #[test]
+fn a_number_out_of_its_range_is_named_with_its_range() {
+    for (words, says) in [
+        (
+            &["line", "set", "shop", "--seats", "-1"][..],
+            "'-1' for '--seats <N>': must be 1 to 1000000",
+        ),
+        (
+            &["kv", "list", "visits", "--limit", "-5"],
+            "'-5' for '--limit <N>': must be 1 to 1000",
+        ),
+        (
+            &["cluster", "remove-node", "-1"],
+            "'-1' for '<NODE>': must be 1 to 65535",
+        ),
+        (
+            &["line", "move", "shop", "--token", "3", "--to", "vip"],
+            "--token: LANE:NUMBER",
+        ),
+        (
+            &[
+                "line", "move", "shop", "--lane", "a", "--token", "b:3", "--to", "c",
+            ],
+            "--lane a and --token b:3 name two lanes",
+        ),
+    ] {
+        let output = run(words);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[test]
 fn connecting_takes_no_longer_than_the_timeout() {
     // It listens, and never says a word.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

@@ -24,6 +24,7 @@ use nowserving_rehearse::count;
 
 use crate::duration;
 use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
+use crate::number;
 use crate::output::Output;
 use crate::progress::Progress;
 use echo::Echo;
@@ -60,12 +61,12 @@ pub struct BenchArgs {
     )]
     measure_ms: u64,
     /// How often everything is measured.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    #[arg(long, default_value_t = 3, value_parser = number::between::<u32>(1..=20))]
     rounds: u32,
     /// How many requests are under way at once.
     #[arg(
         long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 64, 256],
-        value_parser = clap::value_parser!(u32).range(1..=4096)
+        value_parser = number::between::<u32>(1..=4_096)
     )]
     in_flight: Vec<u32>,
     /// Measures only these.
@@ -78,7 +79,7 @@ pub struct BenchArgs {
     /// With --limits: so many counters there are, and any of them may be asked for.
     #[arg(
         long, value_name = "N", default_value_t = 1_000_000, requires = "limits",
-        value_parser = clap::value_parser!(u64).range(1..=5_000_000)
+        value_parser = number::between::<u64>(1..=5_000_000)
     )]
     keys: u64,
     /// The cluster's temporary data is made in this directory: `enter` is as fast as its disk

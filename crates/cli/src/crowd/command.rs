@@ -12,8 +12,8 @@ use super::ledger::Ledger;
 use super::plan::{Plan, Size};
 use super::{Crowd, Outcome, create_line, shopper};
 use crate::args::Global;
-use crate::duration;
 use crate::progress::Progress;
+use crate::{duration, number};
 
 /// Sends a crowd of shoppers to a running cluster and checks each answer.
 ///
@@ -29,10 +29,10 @@ Examples:
 pub struct CrowdArgs {
     /// How many shoppers come.
     // As many tokens that are gone are remembered with their reason.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    #[arg(long, default_value_t = 2000, value_parser = number::between::<u32>(1..=50_000))]
     shoppers: u32,
     /// How many can be in checkout at once.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 50, value_parser = number::between::<u32>(1..=10_000))]
     seats: u32,
     /// For how long they keep the line busy, 5s to 24h.
     #[arg(
@@ -41,7 +41,7 @@ pub struct CrowdArgs {
     )]
     lasts_ms: u64,
     /// Determines arrivals and behaviour; random if not given, and printed.
-    #[arg(long)]
+    #[arg(long, value_parser = number::between::<u64>(0..=u64::MAX))]
     seed: Option<u64>,
 }
 

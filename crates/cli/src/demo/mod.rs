@@ -18,6 +18,7 @@ use crate::crowd::ledger::Ledger;
 use crate::crowd::plan::{Plan, Size};
 use crate::crowd::{Crowd, Outcome, create_line};
 use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
+use crate::number;
 use director::Director;
 use drama::Drama;
 use scene::{Scene, Screen};
@@ -37,13 +38,13 @@ const SHOW: Duration = Duration::from_secs(60);
 pub struct DemoArgs {
     /// How many shoppers come.
     // The newest 65,536 tokens that are gone are remembered with their reason: all of these.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    #[arg(long, default_value_t = 2000, value_parser = number::between::<u32>(1..=50_000))]
     shoppers: u32,
     /// How many can be in checkout at once.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 50, value_parser = number::between::<u32>(1..=10_000))]
     seats: u32,
     /// Determines arrivals and behaviour; random if not given, and printed.
-    #[arg(long)]
+    #[arg(long, value_parser = number::between::<u64>(0..=u64::MAX))]
     seed: Option<u64>,
     /// Keeps the cluster's data and logs in this new or empty directory.
     #[arg(long, value_name = "DIR")]

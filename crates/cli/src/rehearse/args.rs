@@ -6,10 +6,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use nowserving_client::{CALL_NEXT_MAX, Change, Phase};
 use nowserving_rehearse::{
-    Arrival, AutoSeats, Calls, Config, Crowd, DURATION_MS_MAX, Polls, Service, Slowdown, Target,
+    Arrival, AutoSeats, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
+    Slowdown, Target,
 };
 
 use crate::duration;
+use crate::number;
 use crate::output::WrongUsage;
 use crate::settings::SettingsFlags;
 
@@ -32,7 +34,7 @@ pub struct RehearseArgs {
     #[arg(long, value_enum, default_value = "steady")]
     preset: Preset,
     /// Everything left to chance follows from this.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::between::<u64>(0..=u64::MAX))]
     seed: Option<u64>,
     /// Also runs on the same crowd: the seed article's algorithm, in one lane (of the line's settings it knows --seats,
     /// --queue-limit and --waiting-idle-timeout); or, with --auto-seats, the line with its --seats.
@@ -89,10 +91,12 @@ pub struct Files {
 #[command(next_help_heading = "The service behind the checkout")]
 struct ServiceFlags {
     /// It serves so many checkouts at full speed. With more, each has (knee / checkouts) of it.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::between::<u32>(1..=1_000_000))]
     knee: Option<u32>,
     /// … to this power, 1 to 4 (default 1): from 2 on it serves fewer the more there are at once.
-    #[arg(long, value_name = "N", requires = "knee")]
+    #[arg(
+        long, value_name = "N", requires = "knee", value_parser = number::between::<u32>(1..=4)
+    )]
     knee_power: Option<u32>,
     /// The seats follow the service between these, such as 5..200. They begin with --seats.
     #[arg(long, value_name = "MIN..MAX", value_parser = bounds, requires = "knee", requires = "target")]
@@ -123,7 +127,7 @@ struct CallFlags {
     /// With --call-every: how many it calls at most, 1 to 1,024 (default 1).
     #[arg(
         long, value_name = "N", requires = "call_every_ms",
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(CALL_NEXT_MAX))
+        value_parser = number::between::<u32>(1..=CALL_NEXT_MAX.into())
     )]
     call_n: Option<u32>,
 }
@@ -132,7 +136,9 @@ struct CallFlags {
 #[command(next_help_heading = "The crowd")]
 struct CrowdFlags {
     /// How many shoppers.
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long, value_name = "N", value_parser = number::between::<u32>(1..=SHOPPERS_MAX.into())
+    )]
     shoppers: Option<u32>,
     /// When they come: in waves, at a steady pace, or ever more.
     #[arg(long, value_enum, value_name = "CURVE")]
@@ -141,7 +147,7 @@ struct CrowdFlags {
     #[arg(long = "within", value_name = "TIME", value_parser = time(0))]
     within_ms: Option<u64>,
     /// With --arrival burst: how many waves (default 10).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::between::<u32>(1..=1_000_000))]
     waves: Option<u32>,
     /// How many stand at the door at time 0.
     #[arg(long, value_name = "PERCENT")]
@@ -529,7 +535,6 @@ mod tests {
     #[test]
     fn flags_without_effect_and_settings_out_of_range_are_wrong_usage() {
         for words in [
-            "--position-cap 0",
             "--until 1m --open-at 61s",
             "--arrival steady --waves 3",
             "--preset steady --waves 3",

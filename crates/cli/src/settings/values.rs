@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nowserving_client::{Admission, AdmissionRate, Gate, LaneName, LaneSettings, PerSecond, Phase};
-use nowserving_line::{RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SEATS_MAX, ZoneName};
+use nowserving_line::{
+    BOOST_MS_MAX, POSITION_EVENT_MAX, QUEUE_LIMIT_MAX, RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN,
+    Renew, SEATS_MAX, ZoneName,
+};
 use nowserving_protocol::time;
 
-use crate::duration;
+use crate::{duration, number};
 
 /// A number of seats. 0 is a frequent wish to stop admitting, so its refusal says how.
 pub fn seats(text: &str) -> Result<u64, String> {
@@ -89,12 +92,13 @@ pub fn lane(text: &str) -> Result<LaneSettings, String> {
             None if part == "absolute" => lane.absolute = true,
             None if part == "jump" => lane.jump = true,
             Some(("boost", time)) => {
-                let ms = duration::parse_ms(time);
+                let ms = duration::between(0..=BOOST_MS_MAX)(time);
                 lane.boost_ms = ms.map_err(|wrong| format!("boost={time}: {wrong}"))?;
             }
             Some(("limit", number)) => {
-                let number = number.parse();
-                lane.queue_limit = Some(number.map_err(|_| "limit: 0 to 10000000")?);
+                let limit = number::between(0..=QUEUE_LIMIT_MAX.into())(number);
+                let limit = limit.map_err(|wrong| format!("limit={number}: {wrong}"))?;
+                lane.queue_limit = Some(limit);
             }
             _ => {
                 return Err(format!(
@@ -129,11 +133,14 @@ pub fn renew(text: &str) -> Result<Renew, String> {
     Ok(Renew::Daily { minute, zone })
 }
 
-/// `100,10,3,1`, in any order. The cluster checks how many and how large they are.
+/// `100,10,3,1`, in any order. The cluster checks how many they are.
 pub fn positions(text: &str) -> Result<Vec<u32>, String> {
-    let positions = text.split(',').map(str::parse);
+    let positions = text
+        .split(',')
+        .map(number::between(1..=POSITION_EVENT_MAX.into()));
     let positions: Result<Vec<u32>, _> = positions.collect();
-    let mut positions = positions.map_err(|_| "not positions, as in 100,10,3,1")?;
+    let wrong = |range| format!("not positions, as in 100,10,3,1: each {range}");
+    let mut positions = positions.map_err(wrong)?;
     positions.sort_unstable_by(|a, b| b.cmp(a));
     Ok(positions)
 }
@@ -192,6 +199,8 @@ mod tests {
             "x:boost",
             "x:boost=10",
             "x:boost=10us",
+            "x:boost=8d",
+            "x:limit=10000001",
             "x:limit=",
             "x:limit=-1",
             "x:absolute=yes",
