@@ -14,8 +14,10 @@ use nowserving_client::limits::{
 };
 use nowserving_client::{ApiError, LimitFallback, LimiterOptions, LineName, limits};
 use nowserving_limit::Rules;
+use nowserving_line::NUMBER_MAX;
 
 use crate::args::Global;
+use crate::number;
 use crate::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
 use pictures::PicturesArgs;
 
@@ -86,7 +88,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     dry_run: bool,
     /// Only if the rules of the domain have this version; 0: only if it has none.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
     if_version: Option<u64>,
     #[command(flatten)]
     note: Note,
@@ -111,7 +113,7 @@ pub struct DeleteArgs {
     #[arg(long)]
     dry_run: bool,
     /// Only if its rules have this version.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
     if_version: Option<u64>,
     #[command(flatten)]
     note: Note,
@@ -157,7 +159,7 @@ pub struct CheckArgs {
     #[arg(required = true, value_parser = descriptor)]
     descriptors: Vec<Entries>,
     /// How many hits [default: 1].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::between::<u32>(0..=u32::MAX.into()))]
     hits: Option<u32>,
 }
 

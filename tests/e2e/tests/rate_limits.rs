@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use nowserving_e2e::limited::{self, Plan};
 use nowserving_e2e::{Api, Cli, Cluster, Format, Link, Options, Route, Scenarios, eventually};

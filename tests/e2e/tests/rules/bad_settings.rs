@@ -275,14 +275,8 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
     done(cli, "line create cli-bad --seats 1 --queue-limit 5").await?;
     let before = done(cli, "line show cli-bad").await?;
     for (flags, names) in [
-        ("--queue-limit 10000001", "queue_limit"),
-        ("--call-ahead 10000001", "call_ahead"),
-        ("--position-cap 0", "position_cap"),
-        ("--quota 0", "quota.total"),
-        ("--quota 5 --standby-percent 1001", "quota.standby_percent"),
-        ("--lane a --lane b:boost=8d", "lanes[1].boost_ms"),
-        ("--lane a:limit=10000001", "lanes[0].queue_limit"),
         ("--lane a --lane a", "lanes[1]: name"),
+        ("--position-events 3,3", "position_events"),
     ] {
         let command = format!("line set {line} --token-events false {flags}");
         let error = refused(cli, &command, "bad_request").await?;
@@ -302,6 +296,14 @@ pub async fn by_cli(cli: &Cli) -> Result<()> {
     for flags in [
         "--seats many",
         "--seats 0",
+        "--queue-limit 10000001",
+        "--call-ahead 10000001",
+        "--position-cap 0",
+        "--position-events 3,0",
+        "--quota 0",
+        "--quota 5 --standby-percent 1001",
+        "--lane a --lane b:boost=8d",
+        "--lane a:limit=10000001",
         "--claim-timeout 99ms",
         "--checkout-max 604800001ms",
         "--seats -1",
