@@ -1,5 +1,7 @@
 //! Requests and replies about rate limits: sections 7 and 8 of the contract.
 
+mod changes;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -10,6 +12,11 @@ use crate::error::ApiError;
 use crate::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
 use crate::subject::shard_of_bytes;
 use crate::wire;
+
+pub use changes::{
+    DESCRIPTOR_SHOWN_BYTES, LIMIT_CHANGES_MAX, LimitChangeReply, LimitChangesReply,
+    ListLimitChanges, shown,
+};
 
 /// The most descriptors of a request.
 pub const DESCRIPTORS_MAX: usize = 16;
@@ -23,10 +30,6 @@ pub const ENTRY_VALUE_BYTES_MAX: usize = 1_024;
 pub const COUNTER_KEY_BYTES_MAX: usize = 2_048;
 /// The longest text of a domain's rules, in bytes.
 pub const RULES_BYTES_MAX: usize = 49_152;
-/// The most changes in an answer to `changes`.
-pub const LIMIT_CHANGES_MAX: usize = 128;
-/// The most bytes of a descriptor in one of them; a longer one ends with `…`.
-pub const DESCRIPTOR_SHOWN_BYTES: usize = 256;
 const HITS_MAX: u64 = u32::MAX as u64;
 /// Of the hash in a shortened value: 128 bits.
 const HASH_CHARS: usize = 32;
@@ -495,77 +498,6 @@ pub struct ShardLimitStats {
     /// are. Once for each checkpoint.
     #[serde(default)]
     pub not_kept: u64,
-}
-
-/// `admin.limit.changes`: what operators changed of rules and counters, and who, when and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListLimitChanges {
-    /// Only of this domain.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
-    )]
-    pub domain: Option<LineName>,
-}
-
-/// The answer to `changes`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitChangesReply {
-    /// The newest ones, at most [`LIMIT_CHANGES_MAX`], the oldest first.
-    pub changes: Vec<LimitChangeReply>,
-    /// The shards whose leaders did not answer: changes of theirs are missing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unanswered: Vec<u32>,
-}
-
-impl LimitChangesReply {
-    /// Orders the changes by their time, and drops the oldest ones beyond [`LIMIT_CHANGES_MAX`].
-    pub fn keep_newest(&mut self) {
-        self.changes.sort_by_key(|it| it.at_ms);
-        let surplus = self.changes.len().saturating_sub(LIMIT_CHANGES_MAX);
-        self.changes.drain(..surplus);
-    }
-}
-
-/// A descriptor in words, as [`LimitChangeReply::descriptor`] has it.
-#[must_use]
-pub fn shown(descriptor: &[Entry]) -> String {
-    const CUT: char = '…';
-    let entries = descriptor
-        .iter()
-        .map(|it| format!("{}={}", it.key, it.value));
-    let mut text = entries.collect::<Vec<_>>().join(",");
-    if text.len() > DESCRIPTOR_SHOWN_BYTES {
-        text.truncate(text.floor_char_boundary(DESCRIPTOR_SHOWN_BYTES - CUT.len_utf8()));
-        text.push(CUT);
-    }
-    text
-}
-
-/// A change of rate limits that an operator made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitChangeReply {
-    /// When, on the wall clock of the leader at that time.
-    pub at_ms: u64,
-    /// `apply`, `delete` or `reset`.
-    pub op: String,
-    /// Whose rules or counter.
-    #[serde(with = "wire::name")]
-    pub domain: LineName,
-    /// Of the rules, since this change: of `apply` and `delete`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<u64>,
-    /// Of `reset`: the entries, as `key=value` with commas between them, at most [`DESCRIPTOR_SHOWN_BYTES`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub descriptor: Option<String>,
-    /// As in the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// As in the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// `admin.limit.reset`: forgets what was counted of one descriptor.
