@@ -56,7 +56,7 @@ impl JournalArgs {
     }
 
     /// The lane and the number that it asks about.
-    fn place(&self) -> Result<(Option<LaneName>, Option<u64>), WrongUsage> {
+    pub fn place(&self) -> Result<(Option<LaneName>, Option<u64>), WrongUsage> {
         let lane = self.lane.clone();
         match self.token.clone() {
             None => Ok((lane, None)),
@@ -68,10 +68,14 @@ impl JournalArgs {
 }
 
 /// Asks page by page until there is no more, or enough.
-pub async fn run(args: &JournalArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+pub async fn run(
+    args: &JournalArgs,
+    (lane, token): (Option<LaneName>, Option<u64>),
+    line: &AdminLine,
+    output: &Output,
+) -> anyhow::Result<()> {
     // The newest are found by reading all: a line keeps few.
     let limit = args.newest.map_or(args.limit, |_| u64::MAX);
-    let (lane, token) = args.place()?;
     let mut page = Journal {
         after: args.after,
         limit: Some(limit.min(JOURNAL_LIMIT_MAX)),

@@ -242,6 +242,7 @@ pub async fn run(
                 by: global.by(),
                 reason: args.note.reason,
             };
+            request.check().map_err(wrong)?;
             let admin = global.connect().await?.admin();
             let reset = admin.reset_limit(&request).await?;
             output.answer(&reset, text::reset)?;

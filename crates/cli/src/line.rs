@@ -286,8 +286,9 @@ pub async fn run(
             import::run(&args, &line, global, output).await?;
         }
         LineCommand::Journal(args) => {
+            let place = args.place()?;
             let line = line(global, args.line()).await?;
-            journal::run(&args, &line, output).await?;
+            journal::run(&args, place, &line, output).await?;
         }
         LineCommand::Kick(args) => {
             let client = global.connect_for(KICK_TIME).await?;

@@ -67,6 +67,10 @@ fn a_number_out_of_its_range_is_named_with_its_range() {
             ],
             "--lane a and --token b:3 name two lanes",
         ),
+        (
+            &["line", "journal", "shop", "--lane", "a", "--token", "b:3"],
+            "--lane a and --token b:3 name two lanes",
+        ),
     ] {
         let output = run(words);
         let text = String::from_utf8_lossy(&output.stderr);

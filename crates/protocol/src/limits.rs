@@ -403,8 +403,11 @@ fn check_note(by: &Option<String>, reason: &Option<String>) -> Result<(), ApiErr
         ("by", by, BY_MAX_BYTES),
         ("reason", reason, REASON_MAX_BYTES),
     ] {
-        if text.as_ref().is_some_and(|text| text.len() > max) {
-            return Err(bad(format!("{field}: at most {max} bytes")));
+        let is_bad = |text: &String| text.len() > max || text.chars().any(char::is_control);
+        if text.as_ref().is_some_and(is_bad) {
+            return Err(bad(format!(
+                "{field}: at most {max} bytes, without control characters"
+            )));
         }
     }
     Ok(())

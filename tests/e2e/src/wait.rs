@@ -22,14 +22,16 @@ pub async fn eventually<T>(
     mut ask: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let patience = patience * SLOWEST;
-    let mut last = None;
+    let (mut last, mut is_asking) = (None, false);
     let asked = async {
         loop {
+            is_asking = true;
             match ask().await {
                 Ok(Some(value)) => return value,
                 Ok(None) => last = None,
                 Err(error) => last = Some(error),
             }
+            is_asking = false;
             tokio::time::sleep(PAUSE).await;
         }
     };
@@ -37,7 +39,8 @@ pub async fn eventually<T>(
         Ok(value) => Ok(value),
         Err(_) => {
             let last = last.unwrap_or_else(|| anyhow!("the condition does not hold"));
-            Err(last).context(format!("not within {patience:?}: {what}"))
+            let state = if is_asking { " (still asking)" } else { "" };
+            Err(last).context(format!("not within {patience:?}: {what}{state}"))
         }
     }
 }

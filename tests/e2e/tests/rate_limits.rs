@@ -142,11 +142,14 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
     recorded(&api, domain, &deleted["version"]).await
 }
 
-/// What operators did is listed with the reason, also of rules that are gone.
+/// Operators' changes are listed with the reason, also of rules that are gone.
 async fn recorded(api: &Api, domain: &str, version: &Value) -> Result<()> {
-    let listed = api.limit("changes", json!({"domain": domain})).await?;
+    let listed = eventually("each shard answers", LONG, async || {
+        let listed = api.limit("changes", json!({"domain": domain})).await?;
+        Ok(listed.get("unanswered").is_none().then_some(listed))
+    });
+    let listed = listed.await?;
     let changes = listed["changes"].as_array().context("no changes")?;
-    ensure!(listed.get("unanswered").is_none(), "{listed}");
     let ops: Vec<&str> = changes.iter().filter_map(|it| it["op"].as_str()).collect();
     ensure!(ops.first() == Some(&"apply"), "{listed}");
     let reset = changes.iter().find(|it| it["op"] == "reset");

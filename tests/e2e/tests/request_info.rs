@@ -90,6 +90,13 @@ async fn without_and_with_the_setting(cluster: &mut Cluster) -> Result<()> {
     // The server puts its own header in place of the one that ann sent.
     let by = noted(&api, &ann, "trusted", 1).await?;
     ensure!(by == ["ann", "ann"], "{by:?}");
+    let direct = "nowserving.admin.shard.0.trusted.limit_delete";
+    let deleted = ask(&ann, direct, json!({"domain": "trusted", "by": "bob"}), 1).await?;
+    ensure!(deleted.get("error").is_none(), "{deleted}");
+    let listed = api.limit("changes", json!({"domain": "trusted"})).await?;
+    let changes = listed["changes"].as_array().context("changes")?;
+    let by: Vec<&Value> = changes.iter().map(|it| &it["by"]).collect();
+    ensure!(by == ["ann", "ann"], "{listed}");
     // Of two it leaves one.
     let pause = json!({"phase": "paused"});
     let subject = "nowserving.admin.line.trusted.configure";

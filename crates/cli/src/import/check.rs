@@ -57,11 +57,11 @@ fn refused(fresh: &[&Row], shown: &LineReply) -> Option<ApiError> {
     }
     let lanes = fresh.iter().map(|row| row.row.lane.as_ref());
     let lanes = lanes.filter_map(|lane| lane.or(shown.default_lane.as_ref()));
-    Rooms::of(shown).refuse(&lanes.collect::<Vec<_>>())
+    Capacities::of(shown).refuse(&lanes.collect::<Vec<_>>())
 }
 
 /// How many numbers can be issued as the line is now: people who leave meanwhile make more.
-struct Rooms {
+struct Capacities {
     /// `None`: as many as the line and its lanes.
     quota: Option<u64>,
     /// `None`: as many as the lanes.
@@ -69,13 +69,15 @@ struct Rooms {
     lanes: BTreeMap<LaneName, u64>,
 }
 
-impl Rooms {
-    fn of(shown: &LineReply) -> Rooms {
+impl Capacities {
+    fn of(shown: &LineReply) -> Capacities {
         let lanes = shown.board.lanes.iter();
-        Rooms {
-            quota: quota_room(shown),
-            line: line_room(shown),
-            lanes: lanes.map(|it| (it.lane.clone(), lane_room(it))).collect(),
+        Capacities {
+            quota: quota_capacity(shown),
+            line: line_capacity(shown),
+            lanes: lanes
+                .map(|it| (it.lane.clone(), lane_capacity(it)))
+                .collect(),
         }
     }
 
@@ -86,14 +88,14 @@ impl Rooms {
             let in_lane = issued.entry(lane).or_default();
             let spent = |room: Option<u64>, taken: u64| room.filter(|room| taken >= *room);
             if let Some(room) = spent(self.quota, nth) {
-                return Some(no_room(Code::SoldOut, "the quota", room, rows.len()));
+                return Some(no_capacity(Code::SoldOut, "the quota", room, rows.len()));
             }
             if let Some(room) = spent(self.line, nth) {
-                return Some(no_room(Code::LineFull, "the line", room, rows.len()));
+                return Some(no_capacity(Code::LineFull, "the line", room, rows.len()));
             }
             if let Some(room) = spent(self.lanes.get(lane).copied(), *in_lane) {
                 let (what, rows) = (format!("lane {lane}"), rows.iter().filter(|it| it == &lane));
-                return Some(no_room(Code::LineFull, &what, room, rows.count()));
+                return Some(no_capacity(Code::LineFull, &what, room, rows.count()));
             }
             *in_lane += 1;
         }
@@ -101,20 +103,20 @@ impl Rooms {
     }
 }
 
-fn no_room(code: Code, what: &str, room: u64, rows: usize) -> ApiError {
+fn no_capacity(code: Code, what: &str, room: u64, rows: usize) -> ApiError {
     let rows = tables::many(rows as u64, "row");
     let message = format!("{what} has room for {room} more, and the file has {rows} for it");
     ApiError::new(code, message)
 }
 
-fn lane_room(lane: &LaneReply) -> u64 {
+fn lane_capacity(lane: &LaneReply) -> u64 {
     (lane.accepts_through + 1).saturating_sub(lane.next_token)
 }
 
 /// How many numbers the line can issue over all lanes; `None`: as many as its lanes.
-fn line_room(shown: &LineReply) -> Option<u64> {
+fn line_capacity(shown: &LineReply) -> Option<u64> {
     match unlimited_lane(shown) {
-        Some(lane) => Some(lane_room(lane)),
+        Some(lane) => Some(lane_capacity(lane)),
         None => room_by_limits(shown),
     }
 }
@@ -135,7 +137,7 @@ fn room_by_limits(shown: &LineReply) -> Option<u64> {
 }
 
 /// How many numbers the quota lets the line issue; `None` without one, and while the gate holds nobody back.
-fn quota_room(shown: &LineReply) -> Option<u64> {
+fn quota_capacity(shown: &LineReply) -> Option<u64> {
     let by_limits = room_by_limits(shown)?;
     let (quota, left) = (shown.settings.quota.as_ref()?, shown.quota_left?);
     let counts = &shown.counts;
@@ -147,7 +149,7 @@ fn quota_room(shown: &LineReply) -> Option<u64> {
     let standby = quota.total.saturating_mul(percent) / 100;
     let room = (standby + left).saturating_sub(counts.waiting);
     // `quota_left` does not say by how much a quota that was lowered is exceeded. What a lane accepts does.
-    let accepted = unlimited_lane(shown).map(lane_room);
+    let accepted = unlimited_lane(shown).map(lane_capacity);
     Some(
         accepted
             .filter(|it| *it < by_limits)
@@ -374,7 +376,7 @@ mod tests {
             let mut real = rows.iter().map(|row| node.enter(row.row.lane.as_ref()));
             let real = real.find_map(Result::err).map(|refused| refused.code);
             prop_assert_eq!(dry_run.is_some(), real.is_some(), "{:?}", shown);
-            // By how much a quota that was lowered is exceeded is not always shown.
+            // The reply does not always show by how much a lowered quota is exceeded.
             if lowered.is_none() || shown.quota_left > Some(0) {
                 prop_assert_eq!(dry_run, real, "{:?}", shown);
             }

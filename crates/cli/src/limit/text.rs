@@ -49,7 +49,10 @@ pub(super) fn reset(reset: &ResetReply) -> String {
 
 /// A table, and the shards whose changes are missing.
 pub(super) fn history(reply: &LimitChangesReply, output: &Output) -> String {
-    let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let said = |text: &Option<String>| match text {
+        Some(text) => text.escape_debug().to_string(),
+        None => "-".to_owned(),
+    };
     let rows = reply.changes.iter().map(|it| {
         vec![
             clock(it.at_ms),
@@ -62,7 +65,7 @@ pub(super) fn history(reply: &LimitChangesReply, output: &Output) -> String {
         ]
     });
     let changes = match reply.changes.is_empty() {
-        true => "no changes".to_owned(),
+        true => "no changes are listed".to_owned(),
         false => plain(
             "at, change, domain, version, descriptor, by, reason",
             rows.collect(),
@@ -311,7 +314,7 @@ mod tests {
             assert!(rows.iter().any(|it| it == row), "{row} in {rows:?}");
         }
         reply = LimitChangesReply::default();
-        assert_eq!(history(&reply, &PLAIN), "no changes");
+        assert_eq!(history(&reply, &PLAIN), "no changes are listed");
     }
 
     #[test]

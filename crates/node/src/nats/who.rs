@@ -5,7 +5,7 @@
 //! the client sent. It leaves the header of a client of the nodes' own account as it is.
 
 use async_nats::Message;
-use nowserving_engine::{Ask, Via};
+use nowserving_engine::{Ask, LimitRequest, Via};
 use nowserving_line::{KICK_TEXT_BYTES_MAX, Op, OperatorNote};
 use nowserving_protocol::error::ApiError;
 use nowserving_shard::restore::RestoreStep;
@@ -64,6 +64,13 @@ pub(super) fn name_user(ask: &mut Ask, note: &mut Option<Box<OperatorNote>>, use
     match ask {
         Ask::Kick(kick) => kick.by = Some(user.to_owned()),
         Ask::Members(request) => request.by = user.to_owned(),
+        Ask::Limit(request) => {
+            if let LimitRequest::Command(command) = request.as_mut()
+                && let Some(by) = command.by_mut()
+            {
+                *by = user.to_owned();
+            }
+        }
         // A backend tells it every few seconds, which is no operator's act unless the request says so.
         Ask::Write(Op::CapacityTold { .. }) if note.is_none() => {}
         Ask::Restore(command) if !matches!(command.step, RestoreStep::Finish { .. }) => {}
@@ -78,6 +85,7 @@ pub(super) fn name_user(ask: &mut Ask, note: &mut Option<Box<OperatorNote>>, use
 mod tests {
     #![allow(clippy::unwrap_used)]
     use nowserving_line::LineName;
+    use nowserving_shard::limits::{DeleteRules, LimitCommand};
 
     use super::*;
 
@@ -110,6 +118,25 @@ mod tests {
             panic!("{kick:?}");
         };
         assert_eq!(kick.by.as_deref(), Some("ann"));
+    }
+
+    #[test]
+    fn changes_of_rate_limits_have_the_user_of_the_server() {
+        let delete = LimitCommand::Delete(DeleteRules {
+            domain: LineName::try_from("shop").unwrap(),
+            if_version: None,
+            by: "somebody".into(),
+            reason: "because".into(),
+        });
+        let mut ask = Ask::Limit(Box::new(LimitRequest::Command(delete)));
+        name_user(&mut ask, &mut None, "ann");
+        let Ask::Limit(request) = ask else {
+            panic!("{ask:?}");
+        };
+        let LimitRequest::Command(LimitCommand::Delete(delete)) = *request else {
+            panic!("{request:?}");
+        };
+        assert_eq!((&*delete.by, &*delete.reason), ("ann", "because"));
     }
 
     #[test]

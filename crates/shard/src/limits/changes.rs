@@ -1,4 +1,4 @@
-//! What operators changed of rate limits: a shard's newest changes, for `limit changes`. Shard 0 has those of the rules, and
+//! Operators' changes of rate limits: a shard's newest ones, for `limit changes`. Shard 0 has those of the rules, and
 //! each shard those of its counters.
 
 use std::collections::VecDeque;

@@ -265,7 +265,7 @@ impl LimitsState {
         }
     }
 
-    /// At the time of the stamp. What operators do is recorded.
+    /// At the time of the stamp. Operators' changes are recorded.
     pub(crate) fn apply(&mut self, command: &LimitCommand, stamp: Stamp) -> LimitReply {
         let before = self.rules.version();
         let reply = self.execute(command, stamp);
@@ -324,6 +324,16 @@ fn expired_by(changes: usize) -> usize {
 }
 
 impl LimitCommand {
+    /// The name of the operator who asks for it, if it is an operator's.
+    pub fn by_mut(&mut self) -> Option<&mut String> {
+        match self {
+            LimitCommand::Apply(apply) => Some(&mut apply.by),
+            LimitCommand::Delete(delete) => Some(&mut delete.by),
+            LimitCommand::Reset(reset) => Some(&mut reset.by),
+            LimitCommand::Checkpoint { .. } | LimitCommand::Hits { .. } => None,
+        }
+    }
+
     /// The domain of a request; a checkpoint has none.
     #[must_use]
     pub fn domain(&self) -> Option<&LineName> {

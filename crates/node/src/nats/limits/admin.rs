@@ -78,7 +78,7 @@ impl Limits {
             "changes" => {
                 reply.op = "limit_changes";
                 let ask: ListLimitChanges = decode_request(payload)?;
-                Ok(encode(&self.changes(&ask, &call).await?, format))
+                Ok(encode(&self.history(&ask, &call).await?, format))
             }
             "reset" => {
                 reply.op = "limit_reset";
@@ -111,6 +111,7 @@ impl Limits {
         if ask.dry_run {
             return tried_rules(&ask, domain, known.map(AsRef::as_ref), changes);
         }
+        log("apply", &domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
         Ok(RulesChanged { changes, ..changed })
     }
@@ -128,6 +129,7 @@ impl Limits {
                 changes,
             );
         }
+        log("delete", &ask.domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
         Ok(RulesChanged { changes, ..changed })
     }
@@ -162,7 +164,7 @@ impl Limits {
         Ok(LimitStatsReply { shards, unanswered })
     }
 
-    async fn changes(
+    async fn history(
         &self,
         ask: &ListLimitChanges,
         call: &Call,
@@ -179,7 +181,7 @@ impl Limits {
         Ok(reply)
     }
 
-    /// What the leaders of all shards answer, and those that do not.
+    /// The answers of the leaders of all shards, and which shards gave none.
     async fn each<R: DeserializeOwned>(
         &self,
         op: &str,
@@ -213,9 +215,18 @@ impl Limits {
         let subject = self.subjects.admin_shard(shard, &ask.domain, op);
         let id = call.id_for(shard, op);
         let until = call.times.for_writes()?;
+        log("reset a counter", &ask.domain, &ask.by, &ask.reason);
         let reset = self.ask(subject, &ask, Effect::Once(id), until).await;
         reset.map_err(repeatable)
     }
+}
+
+/// The list of changes goes back so far only, and has nothing of refused requests. Before it is done: an answer that is lost
+/// leaves no request unrecorded.
+fn log(what: &str, domain: &LineName, by: &Option<String>, reason: &Option<String>) {
+    let (by, reason) = (by.as_deref(), reason.as_deref());
+    let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
+    tracing::info!(domain = %domain.as_str(), by, reason, "an operator asks to change rate limits: {what}");
 }
 
 /// Other writes are repeated with a key or a ticket, which these do not have.

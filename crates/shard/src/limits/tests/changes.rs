@@ -1,4 +1,4 @@
-//! What operators change is kept, on every node alike.
+//! Operators' changes are kept, on every node alike.
 
 use super::*;
 
