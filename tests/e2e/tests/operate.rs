@@ -20,11 +20,12 @@ const LINE: &str = "kept";
 const PEOPLE: usize = 5;
 /// The line of the big day.
 const SALE: &str = "sale";
-const ON_ONE_CLUSTER: [&str; 5] = [
+const ON_ONE_CLUSTER: [&str; 6] = [
     "First set-up",
     "A big day",
     "A rolling upgrade",
     "Restore from backup",
+    "A line deleted",
     "A leaked key",
 ];
 const OF_LOST_PARTS: [&str; 3] = ["A node lost", "A disk lost", "A disk full"];
@@ -153,7 +154,7 @@ fn each_runbook_is_run() -> Result<()> {
 #[tokio::test]
 async fn runbooks_of_a_cluster() -> Result<()> {
     operate(&["node-1", "node-2", "node-3"], async |operator| {
-        let [set_up, big_day, upgrade, restore, leaked] = ON_ONE_CLUSTER;
+        let [set_up, big_day, upgrade, restore, deleted, leaked] = ON_ONE_CLUSTER;
         if SmallDisk::is_available()? {
             // Its data directory is a mount, which cannot be renamed.
             operator.site.mount_disk("node-1", LARGE_DISK_BYTES)?;
@@ -172,6 +173,11 @@ async fn runbooks_of_a_cluster() -> Result<()> {
             let old = operator.site.data_dir(machine).join("old/log");
             ensure!(old.is_dir(), "{machine}: the old data is not there");
         }
+        people.are_there(operator.api()).await?;
+        let force = json!({"force": true});
+        let gone = operator.api().admin(LINE, "delete", force).await?;
+        ensure!(gone["deleted"] == true, "{gone}");
+        operator.run(deleted, &[("LINE", LINE.to_owned())]).await?;
         people.are_there(operator.api()).await?;
         let before = operator.api().cluster("jwks", json!({})).await?;
         operator.run(leaked, &[]).await?;

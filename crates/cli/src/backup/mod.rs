@@ -347,7 +347,7 @@ pub async fn restore(
         // With --line only lines come back.
         let rules = state.limits().rules().domains();
         for (domain, rules) in rules.filter(|_| args.lines.is_empty()) {
-            let restored = rules::put_back(admin, domain, rules, args).await;
+            let restored = rules::put_back(admin, domain, rules, args, global.by()).await;
             let restored = restored.with_context(|| {
                 let domain = domain.as_str();
                 format!("the rules of domain {domain} are not restored")

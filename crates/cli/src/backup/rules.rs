@@ -24,8 +24,9 @@ pub async fn put_back(
     domain: &LineName,
     rules: &DomainRules,
     args: &RestoreArgs,
+    by: Option<String>,
 ) -> anyhow::Result<RestoredRules> {
-    let (outcome, error) = match apply(admin, domain, rules, args).await {
+    let (outcome, error) = match apply(admin, domain, rules, args, by).await {
         Ok(outcome) => (outcome, None),
         Err(error) if is_refusal(&error) => (LineOutcome::Refused, Some(format!("{error:#}"))),
         Err(error) => return Err(error),
@@ -42,6 +43,7 @@ async fn apply(
     domain: &LineName,
     rules: &DomainRules,
     args: &RestoreArgs,
+    by: Option<String>,
 ) -> anyhow::Result<LineOutcome> {
     let request = ShowRules {
         domain: Some(domain.clone()),
@@ -61,8 +63,8 @@ async fn apply(
         rules: rules.text.to_string(),
         dry_run: false,
         if_version: Some(present),
-        by: None,
-        reason: Some(reason(rules)),
+        by,
+        reason: Some(args.why.reason.clone().unwrap_or_else(|| reason(rules))),
     };
     admin.apply_limits(&request).await?;
     Ok(match present {
@@ -71,11 +73,45 @@ async fn apply(
     })
 }
 
-/// The rules are those of somebody else, and this is another change.
+/// Unless the operator gives another one. It says who applied the rules at first, also after a second restore.
 fn reason(rules: &DomainRules) -> String {
+    const RESTORED: &str = "restored from a backup";
     let DomainRules { by, reason, .. } = rules;
-    let whole = format!("restored from a backup; applied by {by:?}: {reason}");
-    // The longest that is taken.
-    let end = (0..=REASON_MAX_BYTES.min(whole.len())).rfind(|end| whole.is_char_boundary(*end));
-    whole.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+    if reason.starts_with(RESTORED) {
+        return reason.clone();
+    }
+    let mut whole = RESTORED.to_owned();
+    if !by.is_empty() {
+        whole.push_str(&format!("; applied by {by}"));
+    }
+    if !reason.is_empty() {
+        whole.push_str(&format!(": {reason}"));
+    }
+    whole.truncate(whole.floor_char_boundary(REASON_MAX_BYTES));
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_names_who_applied_the_rules_at_first() {
+        let rules = |by: &str, reason: &str| DomainRules {
+            version: 1,
+            text: "domain: shop".into(),
+            at_ms: 0,
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let first = reason(&rules("ann", "sale on Friday"));
+        assert_eq!(
+            first,
+            "restored from a backup; applied by ann: sale on Friday"
+        );
+        assert_eq!(reason(&rules("bob", &first)), first, "restored twice");
+        assert_eq!(reason(&rules("", "")), "restored from a backup");
+        let long = reason(&rules("ann", &"ä".repeat(REASON_MAX_BYTES / 2)));
+        assert!(long.len() <= REASON_MAX_BYTES && long.ends_with('ä'));
+    }
 }

@@ -149,10 +149,7 @@ fn gate(facts: &LineFacts) -> Option<Finding> {
         return None;
     }
     let gate = line.settings.gate.as_str();
-    let (held, seats) = (
-        line.board.admitted + line.board.in_checkout,
-        u64::from(line.board.seats),
-    );
+    let (held, seats) = (held(line), u64::from(line.board.seats));
     let text = format!("the line's gate is {gate}: everybody is admitted at once");
     let found = match held > seats {
         true => Finding::warning("gate_over_seats", text).detail(format!(
@@ -258,8 +255,12 @@ fn seats(facts: &LineFacts) -> Finding {
         1 => "the only seat is held".to_owned(),
         seats => format!("all {seats} seats are held"),
     };
+    let over = match held(line).saturating_sub(board.seats.into()) {
+        0 => String::new(),
+        over => format!(", and {over} over the limit"),
+    };
     let text = format!(
-        "{all}: {} admitted and not claimed, {} in checkout",
+        "{all}{over}: {} admitted and not claimed, {} in checkout",
         board.admitted, board.in_checkout
     );
     let mut found = Finding::note("seats", text);
@@ -310,10 +311,19 @@ fn more_seats(found: Finding, line: &LineReply) -> Finding {
             "look after the service that tells the capacity of {name}"
         )),
         None => {
-            let seats = line.board.seats.saturating_mul(2).clamp(1, SEATS_MAX);
+            // One more than are held, if more are held than there are.
+            let least = u32::try_from(held(line))
+                .unwrap_or(SEATS_MAX)
+                .saturating_add(1);
+            let seats = line.board.seats.saturating_mul(2).max(least).min(SEATS_MAX);
             found.run(format!("nowserving line set {name} --seats {seats}"))
         }
     }
+}
+
+/// How many seats are held: more than there are, after they were lowered or while the gate held nobody back.
+fn held(line: &LineReply) -> u64 {
+    line.board.admitted + line.board.in_checkout
 }
 
 /// A token that holds a seat.

@@ -211,11 +211,28 @@ fn held_seats_are_listed_with_their_holders() {
     );
 }
 
+/// After seats were lowered, or while the gate held nobody back: twice the seats may admit nobody.
+#[test]
+fn more_seats_than_are_held_are_proposed() {
+    let mut facts = held_by("seats");
+    (facts.line.board.seats, facts.line.board.in_checkout) = (2, 8);
+    let found = one(&facts);
+    let says = "all 2 seats are held, and 6 over the limit: 0 admitted";
+    assert!(found.text.starts_with(says), "{found:?}");
+    let commands = found.mend.iter().filter_map(|it| it.command.as_deref());
+    let commands: Vec<&str> = commands.collect();
+    assert!(
+        commands.contains(&"nowserving line set shop-1 --seats 9"),
+        "{commands:?}"
+    );
+}
+
 #[test]
 fn one_seat_and_none_are_said_in_words() {
     let with_seats = |seats: u64| {
         let mut facts = held_by("seats");
         facts.line.board.seats = seats as u32;
+        facts.line.board.in_checkout = 1;
         facts.line.counts.waiting = 1;
         facts
     };

@@ -64,15 +64,13 @@ pub(super) fn history(reply: &LimitChangesReply, output: &Output) -> String {
             said(&it.reason),
         ]
     });
-    let changes = match reply.changes.is_empty() {
-        true => "no changes are listed".to_owned(),
-        false => plain(
-            "at, change, domain, version, descriptor, by, reason",
-            rows.collect(),
-            output,
-        ),
-    };
-    match unanswered(&reply.unanswered) {
+    let unanswered = unanswered(&reply.unanswered);
+    if reply.changes.is_empty() {
+        return unanswered.unwrap_or_else(|| "no changes are listed".to_owned());
+    }
+    let header = "at, change, domain, version, descriptor, by, reason";
+    let changes = plain(header, rows.collect(), output);
+    match unanswered {
         Some(missing) => format!("{changes}\n{missing}"),
         None => changes,
     }

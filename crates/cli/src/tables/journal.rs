@@ -72,6 +72,9 @@ pub fn what(entry: &JournalEntryReply) -> String {
     if let Some(position) = entry.position {
         text.push_str(&format!(" at position {position}"));
     }
+    if let (Some(lane), Some(token)) = (&entry.to_lane, entry.to_token) {
+        text.push_str(&format!(" to {lane} {token}"));
+    }
     if let Some(epoch) = entry.epoch {
         text.push_str(&format!(", epoch {epoch}"));
     }
@@ -95,9 +98,6 @@ pub fn what(entry: &JournalEntryReply) -> String {
     }
     if let Some(boost_ms) = entry.boost_ms {
         text.push_str(&format!(", lane boost {}", duration(boost_ms)));
-    }
-    if let (Some(lane), Some(token)) = (&entry.to_lane, entry.to_token) {
-        text.push_str(&format!(" to {lane} {token}"));
     }
     text
 }
