@@ -32,6 +32,15 @@ pub fn key_text(key: &Key) -> String {
     text.escape_debug().to_string()
 }
 
+/// An operator's text in one line: escaped is what could change the terminal.
+pub fn in_one_line(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\'' | '"' | '\\' => c.to_string(),
+        c => c.escape_debug().to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 /// Rows of plain words under a header.
 pub fn plain(header: &str, rows: Vec<Vec<String>>, output: &Output) -> String {
     let mut sheet = Sheet::new(header, output);

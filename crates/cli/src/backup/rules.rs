@@ -64,7 +64,7 @@ async fn apply(
         dry_run: false,
         if_version: Some(present),
         by,
-        reason: Some(args.why.reason.clone().unwrap_or_else(|| reason(rules))),
+        reason: Some(reason(rules, args.why.reason.as_deref())),
     };
     admin.apply_limits(&request).await?;
     Ok(match present {
@@ -73,20 +73,22 @@ async fn apply(
     })
 }
 
-/// Unless the operator gives another one. It says who applied the rules at first, also after a second restore.
-fn reason(rules: &DomainRules) -> String {
-    const RESTORED: &str = "restored from a backup";
+/// The operator's reason, and who applied the rules at first, also after a second restore.
+fn reason(rules: &DomainRules, given: Option<&str>) -> String {
+    const ORIGIN: &str = "restored from a backup; applied by ";
     let DomainRules { by, reason, .. } = rules;
-    if reason.starts_with(RESTORED) {
-        return reason.clone();
-    }
-    let mut whole = RESTORED.to_owned();
-    if !by.is_empty() {
-        whole.push_str(&format!("; applied by {by}"));
-    }
-    if !reason.is_empty() {
-        whole.push_str(&format!(": {reason}"));
-    }
+    let by = if by.is_empty() { "unknown" } else { by };
+    let origin = match reason.find(ORIGIN) {
+        Some(at) => reason[at..].to_owned(),
+        None if reason.is_empty() => format!("{ORIGIN}{by}"),
+        None => format!("{ORIGIN}{by}: {reason}"),
+    };
+    let whole = match given {
+        Some(given) => format!("{given}; {origin}"),
+        None => origin,
+    };
+    // Of a release that took control characters.
+    let mut whole = whole.replace(char::is_control, " ");
     whole.truncate(whole.floor_char_boundary(REASON_MAX_BYTES));
     whole
 }
@@ -104,14 +106,20 @@ mod tests {
             by: by.to_owned(),
             reason: reason.to_owned(),
         };
-        let first = reason(&rules("ann", "sale on Friday"));
-        assert_eq!(
-            first,
-            "restored from a backup; applied by ann: sale on Friday"
-        );
-        assert_eq!(reason(&rules("bob", &first)), first, "restored twice");
-        assert_eq!(reason(&rules("", "")), "restored from a backup");
-        let long = reason(&rules("ann", &"ä".repeat(REASON_MAX_BYTES / 2)));
-        assert!(long.len() <= REASON_MAX_BYTES && long.ends_with('ä'));
+        let origin = "restored from a backup; applied by ann: sale on Friday";
+        assert_eq!(reason(&rules("ann", "sale on Friday"), None), origin);
+        let first = reason(&rules("ann", "sale on Friday"), Some("disks are gone"));
+        assert_eq!(first, format!("disks are gone; {origin}"));
+        let second = reason(&rules("bob", &first), Some("again"));
+        assert_eq!(second, format!("again; {origin}"));
+        assert_eq!(reason(&rules("bob", &second), None), origin);
+        let unknown = reason(&rules("", ""), None);
+        assert_eq!(unknown, "restored from a backup; applied by unknown");
+        let old = reason(&rules("ann", "a\nb"), None);
+        assert!(old.ends_with("ann: a b"), "{old:?}");
+        for by in ["ann", "anna"] {
+            let long = reason(&rules(by, &"ä".repeat(REASON_MAX_BYTES / 2)), None);
+            assert!(long.len() <= REASON_MAX_BYTES && long.ends_with('ä'));
+        }
     }
 }

@@ -270,7 +270,7 @@ fn seats(facts: &LineFacts) -> Finding {
         found = found.detail(format!("of the first {seen} holders, in order of number:"));
     }
     found.details.extend(holders.iter().map(Holder::text));
-    let unclaimed = board.admitted * 2 > u64::from(board.seats);
+    let unclaimed = board.admitted * 2 > held(line);
     let timeout_ms = line.settings.claim_timeout_ms;
     if unclaimed {
         let timeout = duration(timeout_ms);
@@ -304,7 +304,7 @@ fn seats(facts: &LineFacts) -> Finding {
 fn more_seats(found: Finding, line: &LineReply) -> Finding {
     let name = &line.line;
     match line.capacity_told {
-        Some(_) if line.settings.seats > line.board.seats => {
+        Some(_) if u64::from(line.settings.seats) > held(line).max(line.board.seats.into()) => {
             found.run(format!("nowserving line capacity {name} --forget"))
         }
         Some(_) => found.advise(format!(

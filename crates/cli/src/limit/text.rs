@@ -8,7 +8,7 @@ use nowserving_client::limits::{
 };
 
 use crate::output::Output;
-use crate::tables::{clock, duration, plain};
+use crate::tables::{clock, duration, in_one_line, plain};
 
 pub(super) fn applied(changed: &RulesChanged) -> String {
     changes(changed, |domain, version| {
@@ -50,7 +50,7 @@ pub(super) fn reset(reset: &ResetReply) -> String {
 /// A table, and the shards whose changes are missing.
 pub(super) fn history(reply: &LimitChangesReply, output: &Output) -> String {
     let said = |text: &Option<String>| match text {
-        Some(text) => text.escape_debug().to_string(),
+        Some(text) => in_one_line(text),
         None => "-".to_owned(),
     };
     let rows = reply.changes.iter().map(|it| {
@@ -90,11 +90,11 @@ pub(super) fn rules(shown: &RulesReply) -> String {
     for domain in &shown.domains {
         let by = match domain.by.as_str() {
             "" => String::new(),
-            by => format!(" by {by}"),
+            by => format!(" by {}", in_one_line(by)),
         };
         let reason = match domain.reason.as_str() {
             "" => String::new(),
-            reason => format!(": {reason}"),
+            reason => format!(": {}", in_one_line(reason)),
         };
         let (name, version, at) = (domain.domain.as_str(), domain.version, clock(domain.at_ms));
         let rules = several(domain.rules_total, "rule");
@@ -293,7 +293,8 @@ mod tests {
             ..change("apply")
         };
         let reset = LimitChangeReply {
-            descriptor: Some("ip=127.0.0.1".to_owned()),
+            descriptor: Some(r"list=a\,b".to_owned()),
+            reason: Some("the shop's\u{1b}[2J".to_owned()),
             ..change("reset")
         };
         let mut reply = LimitChangesReply {
@@ -306,7 +307,7 @@ mod tests {
         let rows: Vec<_> = lines.iter().map(|line| words(line)).collect();
         for row in [
             "2025-12-20 09:18:53.444 apply shop 3 - ann sale",
-            "2025-12-20 09:18:53.444 reset shop - ip=127.0.0.1 ann -",
+            r"2025-12-20 09:18:53.444 reset shop - list=a\,b ann the shop's\u{1b}[2J",
             "no answer from shards: 5",
         ] {
             assert!(rows.iter().any(|it| it == row), "{row} in {rows:?}");

@@ -260,7 +260,7 @@ fn a_journal_explains_earlier_admissions() {
             {"version": 47, "at_ms": 1_000_000, "what": "claimed", "lane": "normal", "token": 16,
                 "entered_at_ms": 0, "epoch": 12},
             {"version": 50, "at_ms": 1_000_000, "what": "moved", "lane": "normal", "token": 17,
-                "entered_at_ms": 0, "to_lane": "vip", "to_token": 3},
+                "entered_at_ms": 0, "to_lane": "vip", "to_token": 3, "operator": "ann"},
             {"version": 60, "at_ms": 1_090_000, "what": "admitted", "lane": "vip", "token": 3,
                 "entered_at_ms": 0, "boost_ms": 600_000}
         ],
@@ -277,7 +277,7 @@ fn a_journal_explains_earlier_admissions() {
         "; phase open → paused",
         "entered at position 4",
         "claimed, epoch 12",
-        "moved to vip 3",
+        "moved to vip 3, asked for by ann",
         "admitted, lane boost 10 min",
         "more with --after 60",
         "vip 3 entered at 1970-01-01 00:00:00.000, admitted 18 min 10 s later",
