@@ -17,6 +17,7 @@ use nowserving_limit::Rules;
 use nowserving_line::NUMBER_MAX;
 
 use crate::args::Global;
+use crate::confirm;
 use crate::number;
 use crate::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
 use pictures::PicturesArgs;
@@ -104,7 +105,7 @@ pub struct ShowArgs {
     yaml: bool,
 }
 
-/// Removes the rules of a domain: its requests are allowed then.
+/// Removes the rules of a domain: its requests are allowed then. Asks first.
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     /// The domain.
@@ -112,6 +113,9 @@ pub struct DeleteArgs {
     /// Only shows which rules there are.
     #[arg(long)]
     dry_run: bool,
+    /// Does not ask.
+    #[arg(long)]
+    yes: bool,
     /// Only if its rules have this version.
     #[arg(long, value_name = "VERSION", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
     if_version: Option<u64>,
@@ -326,7 +330,7 @@ fn wrong(error: ApiError) -> WrongUsage {
 }
 
 async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let request = DeleteRules {
+    let mut request = DeleteRules {
         domain: args.domain,
         dry_run: args.dry_run,
         if_version: args.if_version,
@@ -335,6 +339,17 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
     };
     request.check().map_err(wrong)?;
     let admin = global.connect().await?.admin();
+    if !args.yes && !args.dry_run {
+        let dry = DeleteRules {
+            dry_run: true,
+            ..request.clone()
+        };
+        let shown = admin.delete_limits(&dry).await?;
+        if !confirm::agreed(&text::deletes(&shown), output)? {
+            return output.line("nothing was changed");
+        }
+        request.if_version.get_or_insert(shown.version);
+    }
     let changed = admin.delete_limits(&request).await?;
     output.answer(&changed, text::deleted)
 }

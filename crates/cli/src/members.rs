@@ -6,12 +6,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use nowserving_client::{Admin, ChangeMembers, ClusterStatus, DiskId, MembersReply, NodeStatus};
+use nowserving_client::{
+    Admin, ChangeMembers, ClusterStatus, Code, DiskId, Kind, MembersReply, NodeStatus,
+};
+use tokio::time::Instant;
 
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
 use crate::wait::{self, Left};
 use crate::{confirm, duration, number, tables};
+
+/// So often the leader is asked again for a node that it has not heard of.
+const UNHEARD_MAX: u32 = 3;
 
 /// The flags of every change.
 #[derive(Debug, Args)]
@@ -247,15 +253,65 @@ pub async fn make(
     change: &Change,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let reply = admin.change_members(op, &request).await?;
+    let until = Instant::now() + Duration::from_millis(change.within);
+    let reply = match change.no_wait {
+        true => admin.change_members(op, &request).await?,
+        false => decided(admin, op, &request, until).await?,
+    };
     if !change.no_wait {
-        let within = Duration::from_millis(change.within);
+        let within = until.saturating_duration_since(Instant::now());
         let what = "the change is not made yet, and the cluster continues with it";
         let left = |status: &ClusterStatus| left(op, &request, &reply, status);
         wait::until(admin, (within, Duration::ZERO), what, left).await?;
     }
     output.answer(&reply, |reply| said(op, reply, change.no_wait))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Asks for a change, and again while it is refused for a reason that passes.
+async fn decided(
+    admin: &Admin,
+    op: &str,
+    request: &ChangeMembers,
+    until: Instant,
+) -> anyhow::Result<MembersReply> {
+    let mut unheard = 0;
+    loop {
+        let error = match admin.change_members(op, request).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        let Some(pause) = error.retry_after() else {
+            return Err(error.into());
+        };
+        match error.kind() {
+            // The node that shall lead has not caught up.
+            Kind::Refused(Code::MembersRefused) => {
+                tokio::time::sleep(pause).await;
+                let within = until.saturating_duration_since(Instant::now());
+                let what = "nothing was changed";
+                let left = |status: &ClusterStatus| lacks(request.node, status);
+                wait::until(admin, (within, Duration::ZERO), what, left).await?;
+            }
+            // Another node has heard the one that asks to be added; the leader will in a moment.
+            Kind::Refused(Code::NodeNotFound) if unheard < UNHEARD_MAX => {
+                unheard += 1;
+                tokio::time::sleep(pause).await;
+            }
+            _ => return Err(error.into()),
+        }
+    }
+}
+
+/// What a living node lacks until it has caught up. Of one that is silent the next refusal says so.
+fn lacks(node: Option<u64>, status: &ClusterStatus) -> Option<Left> {
+    let lags = |it: &&NodeStatus| Some(it.id) == node && it.alive && tables::lags(it, status);
+    let node = status.nodes.iter().find(lags)?;
+    let caught_up = tables::caught_up(node, status);
+    Some(Left {
+        shards: node.caught_up_in as usize,
+        text: format!("node {} has caught up in {caught_up}", node.id),
+    })
 }
 
 /// What is left of a change.
@@ -377,6 +433,27 @@ mod tests {
             leaderless.contains("; node 2 is silent: start it;"),
             "{leaderless}"
         );
+    }
+
+    #[test]
+    fn a_transfer_waits_for_a_living_node_to_catch_up() {
+        let node = |id, alive, caught_up_in| json!({"id": id, "alive": alive, "leads": 0, "caught_up_in": caught_up_in});
+        let shard = json!({"shard": 0, "leader": 1, "term": 2, "applied": 5, "committed": 5});
+        let status: ClusterStatus = serde_json::from_value(json!({
+            "cluster": "dev", "lines": 3, "answered_by": 1,
+            "nodes": [node(1, true, 2), node(2, true, 1), node(3, false, 0)],
+            "shards": [shard, shard],
+            "members": {"version": 3, "shards_changing": 0}
+        }))
+        .unwrap();
+        let left = lacks(Some(2), &status).unwrap();
+        assert_eq!(left.shards, 1);
+        assert!(
+            left.text.starts_with("node 2 has caught up in 1 of 2"),
+            "{left:?}"
+        );
+        let others = [Some(1), Some(3), Some(9), None];
+        assert_eq!(others.map(|node| lacks(node, &status)), [const { None }; 4]);
     }
 
     #[test]

@@ -226,7 +226,10 @@ pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
     };
     let error = ApiError::new(code, refused.to_string());
     match refused {
-        MembersRefused::InProgress(_) => error.retry_after_ms(1_000),
+        // They pass by themselves; a node that asks does so every second.
+        MembersRefused::InProgress(_)
+        | MembersRefused::Lags { .. }
+        | MembersRefused::NotAsking(_) => error.retry_after_ms(1_000),
         _ => error,
     }
 }

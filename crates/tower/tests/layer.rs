@@ -64,6 +64,18 @@ impl Nats {
     }
 }
 
+/// Of a service that is there before NATS is.
+async fn guard_without_nats(on_unavailable: OnUnavailable) -> Guard {
+    let mut connect = ClientOptions::default();
+    connect.connect_in_background = true;
+    // Nobody listens on this port.
+    let client = Client::connect_with("nats://127.0.0.1:1", connect).await;
+    let mut options = GuardOptions::default();
+    options.on_unavailable = on_unavailable;
+    options.patience = Duration::from_millis(100);
+    Guard::new(client.unwrap().line("reports").unwrap(), options)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Returns,
@@ -138,8 +150,8 @@ where
 
 #[tokio::test]
 async fn the_next_request_runs_however_the_last_one_ended() {
-    let nats = Nats::start();
-    let guard = nats.guard(OnUnavailable::Local(1)).await;
+    // Nothing is sent: a request that NATS answers too late would be in doubt, and `drained` would wait for its outcome.
+    let guard = guard_without_nats(OnUnavailable::Local(1)).await;
     let layer = ConcurrencyGuardLayer::new(guard.clone()).respond_with(said);
     let handler = Handler::default();
     for service in [
@@ -178,6 +190,8 @@ async fn a_long_wait_is_a_504_and_each_request_may_ask_for_its_own() {
     let nats = Nats::start();
     let guard = nats.guard(OnUnavailable::Local(1)).await;
     let slot = guard.acquire(Ask::default()).await.unwrap();
+    // From now on all of the wait is for the slot.
+    until_away(&guard).await;
     let longest = |_: &Does| Ask::default().max_wait(Duration::from_millis(200));
     let layer = ConcurrencyGuardLayer::new(guard)
         .respond_with(said)
@@ -207,16 +221,9 @@ async fn without_a_cluster_deny_is_a_503() {
     assert_eq!(ask(&service, Does::Returns).await, Ok(Said::Done));
 }
 
-/// The service is there before NATS is.
 #[tokio::test]
 async fn a_service_starts_without_nats() {
-    let mut connect = ClientOptions::default();
-    connect.connect_in_background = true;
-    // Nobody listens on this port.
-    let client = Client::connect_with("nats://127.0.0.1:1", connect).await;
-    let mut options = GuardOptions::default();
-    options.patience = Duration::from_millis(100);
-    let guard = Guard::new(client.unwrap().line("reports").unwrap(), options);
+    let guard = guard_without_nats(OnUnavailable::Allow).await;
     assert!(guard.check().await.unwrap_err().is_transient());
     let layer = ConcurrencyGuardLayer::new(guard).respond_with(said);
     let service = layer.layer(Handler::default());

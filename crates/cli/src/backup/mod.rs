@@ -2,6 +2,7 @@
 
 mod file;
 mod keys;
+mod question;
 mod rules;
 
 use std::path::{Path, PathBuf};
@@ -23,9 +24,11 @@ use self::file::{Header, Reader, Writer};
 use self::keys::Keys;
 use self::rules::RestoredRules;
 use crate::args::{Global, Why};
+use crate::confirm;
 use crate::line::until_gone;
 use crate::output::{Output, WrongUsage};
 use crate::progress::{self, Progress};
+use crate::tables::many;
 
 /// How often a snapshot that is being made is asked for.
 const SNAPSHOT_POLL: Duration = Duration::from_millis(100);
@@ -51,13 +54,13 @@ pub struct BackupArgs {
 }
 
 /// Puts lines and key-values back from a file, into this or another cluster.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Lines come back as they were, with everybody in line, and with what was left of their times. Numbers, versions and
 epochs never go back: a number that was issued after the backup counts as gone (kicked). Tickets stay good if the
 cluster has the same key. The cluster may have another number of shards.
 
-A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, and what was claimed,
+A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, after a question, and what was claimed,
 completed or left since the backup is forgotten, except how many units of a --quota were completed. If the line was deleted and
 created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
 
@@ -69,16 +72,19 @@ A line that the cluster refuses is reported at the end, and the exit code is the
 Examples:
   nowserving cluster restore backup.nsb --dry-run
   nowserving cluster restore backup.nsb
-  nowserving cluster restore backup.nsb --line shop-1 --overwrite")]
+  nowserving cluster restore backup.nsb --line shop-1 --overwrite --yes")]
 pub struct RestoreArgs {
     /// The file.
     file: PathBuf,
     /// Only this line, and no key-values; may be repeated.
     #[arg(long = "line", value_name = "NAME")]
     lines: Vec<String>,
-    /// Replaces lines and key-values that exist.
+    /// Replaces lines, rules of rate limits and key-values that exist. Asks first.
     #[arg(long)]
     overwrite: bool,
+    /// Does not ask.
+    #[arg(long)]
+    yes: bool,
     /// Shows what would be done, and does nothing.
     #[arg(long)]
     dry_run: bool,
@@ -140,11 +146,11 @@ pub async fn back_up(
     progress::note(&ended("the backup", began));
     output.answer(&done, |done| {
         format!(
-            "{} has {} lines and {} key-values in {} shards of {}, {} bytes",
+            "{} has {} and {} in {} of {}, {} bytes",
             args.file.display(),
-            done.lines,
-            done.keys,
-            done.shards,
+            many(done.lines, "line"),
+            many(done.keys, "key-value"),
+            many(u64::from(done.shards), "shard"),
             done.cluster,
             done.bytes
         )
@@ -228,7 +234,7 @@ async fn download_once(
     Ok(Some(bytes))
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct RestoreDone {
     cluster: String,
     created_at_ms: u64,
@@ -291,13 +297,37 @@ pub async fn restore(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     check_names(&args.file, &args.lines)?;
+    if args.overwrite && !args.yes && !args.dry_run {
+        let dry = RestoreArgs {
+            dry_run: true,
+            ..args.clone()
+        };
+        let counted = put_all_back(client, admin, &dry, global, output).await?;
+        if let Some(what) = question::replaces(&counted)
+            && !confirm::agreed(&what, output)?
+        {
+            output.line("nothing was changed")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let done = put_all_back(client, admin, args, global, output).await?;
+    output.answer(&done, |done| table(done, args.dry_run))?;
+    Ok(ExitCode::from(u8::from(lacks_some(&done))))
+}
+
+/// Puts back what `args` name; in a dry run finds out what would become of it.
+async fn put_all_back(
+    client: &Client,
+    admin: &Admin,
+    args: &RestoreArgs,
+    global: &Global,
+    output: &Output,
+) -> anyhow::Result<RestoreDone> {
     let mut reader = Reader::open(&args.file)?;
     let mut done = RestoreDone {
         cluster: reader.header.cluster.clone(),
         created_at_ms: reader.header.created_at_ms,
-        lines: Vec::new(),
-        keys: Keys::default(),
-        rules: Vec::new(),
+        ..RestoreDone::default()
     };
     let what = match args.dry_run {
         true => "the dry run of the restore",
@@ -356,8 +386,7 @@ pub async fn restore(
         }
     }
     progress::note(&ended(what, began));
-    output.answer(&done, |done| table(done, args.dry_run))?;
-    Ok(ExitCode::from(u8::from(lacks_some(&done))))
+    Ok(done)
 }
 
 /// The cluster has answered, and would answer so again.

@@ -141,7 +141,10 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
             store.write(&contexts)?;
             let now = serde_json::json!({ "current": name });
             output.answer(&now, |_| match &name {
-                Some(name) => format!("context {name} counts now"),
+                Some(name) => {
+                    let first = said_by(|variable| std::env::var_os(variable).is_some());
+                    format!("context {name} counts now{first}")
+                }
                 None => "no context counts now".to_owned(),
             })?;
         }
@@ -165,6 +168,31 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is said of the variables of the environment that count before the context's options.
+fn said_by(is_set: impl Fn(&str) -> bool) -> String {
+    const OPTIONS: [&str; 10] = [
+        "CONTEXT",
+        "NATS",
+        "PREFIX",
+        "INBOX_PREFIX",
+        "CREDS",
+        "NKEY",
+        "TLS_CA",
+        "TLS_CERT",
+        "TLS_KEY",
+        "TLS_FIRST",
+    ];
+    let variables = OPTIONS.map(|option| format!("NOWSERVING_{option}"));
+    let set: Vec<String> = variables.into_iter().filter(|it| is_set(it)).collect();
+    match set.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; what the environment says counts before it: {}",
+            set.join(", ")
+        ),
+    }
 }
 
 /// The options of this command line. Files are named from the root: the next command may run elsewhere.
@@ -265,6 +293,16 @@ pub fn masked(urls: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_that_count_before_a_context_are_named() {
+        assert_eq!(said_by(|_| false), "");
+        let said = said_by(|name| ["NOWSERVING_NATS", "NOWSERVING_TLS_CA"].contains(&name));
+        assert_eq!(
+            said,
+            "; what the environment says counts before it: NOWSERVING_NATS, NOWSERVING_TLS_CA"
+        );
+    }
 
     #[test]
     fn a_context_that_no_command_can_use_is_refused() {

@@ -16,6 +16,14 @@ pub(super) fn applied(changed: &RulesChanged) -> String {
     })
 }
 
+/// What a delete would do, by its dry run.
+pub(super) fn deletes(dry: &RulesChanged) -> String {
+    let (domain, version) = (dry.domain.as_str(), dry.version);
+    format!(
+        "delete version {version} of the rules of {domain}, so that all of its requests are allowed"
+    )
+}
+
 pub(super) fn deleted(changed: &RulesChanged) -> String {
     changes(changed, |domain, _| {
         format!("domain {domain} has no rules any more")

@@ -206,8 +206,11 @@ fn a_node_is_preferred_for_shards_that_it_can_take_over_now() {
     let refused = Err(Code::MembersRefused);
     let unknown = Err(Code::NodeNotFound);
     assert_eq!(answers(&mut rig), [Ok(2), refused, Ok(2), unknown]);
+    rig.hears(3, "", Vec::new());
     ask(&mut rig, prefer(3), 5);
-    assert_eq!(answers(&mut rig), [refused]);
+    let lags = rig.answers().remove(0).unwrap_err();
+    let passes = (Code::MembersRefused, Some(1_000));
+    assert_eq!((lags.code, lags.retry_after_ms), passes, "{lags}");
     // Silent.
     lead_for(&mut rig, 2_000_000, &[2]);
     ask(&mut rig, prefer(3), 4);
