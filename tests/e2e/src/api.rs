@@ -1,5 +1,6 @@
 //! Requests as a client without our SDK makes them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -220,26 +221,14 @@ impl Api {
             .with_context(|| format!("admin {op} {line} {:.200}", body.to_string()))
     }
 
+    /// One call: it has one effect, however often it is sent.
     async fn call_admin(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
         let subject = format!("nowserving.admin.line.{line}.{op}");
-        // After a hand-over the outcome may be unknown. As the contract says, the request is repeated,
-        // and a `create` that then finds the line has taken effect.
-        let (start, mut unknown) = (Instant::now(), false);
-        while start.elapsed() < PATIENCE {
-            let reply = repeat(false, async || {
-                self.ask_subject(&subject, self.encode(body)?).await
-            })
-            .await?;
-            match reply.code.as_deref() {
-                Some(OUTCOME_UNKNOWN) => unknown = true,
-                Some("line_exists") if unknown => {
-                    let show = format!("nowserving.admin.line.{line}.show");
-                    return self.call_subject(&show, self.encode(&json!({}))?).await;
-                }
-                _ => return Ok(reply),
-            }
-        }
-        bail!("the outcome of admin {op} {line} stays unknown")
+        let call = match self.request_id {
+            Some(_) => self.clone(),
+            None => self.with_request_id(new_request_id()),
+        };
+        call.call_subject(&subject, self.encode(body)?).await
     }
 
     /// An operator's request about the cluster; must not be answered with an error.
@@ -516,6 +505,13 @@ async fn repeat(unknown_too: bool, mut ask: impl AsyncFnMut() -> Result<Reply>) 
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// No other call to the same cluster has it: a test's processes all have clusters of their own, or other numbers.
+fn new_request_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("e2e-{}-{nth}", std::process::id())
 }
 
 /// A number that a reply must have.

@@ -483,6 +483,28 @@ impl Cluster {
         leaders(&self.api.cluster("status", json!({})).await?)
     }
 
+    /// Gives a node the lead of these shards, and waits until it has it. A node that has just started is refused until
+    /// it has caught up and clients reach it.
+    ///
+    /// # Errors
+    /// It does not lead them within 30 s.
+    pub async fn transfer(&self, shards: &[u32], to: u64) -> Result<()> {
+        let (patience, body) = (
+            Duration::from_secs(30),
+            json!({"shards": shards, "node": to}),
+        );
+        eventually("the transfer is accepted", patience, async || {
+            self.api.cluster("transfer", body.clone()).await.map(Some)
+        })
+        .await?;
+        eventually("the node leads these shards", patience, async || {
+            let leaders = self.leaders().await?;
+            let led = |shard: &u32| leaders.get(*shard as usize) == Some(&Some(to));
+            Ok(shards.iter().all(led).then_some(()))
+        })
+        .await
+    }
+
     /// Waits until the leader of each shard answers, and living nodes lead the shards they are home of.
     ///
     /// # Errors

@@ -7,12 +7,13 @@ use anyhow::{Context as _, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A slow machine stands still for some seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The answer to a GET: status and text.
 ///
 /// # Errors
-/// No answer within five seconds, or not one of HTTP.
+/// No answer in time, or not one of HTTP.
 pub async fn get(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
     ask(addr, "GET", path, "").await
 }
@@ -20,7 +21,7 @@ pub async fn get(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
 /// The answer to a POST of JSON: status and text.
 ///
 /// # Errors
-/// No answer within five seconds, or not one of HTTP.
+/// No answer in time, or not one of HTTP.
 pub async fn post(addr: SocketAddr, path: &str, json: &str) -> Result<(u16, String)> {
     ask(addr, "POST", path, json).await
 }

@@ -48,7 +48,7 @@ pub use program::{build, example, nats_server, program};
 pub use proxy::{Link, Proxy};
 pub use raw::RawNats;
 pub use recovery::{first_acknowledged, first_written};
-pub use scenario::{Scenarios, run};
+pub use scenario::{Scenarios, run, under_one_leader};
 pub use site::{Site, write_program};
 pub use skip::skipped;
 pub use strace::{fail_syncs, strace_works};

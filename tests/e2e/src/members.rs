@@ -64,17 +64,22 @@ impl Cluster {
         .await
     }
 
-    /// Runs `cluster replace-node`, which waits until the node that asks to be added votes in place of this one.
+    /// Runs `cluster replace-node`, which waits until the node that asks to be added votes in place of this one. It is
+    /// refused as long as the leader has not heard of the node that another one lists.
     ///
     /// # Errors
-    /// The command fails.
+    /// The command fails again and again.
     pub async fn replace(&self, number: u64) -> Result<()> {
         let words = [
             "cluster".to_owned(),
             "replace-node".to_owned(),
             number.to_string(),
         ];
-        Cli::new(self.nats_urls()).run(&words).await?.done()?;
-        Ok(())
+        let cli = Cli::new(self.nats_urls());
+        eventually("the node is replaced", PATIENCE, async || {
+            cli.run(&words).await?.done().map(Some)
+        })
+        .await
+        .map(drop)
     }
 }

@@ -17,7 +17,7 @@ impl Metrics {
     /// Scrapes once.
     ///
     /// # Errors
-    /// No answer within five seconds, or not one in Prometheus's text form.
+    /// No answer in time, or not one in Prometheus's text form.
     pub async fn scrape(addr: SocketAddr) -> Result<Metrics> {
         let (status, text) = get(addr, "/metrics").await?;
         ensure!(status == 200, "metrics: {status} {text}");

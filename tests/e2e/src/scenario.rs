@@ -1,15 +1,21 @@
 //! Running scenarios against a cluster.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, join_all};
+use nowserving_protocol::subject::shard_of;
+use serde_json::json;
 
+use crate::api::number;
 use crate::cluster::{Cluster, Options};
 
 /// Nothing here takes longer, on a slow machine either.
 const PATIENCE: Duration = Duration::from_secs(200);
+/// A scenario under one leader is run so often at most.
+const RUNS_MAX: usize = 3;
 
 /// Starts a cluster and runs `body` against it; shows and keeps the logs if that fails.
 ///
@@ -28,6 +34,36 @@ pub async fn run(
         cluster.keep();
     }
     outcome
+}
+
+/// Runs a scenario that needs every event in a new line, and again in another one if it fails and the leader has changed:
+/// the new leader may publish an event a second time, and does not publish events that its predecessor wrote and did not
+/// publish.
+///
+/// # Errors
+/// It fails under one leader, or the leader changes all the time.
+pub async fn under_one_leader(
+    cluster: &Cluster,
+    name: impl Display,
+    scenario: impl AsyncFn(&Cluster, &str) -> Result<()>,
+) -> Result<()> {
+    for nth in 1..=RUNS_MAX {
+        let line = format!("{name}-{nth}");
+        let term = term_of(cluster, &line).await?;
+        let outcome = scenario(cluster, &line).await;
+        if outcome.is_ok() || term_of(cluster, &line).await? == term {
+            return outcome;
+        }
+        eprintln!("{line}: the leader has changed: {outcome:?}");
+    }
+    bail!("{name}: the leader changes all the time")
+}
+
+/// The term of the line's shard, as the node that answers knows it.
+async fn term_of(cluster: &Cluster, line: &str) -> Result<u64> {
+    let status = cluster.api().cluster("status", json!({})).await?;
+    let shard = shard_of(line, cluster.options().shards);
+    number(&status["shards"][shard as usize], "term")
 }
 
 /// Scenarios that share a cluster and do not disturb each other: each has lines of its own.

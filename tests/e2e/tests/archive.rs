@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use async_nats::Request;
 use async_nats::header::NATS_MESSAGE_ID;
 use futures::StreamExt;
-use nowserving_e2e::{Cli, Cluster, eventually, number};
+use nowserving_e2e::{Cli, Cluster, HOUR_MS, eventually, number};
 use nowserving_protocol::time;
 use serde_json::{Value, json};
 
@@ -176,7 +177,10 @@ const DAY: &str = "archived-day";
 async fn many_visits(cluster: &Cluster) -> Result<()> {
     let api = cluster.api();
     let lanes = json!([{"name": "normal"}, {"name": "vip"}]);
-    let settings = json!({"seats": 1, "queue_limit": 20, "lanes": lanes, "event_key": true});
+    let settings = json!({
+        "seats": 1, "queue_limit": 20, "lanes": lanes, "event_key": true,
+        "claim_timeout_ms": HOUR_MS,
+    });
     api.admin(DAY, "create", settings).await?;
     let mut tickets = Vec::new();
     for (key, lane) in [
@@ -324,8 +328,11 @@ async fn by_day(cli: &Cli, cluster: &Cluster, by_stream: &Value) -> Result<()> {
 async fn ask(cluster: &Cluster, op: &str, body: Value) -> Result<Value> {
     let client = cluster.api().client();
     let payload = serde_json::to_vec(&body)?;
+    // Its disk may be slow.
+    let request = Request::new().payload(payload.into());
+    let request = request.timeout(Some(MESSAGE));
     let answer = client
-        .request(format!("$JS.API.{op}"), payload.into())
+        .send_request(format!("$JS.API.{op}"), request)
         .await?;
     let answer: Value = serde_json::from_slice(&answer.payload)?;
     ensure!(answer["error"].is_null(), "{op}: {answer}");

@@ -11,6 +11,8 @@ use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, Options, eventually, line_in, n
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::many_lines::known_everywhere;
+
 /// So many that a restore can be broken off between any two.
 const LINES: u32 = 120;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -119,7 +121,9 @@ async fn back_up(api: &Api, cli: &Cli, file: &Path) -> Result<u64> {
         .start(&words(&["cluster", "backup", "FILE"], file))
         .await?;
     broken.child.kill().await?;
-    ensure!(!file.exists(), "half a backup");
+    // Unless it was done by then.
+    let is_done = broken.child.wait().await?.success();
+    ensure!(is_done || !file.exists(), "half a backup");
     for _ in 0..2 {
         let done = cli
             .run(&words(&["cluster", "backup", "FILE"], file))
@@ -208,7 +212,10 @@ async fn into_the_same(
     let late = api.enter(QUIET, "late").await?;
     let present = api.admin(QUIET, "show", json!({})).await?;
     let replace = ["cluster", "restore", "FILE", "--line", QUIET, "--overwrite"];
-    let replace = words(&replace, file);
+    let unasked = cli.run(&words(&replace, file)).await?;
+    let unasked = unasked.failed(2, "bad_request")?;
+    ensure!(unasked.to_string().contains("replace 1 line"), "{unasked}");
+    let replace = words(&[&replace[..], &["--yes"]].concat(), file);
     let done = cli.run(&replace).await?.done()?;
     ensure!(done["lines"][0]["outcome"] == "replaced", "{done}");
     let after = statuses(api, QUIET, tickets).await?;
@@ -289,15 +296,21 @@ pub async fn broken_off(cluster: &mut Cluster) -> Result<()> {
     cli.run(&words(&["cluster", "backup", "FILE"], &file))
         .await?
         .done()?;
-    let restore = words(&["cluster", "restore", "FILE"], &file);
+    // An election takes its time on a slow machine.
+    let patient = ["--timeout", "60s"];
+    let restore = ["cluster", "restore", "FILE"];
+    let restore = words(&[&restore[..], &patient].concat(), &file);
 
     let present = eventually("a restore is broken off half way", PATIENCE, async || {
         for line in &lines {
             api.admin(line, "delete", json!({"force": true})).await.ok();
         }
+        // Any node counts those that it knows.
+        known_everywhere(&api).await?;
         let mut broken = cli.start(&restore).await?;
         some_are_back(&api, 0).await?;
         broken.child.kill().await?;
+        known_everywhere(&api).await?;
         let present = count(&api).await?;
         Ok((present < u64::from(LINES)).then_some(present))
     })
@@ -308,9 +321,9 @@ pub async fn broken_off(cluster: &mut Cluster) -> Result<()> {
     let dies = cluster.leader_of(&lines[lines.len() - 1]).await?;
     cluster.process(dies)?.kill().await?;
     let under_it = file.with_extension("under-it");
-    let saved = cli
-        .run(&words(&["cluster", "backup", "FILE"], &under_it))
-        .await?;
+    let backup = ["cluster", "backup", "FILE"];
+    let backup = words(&[&backup[..], &patient].concat(), &under_it);
+    let saved = cli.run(&backup).await?;
     let saved = number(&saved.done()?, "lines")?;
     ensure!(saved >= present, "{saved} lines of {present}");
     let done = again.next().await?.context("no outcome")?;

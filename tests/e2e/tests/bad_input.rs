@@ -2,7 +2,7 @@
 //! and other clients notice nothing.
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cluster, Format};
+use nowserving_e2e::{Cluster, Format, HOUR_MS};
 use nowserving_protocol::error::Code;
 use serde_json::json;
 
@@ -167,7 +167,7 @@ fn bad_msgpack(ticket: &str) -> Vec<(&'static str, Vec<u8>)> {
 pub async fn tickets(cluster: &Cluster) -> Result<()> {
     let (line, other) = ("bad-tickets", "bad-tickets-2");
     let api = cluster.api();
-    let settings = json!({"seats": 1, "queue_limit": 100});
+    let settings = json!({"seats": 1, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
     api.admin(line, "create", settings.clone()).await?;
     api.admin(other, "create", settings).await?;
     let good = api.enter(line, "a").await?["ticket"].clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use async_nats::StatusCode;
 use futures::StreamExt;
-use nowserving_e2e::{Api, Cluster, Format, Route, eventually, pointers};
+use nowserving_e2e::{Api, Cluster, Format, HOUR_MS, Route, eventually, pointers};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER};
 use nowserving_protocol::subject::shard_of;
@@ -19,8 +19,9 @@ use crate::crash::insist;
 
 /// Each of these depends on a race, which mostly goes right at the first try.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Longer than the deadline of a request: no answer comes after such a pause.
-const QUIET: Duration = Duration::from_millis(2_500);
+/// Longer than the deadline of a request, by some seconds in which a slow machine stands still: no answer comes after
+/// such a pause.
+const QUIET: Duration = Duration::from_secs(6);
 /// A node forwards this many requests at once and refuses any more.
 const UNDER_WAY_MAX: usize = 4_096;
 /// Requests that the next leader must have served.
@@ -32,8 +33,11 @@ const FLOOD: usize = UNDER_WAY_MAX + 1_000;
 pub async fn nobody_knows_the_outcome(cluster: &mut Cluster) -> Result<()> {
     for (format, line) in [(Format::Json, "unknown-j"), (Format::MsgPack, "unknown-m")] {
         let api = by_shard(cluster, format);
-        api.admin(line, "create", json!({"seats": 1, "queue_limit": 100}))
-            .await?;
+        let settings = json!({
+            "seats": 1, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS,
+            "waiting_idle_timeout_ms": HOUR_MS,
+        });
+        api.admin(line, "create", settings).await?;
         let mut tries = 0;
         // A leader takes longer to find that it is alone.
         let asking = api.within(400);
@@ -212,7 +216,9 @@ async fn ask_all_along(
     };
     tokio::try_join!(ask, meanwhile)?;
     let mut answered = BTreeMap::new();
-    while let Ok(Some(answer)) = tokio::time::timeout(QUIET, answers.next()).await {
+    while answered.len() < asked.get()
+        && let Ok(Some(answer)) = tokio::time::timeout(QUIET, answers.next()).await
+    {
         let (_, nth) = answer.subject.rsplit_once('.').context("no number")?;
         let outcome = if answer.status == Some(StatusCode::NO_RESPONDERS) {
             Answered::NoResponders

@@ -122,7 +122,8 @@ async fn cluster(cli: &Cli) -> Result<()> {
 
 /// `enter|find|status|claim|renew|complete|leave|info`.
 pub async fn users(cli: &Cli) -> Result<()> {
-    done(cli, "line create cli-use --seats 1 --queue-limit 5").await?;
+    let create = "line create cli-use --seats 1 --queue-limit 5 --claim-timeout 1h";
+    done(cli, create).await?;
     let first = done(cli, "enter cli-use --key a --lane normal").await?;
     has(&first, STATUS)?;
     has(&first, "ticket expires_at_ms entered_at_ms")?;

@@ -46,7 +46,10 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
     api.admin(
         line,
         "create",
-        json!({"seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS}),
+        json!({
+            "seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS,
+            "waiting_idle_timeout_ms": HOUR_MS,
+        }),
     )
     .await?;
     let leader = cluster.leader_of(line).await?;
@@ -138,7 +141,10 @@ async fn restart_in_turn(
     come: impl AsyncFn(Api, &str, String) -> Result<Entry>,
 ) -> Result<()> {
     let api = cluster.api().clone();
-    let settings = json!({"seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS});
+    let settings = json!({
+        "seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS,
+        "waiting_idle_timeout_ms": HOUR_MS,
+    });
     api.admin(line, "create", settings).await?;
     let entries = RefCell::new(Vec::new());
     let done = Cell::new(false);
@@ -314,7 +320,11 @@ pub async fn of_all_nodes(cluster: &mut Cluster) -> Result<()> {
     let lines: Vec<String> = (0..20).map(|nth| format!("all-{nth}")).collect();
     let mut people = Vec::new();
     for line in &lines {
-        let settings = json!({"seats": 3, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
+        // A poll of one that waits for long would change the line.
+        let settings = json!({
+            "seats": 3, "queue_limit": 100, "claim_timeout_ms": HOUR_MS,
+            "waiting_idle_timeout_ms": HOUR_MS,
+        });
         api.admin(line, "create", settings).await?;
         let entered = try_join_all((0..12).map(|nth| {
             let (api, line) = (&api, line.clone());
@@ -386,7 +396,8 @@ async fn seen(api: &Api, people: &[(String, Value)]) -> Result<Vec<Value>> {
 /// SIGTERM: the node hands its shards over, then ends with 0; clients hardly notice.
 pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
     let line = "graceful";
-    let api = cluster.api().within(1_000);
+    // A slow machine stands still for some seconds.
+    let api = cluster.api().within(5_000);
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 100_000}))
         .await?;
     let leader = cluster.leader_of(line).await?;
@@ -419,10 +430,7 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
     };
     let stop = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let status = cluster
-            .process(leader)?
-            .stop(Duration::from_secs(15))
-            .await?;
+        let status = cluster.process(leader)?.stop(END).await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
         *done.borrow_mut() = true;
         ensure!(status.success(), "node {leader} ended with {status}");

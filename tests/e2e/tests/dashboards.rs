@@ -7,6 +7,7 @@
 
 mod promql;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -14,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nowserving_e2e::{Api, Cluster, HOUR_MS, Process, eventually, free_port, http};
 use nowserving_line::{Gate, HeldBackBy, Phase, Reason, RefusedCode};
 use nowserving_protocol::error::Code;
@@ -47,6 +48,12 @@ const FOR: &str = "5s";
 const SCRAPES: u32 = 20;
 /// At least as long nobody is woken.
 const CALM_LASTS: Duration = Duration::from_secs(15);
+/// A round of the crowd that takes longer: the machine stood still, and the nodes may have refused requests.
+const STANDS_STILL: Duration = Duration::from_secs(1);
+/// So long alerts may fire for that.
+const TOLD_FOR: Duration = Duration::from_secs(60);
+/// Then it is looked again whether nobody is woken, so often at most.
+const LOOKS: usize = 5;
 
 /// Labels whose values the code does not list: names of lines, addresses and the like.
 const FREE: [&str; 5] = ["instance", "label", "line", "rule", "value"];
@@ -72,14 +79,15 @@ pub async fn return_data(cluster: &Cluster, program: &Path) -> Result<()> {
     queries.extend(dashboards()?);
     ensure!(queries.len() > 100, "{} queries were found", queries.len());
     let mut crowd = Crowd::default();
+    let stood_still = Cell::new(None);
     tokio::select! {
         // It ends by an error only.
-        ended = crowd.come(&api, true) => ended.context("the crowd").map(|never| match never {}),
-        calm = prometheus.wakes_nobody() => calm,
+        ended = crowd.come(&api, true, &stood_still) => ended.context("the crowd").map(|never| match never {}),
+        calm = prometheus.wakes_nobody(&stood_still) => calm,
     }?;
     api.admin(LINE, "configure", lanes(FULL, FULL_LANE)).await?;
     tokio::select! {
-        ended = crowd.come(&api, false) => ended.context("the crowd").map(|never| match never {}),
+        ended = crowd.come(&api, false, &stood_still) => ended.context("the crowd").map(|never| match never {}),
         all = prometheus.answers(queries) => all,
     }
 }
@@ -131,11 +139,18 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// In a round one comes into each lane. While it is calm as many leave, else one, so that the line fills up.
-    async fn come(&mut self, api: &Api, is_calm: bool) -> Result<Infallible> {
+    /// In a round one comes into each lane. While it is calm as many leave, else one, so that the line fills up. Notes when
+    /// the machine `stood_still`.
+    async fn come(
+        &mut self,
+        api: &Api,
+        is_calm: bool,
+        stood_still: &Cell<Option<Instant>>,
+    ) -> Result<Infallible> {
         let descriptors = |key: &str| json!({"descriptors": [[{"key": key, "value": "1"}]]});
         loop {
             self.nth += 1;
+            let begin = Instant::now();
             for (lane, tickets) in LANES.iter().zip(&mut self.tickets) {
                 let entrant = json!({"key": format!("{}{lane}", self.nth), "lane": lane});
                 let entered = api.call(LINE, "enter", &entrant).await?;
@@ -153,6 +168,9 @@ impl Crowd {
             }
             // No mapping leads these to the leader: two in three are forwarded.
             api.admin(LINE, "show", json!({})).await?;
+            if begin.elapsed() > STANDS_STILL {
+                stood_still.set(Some(Instant::now()));
+            }
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -252,28 +270,38 @@ impl Prometheus {
     }
 
     /// On a healthy cluster under load no alert fires that wakes somebody. Prometheus takes seconds to find its first targets, and
-    /// rightly says so: what fires before that has ended does not count.
-    async fn wakes_nobody(&self) -> Result<()> {
+    /// rightly says so: what fires before that has ended does not count. Nor does what fires because the machine
+    /// `stood_still`.
+    async fn wakes_nobody(&self, stood_still: &Cell<Option<Instant>>) -> Result<()> {
         let page = r#"severity="page""#;
         let none = format!(r#"absent(ALERTS{{alertstate="firing", {page}}})"#);
-        eventually(
-            "all nodes are scraped, and it is calm",
-            PATIENCE,
-            async || {
-                let begun = self.was_scraped(1).await? && self.has_data(&none).await?;
-                Ok(begun.then_some(()))
-            },
-        )
-        .await?;
-        let begin = Instant::now();
-        eventually("the nodes were scraped for a while", PATIENCE, async || {
-            let enough = self.was_scraped(SCRAPES).await? && begin.elapsed() >= CALM_LASTS;
-            Ok(enough.then_some(()))
-        })
-        .await?;
-        let pages = self.fired(page, begin.elapsed()).await?;
-        ensure!(pages.is_empty(), "somebody was woken: {pages:?}");
-        Ok(())
+        for _ in 0..LOOKS {
+            eventually(
+                "all nodes are scraped, and it is calm",
+                PATIENCE,
+                async || {
+                    let begun = self.was_scraped(1).await? && self.has_data(&none).await?;
+                    Ok(begun.then_some(()))
+                },
+            )
+            .await?;
+            let begin = Instant::now();
+            eventually("the nodes were scraped for a while", PATIENCE, async || {
+                let enough = self.was_scraped(SCRAPES).await? && begin.elapsed() >= CALM_LASTS;
+                Ok(enough.then_some(()))
+            })
+            .await?;
+            let pages = self.fired(page, begin.elapsed()).await?;
+            if pages.is_empty() {
+                return Ok(());
+            }
+            let is_told = |at: Instant| at + TOLD_FOR > begin;
+            ensure!(
+                stood_still.get().is_some_and(is_told),
+                "somebody was woken: {pages:?}"
+            );
+        }
+        bail!("the machine stands still again and again")
     }
 
     /// Whether each node was scraped so often.

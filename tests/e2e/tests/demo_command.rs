@@ -27,6 +27,9 @@ const FIELDS: [&str; 15] = [
 /// window log, token and leaking bucket of 50.
 const ALLOWED: [[u64; 2]; 5] = [[200, 600], [200, 600], [100, 500], [150, 550], [101, 501]];
 
+/// What those limits let through in a second for good.
+const PER_SECOND: u64 = 100;
+
 /// A hundred shoppers before ten seats, and a leader that is killed half way.
 pub async fn a_small_crowd() -> Result<()> {
     // It brings a cluster of its own; the address is not used.
@@ -66,11 +69,15 @@ pub async fn rate_limits() -> Result<()> {
     let forgotten_ms = number(&report, "forgotten_ms")?;
     ensure!(forgotten_ms <= 1_000, "{report}");
     let again = 50 + 250 * (forgotten_ms + 200) / 1_000;
+    let for_good = PER_SECOND * number(&report, "duration_ms")?.div_ceil(1_000);
     for (row, [second, five]) in limits.iter().zip(ALLOWED) {
         let (asked, allowed) = (number(row, "asked")?, number(row, "allowed")?);
         ensure!(asked == allowed + number(row, "refused")?, "{row}");
-        // Of the calm alone, 60 a second, all pass.
-        ensure!(allowed > 0 && allowed < asked, "{row}");
+        // Of the calm alone, 60 a second, all pass; a slow machine asks for no more at any time.
+        ensure!(
+            allowed > 0 && (allowed < asked || asked <= for_good),
+            "{row}"
+        );
         let peaks = row["peaks"].as_array().context("peaks")?;
         ensure!(peaks.len() == 2, "{row}");
         for (peak, most) in peaks.iter().zip([second, five]) {

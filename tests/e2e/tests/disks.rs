@@ -15,6 +15,7 @@ const PER_LINE: u64 = 5;
 /// Frames of the wiped node that another has dropped: by then it has stood for election more than once,
 /// and been asked for its own vote.
 const REFUSED_MIN: f64 = 10.0;
+const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Entered {
     line: String,
@@ -33,12 +34,11 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
         .map(|nth| line_in(nth, shards, "wiped"))
         .collect();
     for line in &lines {
-        api.admin(
-            line,
-            "create",
-            json!({"seats": 2, "queue_limit": 100, "claim_timeout_ms": HOUR_MS}),
-        )
-        .await?;
+        let settings = json!({
+            "seats": 2, "queue_limit": 100, "claim_timeout_ms": HOUR_MS,
+            "waiting_idle_timeout_ms": HOUR_MS,
+        });
+        api.admin(line, "create", settings).await?;
     }
     cluster.process(3)?.kill().await?;
     let entered = enter_all(&api, &lines).await?;
@@ -54,7 +54,10 @@ pub async fn wiped_over_a_restart(cluster: &mut Cluster) -> Result<()> {
     // Two of three are there, and yet there is no majority.
     let (asking, newcomer) = (api.within(500), json!({"key": "new"}));
     for line in &lines {
-        let reply = asking.ask(line, "enter", &newcomer).await?;
+        let reply = eventually("a node answers", PATIENCE, async || {
+            asking.ask(line, "enter", &newcomer).await.map(Some)
+        });
+        let reply = reply.await?;
         ensure!(
             reply.passes() || reply.is_unknown(),
             "{line}: served by a wiped disk: {reply:?}"
@@ -110,7 +113,7 @@ async fn enter_all(api: &Api, lines: &[String]) -> Result<Vec<Entered>> {
 async fn refuses_another_disk(cluster: &mut Cluster, id: u64) -> Result<()> {
     eventually(
         "frames of the wiped node are refused",
-        Duration::from_secs(30),
+        PATIENCE,
         async || {
             let refused = cluster.metrics(id).await?;
             let refused = refused.sum("nowserving_frames_refused_total", &[]);

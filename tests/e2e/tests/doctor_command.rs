@@ -6,9 +6,11 @@ use anyhow::{Context, Result, ensure};
 use nowserving_e2e::{Api, Cli, Cluster, eventually};
 use serde_json::{Value, json};
 
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// The cluster is well, and each reason is found and mended.
 pub async fn lines(api: Api, cli: Cli) -> Result<()> {
-    let well = cli.run(&["doctor"]).await?.done()?;
+    let well = diagnosis(&cli, &["doctor"]).await?;
     let codes = codes(&well);
     ensure!(!codes.iter().any(|code| code == "no_leader"), "{well}");
     for (line, settings, code) in [
@@ -28,22 +30,31 @@ pub async fn lines(api: Api, cli: Cli) -> Result<()> {
         }
         api.admin(line, "create", all).await?;
         for key in ["ann", "bob"] {
-            api.ask(line, "enter", &json!({"key": key})).await?;
+            api.call(line, "enter", &json!({"key": key})).await?;
         }
-        let found = cli.run(&["doctor", line]).await?.done()?;
+        let found = diagnosis(&cli, &["doctor", line]).await?;
         let finding = finding(&found, code).with_context(|| format!("{line}: {found}"))?;
         mended(&cli, line, code, finding).await?;
     }
     stuck_lines_are_found(&api, &cli).await?;
     holders_are_listed(&api, &cli).await?;
-    let none = cli.run(&["doctor", "doctor-pausd"]).await?;
-    let refusal = none.failed(1, "line_not_found")?;
-    ensure!(
-        refusal["message"]
-            .as_str()
-            .is_some_and(|it| it.contains("doctor-paused"))
-    );
-    Ok(())
+    eventually("the nearest line is named", PATIENCE, async || {
+        // The command looks for names for a second at most.
+        let none = cli.run(&["doctor", "doctor-pausd"]).await?;
+        let refusal = none.failed(1, "line_not_found")?;
+        let message = refusal["message"].as_str().context("message")?;
+        ensure!(message.contains("doctor-paused"), "{refusal}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// Runs the doctor until nothing is broken: a shard may have no leader for a moment, or its leader may be slow to answer.
+async fn diagnosis(cli: &Cli, words: &[&str]) -> Result<Value> {
+    eventually("nothing is broken", PATIENCE, async || {
+        cli.run(words).await?.done().map(Some)
+    })
+    .await
 }
 
 /// Runs the first command of the finding as it is printed; the reason is gone then.
@@ -54,7 +65,7 @@ async fn mended(cli: &Cli, line: &str, code: &str, finding: &Value) -> Result<()
     let mut all = all.iter().map(String::as_str).filter(changes);
     let command = all.next().with_context(|| format!("{finding}"))?;
     as_printed(command).await?;
-    let after = cli.run(&["doctor", line]).await?.done()?;
+    let after = diagnosis(cli, &["doctor", line]).await?;
     ensure!(self::finding(&after, code).is_none(), "{command}: {after}");
     Ok(())
 }
@@ -66,17 +77,22 @@ async fn stuck_lines_are_found(api: &Api, cli: &Cli) -> Result<()> {
         .await?;
     // Of all lines those with the most waiting people are listed.
     for nth in 0..10 {
-        api.ask(line, "enter", &json!({"key": format!("order-{nth}")}))
-            .await?;
+        let order = json!({"key": format!("order-{nth}")});
+        api.call(line, "enter", &order).await?;
     }
     let paused = cli.run(&["line", "pause", line]).await?.done()?;
     let changes = json!([{"setting": "phase", "from": "open", "to": "paused"}]);
     ensure!(paused["changes"] == changes, "{paused}");
-    let found = cli.run(&["doctor"]).await?.done()?;
-    let all = found["findings"].as_array().into_iter().flatten();
-    let stuck = all.filter(|it| it["code"] == "line_stuck");
-    let mut ours = stuck.filter(|it| it["text"].to_string().contains(line));
-    let ours = ours.next().with_context(|| format!("{found}"))?;
+    let ours = eventually("the line is found", PATIENCE, async || {
+        // The node that answers may apply the newest change a moment later.
+        let found = diagnosis(cli, &["doctor"]).await?;
+        let all = found["findings"].as_array().into_iter().flatten();
+        let stuck = all.filter(|it| it["code"] == "line_stuck");
+        let mut ours = stuck.filter(|it| it["text"].to_string().contains(line));
+        let ours = ours.next().cloned();
+        ours.with_context(|| format!("{found}")).map(Some)
+    })
+    .await?;
     ensure!(ours["text"].to_string().contains("paused"), "{ours}");
     Ok(())
 }
@@ -87,9 +103,9 @@ async fn holders_are_listed(api: &Api, cli: &Cli) -> Result<()> {
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 10}))
         .await?;
     for key in ["ann", "bob"] {
-        api.ask(line, "enter", &json!({"key": key})).await?;
+        api.call(line, "enter", &json!({"key": key})).await?;
     }
-    let found = cli.run(&["doctor", line]).await?.done()?;
+    let found = diagnosis(cli, &["doctor", line]).await?;
     let seats = finding(&found, "seats").with_context(|| format!("{found}"))?;
     let holder = seats["details"][0].as_str().unwrap_or_default();
     ensure!(

@@ -5,17 +5,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use async_nats::Subscriber;
 use futures::StreamExt;
-use nowserving_e2e::{Cli, Cluster, Format, number, pointers};
+use nowserving_e2e::{Cli, Cluster, Format, number, pointers, under_one_leader};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Boards ascend, show gaps, and end with the final pointers.
 pub async fn boards(cluster: &Cluster) -> Result<()> {
-    let line = "boards";
+    under_one_leader(cluster, "boards", boards_of).await
+}
+
+async fn boards_of(cluster: &Cluster, line: &str) -> Result<()> {
     let api = cluster.api();
-    let mut incoming = api.subscribe("nowserving.event.boards.board").await?;
+    let boards = format!("nowserving.event.{line}.board");
+    let mut incoming = api.subscribe(boards).await?;
     api.admin(line, "create", json!({"seats": 3, "queue_limit": 200}))
         .await?;
 
@@ -71,10 +74,16 @@ pub async fn boards(cluster: &Cluster) -> Result<()> {
 
 /// A token's life, in order; and no events where token events are switched off.
 pub async fn tokens(cluster: &Cluster) -> Result<()> {
-    let (line, quiet) = ("tokens", "tokens-quiet");
+    under_one_leader(cluster, "tokens", tokens_of).await
+}
+
+async fn tokens_of(cluster: &Cluster, line: &str) -> Result<()> {
+    let quiet = &format!("{line}-quiet");
     let api = cluster.api();
-    let mut incoming = api.subscribe("nowserving.event.tokens.token.>").await?;
-    let mut events_quiet = api.subscribe("nowserving.event.tokens-quiet.>").await?;
+    let events = format!("nowserving.event.{line}.token.>");
+    let mut incoming = api.subscribe(events).await?;
+    let events_quiet = format!("nowserving.event.{quiet}.>");
+    let mut events_quiet = api.subscribe(events_quiet).await?;
     let settings = json!({"seats": 1, "queue_limit": 5});
     api.admin(line, "create", settings).await?;
     let settings = json!({"seats": 1, "queue_limit": 5, "token_events": false});
@@ -149,11 +158,13 @@ pub async fn tokens(cluster: &Cluster) -> Result<()> {
 
 /// With `event_key`, each event of a token says whose it is, as text or as bytes.
 pub async fn keys(cluster: &Cluster) -> Result<()> {
-    let line = "tokens-keys";
+    under_one_leader(cluster, "tokens-keys", keys_of).await
+}
+
+async fn keys_of(cluster: &Cluster, line: &str) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    let mut incoming = api
-        .subscribe("nowserving.event.tokens-keys.token.>")
-        .await?;
+    let events = format!("nowserving.event.{line}.token.>");
+    let mut incoming = api.subscribe(events).await?;
     let words = ["line", "create", line, "--seats", "1", "--queue-limit", "5"];
     let made = cli.run(&words).await?.done()?;
     ensure!(made["settings"]["event_key"] == false, "{made}");
@@ -196,9 +207,13 @@ pub async fn keys(cluster: &Cluster) -> Result<()> {
 
 /// Events of operators' changes to a line.
 pub async fn lines(cluster: &Cluster) -> Result<()> {
-    let line = "line-events";
+    under_one_leader(cluster, "line-events", lines_of).await
+}
+
+async fn lines_of(cluster: &Cluster, line: &str) -> Result<()> {
     let api = cluster.api();
-    let mut incoming = api.subscribe("nowserving.event.line-events.line").await?;
+    let events = format!("nowserving.event.{line}.line");
+    let mut incoming = api.subscribe(events).await?;
     let created = api
         .admin(line, "create", json!({"seats": 1, "queue_limit": 5}))
         .await?;

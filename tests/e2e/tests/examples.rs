@@ -7,7 +7,8 @@ use nowserving_e2e::{Cli, Cluster, example, leashed, number};
 use nowserving_protocol::time;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// No story takes longer, on a slow machine either.
+const PATIENCE: Duration = Duration::from_secs(200);
 
 /// Each comes to its end, and once more: it clears up behind itself.
 pub async fn tell_their_stories(cluster: &mut Cluster) -> Result<()> {

@@ -18,7 +18,10 @@ const FAILING: [u32; 4] = [1, 3, 8, 20];
 /// One of a node's syncs fails: the node ends, nothing acknowledged is lost, and its directory is whole.
 pub async fn end_the_node(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
-    let settings = json!({"seats": 2, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS});
+    let settings = json!({
+        "seats": 2, "queue_limit": 10_000, "claim_timeout_ms": HOUR_MS,
+        "waiting_idle_timeout_ms": HOUR_MS,
+    });
     api.admin(LINE, "create", settings).await?;
     let mut acknowledged = Vec::new();
     for failing in FAILING {

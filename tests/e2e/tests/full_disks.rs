@@ -17,7 +17,10 @@ const WORKERS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Acknowledged entries before, during and after.
 const MANY: usize = 300;
-const IDLE_MS: u64 = 3_000;
+/// To fill all disks takes less, on a slow machine too.
+const IDLE_MS: u64 = 10_000;
+/// Longer than any token survives without a request, also under a new leader.
+const FULL: Duration = Duration::from_millis(IDLE_MS / 2 * 3 + 1_000);
 /// Entries that are asked for again at most.
 const CHECKED: usize = 500;
 
@@ -35,7 +38,10 @@ async fn lines(cluster: &Cluster, prefix: &str) -> Result<Vec<String>> {
         .map(|nth| line_in(nth, shards, prefix))
         .collect();
     for line in &lines {
-        let settings = json!({"seats": 2, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS});
+        let settings = json!({
+            "seats": 2, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS,
+            "waiting_idle_timeout_ms": HOUR_MS,
+        });
         cluster.api().admin(line, "create", settings).await?;
     }
     Ok(lines)
@@ -176,7 +182,7 @@ async fn all(cluster: &mut Cluster, prefix: &str, left: u64) -> Result<()> {
         }
         refused(&api, &lines).await?;
         let served = tokio::time::Instant::now();
-        while served.elapsed() < Duration::from_millis(2 * IDLE_MS) {
+        while served.elapsed() < FULL {
             polls_are_answered(&api, &entered).await?;
         }
         alive(cluster).await?;

@@ -8,6 +8,8 @@ use futures::future::try_join;
 use nowserving_e2e::{Api, Cli, Cluster, eventually, number};
 use serde_json::{Value, json};
 
+use crate::many_lines::known_everywhere;
+
 const LINES: [&str; 3] = ["gradual-a", "gradual-b", "gradual-c"];
 const ROWS: u64 = 5_000;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -53,6 +55,7 @@ pub async fn by_label(cluster: &Cluster) -> Result<()> {
         let made = cli.run(&words.collect::<Vec<_>>()).await?.done()?;
         ensure!(made["settings"]["gate"] == "off", "{made}");
     }
+    known_everywhere(api).await?;
     let people = enter(api, "people", 20);
     let (states, ()) = try_join(people, switch(&cli, "shadow")).await?;
     ensure!(states.iter().all(|state| state == "admitted"), "{states:?}");
@@ -79,6 +82,7 @@ pub async fn by_label(cluster: &Cluster) -> Result<()> {
         ensure!(shown["held_back_by"]["by"] == "seats", "{shown}");
         ensure!(number(&shown["board"], "admitted")? == 25, "{shown}");
     }
+    known_everywhere(api).await?;
     // Taken back, which lets in all twelve.
     let words = ["line", "set", "--label", "city=gradual", "--gate", "off"];
     let unasked = cli.run(&words).await?.failed(USAGE, "bad_request")?;
@@ -88,8 +92,12 @@ pub async fn by_label(cluster: &Cluster) -> Result<()> {
         &["line", "pause", "--label", "city=gradul"],
         &["line", "open", "--label", "city=gradul", "--dry-run"],
     ] {
-        let refused = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
-        says(&refused, "city=gradul; the nearest: city=gradual")?;
+        eventually("the nearest label is named", PATIENCE, async || {
+            // The command looks for labels for a second at most.
+            let refused = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
+            says(&refused, "city=gradul; the nearest: city=gradual").map(Some)
+        })
+        .await?;
     }
     switch(&cli, "off").await?;
     for line in LINES {

@@ -7,7 +7,7 @@ use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, Process, candidate, eventually,
 use serde_json::{Value, json};
 
 use crate::crash::insist;
-use crate::members::{PATIENCE, change, joining, voters};
+use crate::members::{PATIENCE, change, change_soon, joining, voters};
 
 /// The cluster with its two added nodes.
 struct Grown {
@@ -28,7 +28,7 @@ impl Grown {
         change(&cli, &["status", "--wait"]).await?;
         let third = joining(cluster, "added-3").await?;
         candidate(&api).await?;
-        change(&cli, &["add-node"]).await?;
+        change_soon(&cli, &["add-node"]).await?;
         ensure!(voters(&api).await? == BTreeSet::from([1, 2, 3]));
         Ok(Grown {
             api,
@@ -52,7 +52,7 @@ impl Grown {
         // After the first time, number 1 is no member's.
         let number = (lost == 1).then_some(1);
         ensure!(asks["node"].as_u64() == number, "{asks}");
-        change(&self.cli, &["replace-node", &lost.to_string()]).await
+        change_soon(&self.cli, &["replace-node", &lost.to_string()]).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
-use nowserving_e2e::{Api, Cli};
+use nowserving_e2e::{Api, Cli, HOUR_MS};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ async fn refusals(api: &Api, line: &str) -> Result<()> {
 
 /// More than one entry of the log, with the command; it asks before it ends many.
 pub async fn by_command(api: Api, cli: Cli, line: &str) -> Result<()> {
-    let settings = json!({"seats": 1, "queue_limit": 5_000});
+    let settings = json!({"seats": 1, "queue_limit": 5_000, "claim_timeout_ms": HOUR_MS});
     api.admin(line, "create", settings).await?;
     let keys: Vec<String> = (0..1_200).map(|n| format!("k{n}")).collect();
     for some in keys.chunks(100) {

@@ -205,6 +205,7 @@ async fn of_files(cluster: &Cluster, said: &mut Said) -> Result<()> {
             "--line",
             CALLED,
             "--overwrite",
+            "--yes",
         ],
         &["line", "journal", CALLED],
     ] {

@@ -21,7 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// people keep entering. Then it serves: no acknowledged ticket is lost without one of the others.
 pub async fn catches_up_under_load(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
-    let settings = json!({"seats": 2, "queue_limit": 1_000_000, "claim_timeout_ms": HOUR_MS});
+    let settings = json!({
+        "seats": 2, "queue_limit": 1_000_000, "claim_timeout_ms": HOUR_MS,
+        "waiting_idle_timeout_ms": HOUR_MS,
+    });
     api.admin(LINE, "create", settings).await?;
     let away = 3;
     cluster.process(away)?.kill().await?;

@@ -1,9 +1,10 @@
 //! One change of settings for all lines with a label, over all shards: by raw requests and by the command.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{Api, Cli, eventually};
+use nowserving_e2e::{Api, Cli, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
@@ -19,13 +20,38 @@ async fn lines(api: &Api, label: &str) -> Result<Vec<String>> {
         api.admin(name, "create", settings).await?;
     }
     api.enter(&names[2], "somebody").await?;
-    // The node that answers may apply the newest change a moment later.
-    eventually("all are listed", PATIENCE, async || {
-        let listed = ask(api, label, json!({"seats": 5}), true).await?;
-        Ok((listed.len() == LINES).then_some(()))
-    })
-    .await?;
+    known_everywhere(api).await?;
     Ok(names)
+}
+
+/// Waits until each node has applied all that any of them has by now: a request about all lines with a label is about
+/// those that the node that answers knows.
+pub async fn known_everywhere(api: &Api) -> Result<()> {
+    let (mut applied, mut wanted) = (BTreeMap::new(), None);
+    eventually("every node knows the lines", PATIENCE, async || {
+        let status = api.cluster("status", json!({})).await?;
+        let shards = status["shards"].as_array().context("shards")?.iter();
+        let own: Result<Vec<u64>> = shards.map(|shard| number(shard, "applied")).collect();
+        applied.insert(number(&status, "answered_by")?, own?);
+        let nodes = status["nodes"].as_array().context("nodes")?;
+        if applied.len() < nodes.len() {
+            return Ok(None);
+        }
+        let wanted = wanted.get_or_insert_with(|| newest(&applied));
+        let has_all = |own: &Vec<u64>| own.iter().zip(wanted.iter()).all(|(own, it)| own >= it);
+        Ok(applied.values().all(has_all).then_some(()))
+    })
+    .await
+}
+
+/// How far the node is that is ahead of the others, of each shard.
+fn newest(applied: &BTreeMap<u64, Vec<u64>>) -> Vec<u64> {
+    let ahead = |one: Vec<u64>, other: Vec<u64>| -> Vec<u64> {
+        let both = one.into_iter().zip(other);
+        both.map(|(one, other)| one.max(other)).collect()
+    };
+    let nodes = applied.values().cloned();
+    nodes.reduce(ahead).unwrap_or_default()
 }
 
 /// The lines of the answer.

@@ -172,14 +172,7 @@ async fn restart(cluster: &mut Cluster, id: u64) -> Result<()> {
 /// All shards to one node, and back.
 async fn transfer(cluster: &mut Cluster, to: u64) -> Result<()> {
     let shards: Vec<u32> = (0..cluster.options().shards).collect();
-    let all = json!({"shards": shards, "node": to});
-    cluster.api().cluster("transfer", all).await?;
-    eventually("one node leads all shards", LONG, async || {
-        let leaders = cluster.leaders().await?;
-        let is_done = leaders.iter().all(|leader| *leader == Some(to));
-        Ok(is_done.then_some(()))
-    })
-    .await?;
+    cluster.transfer(&shards, to).await?;
     let back = json!({"shards": shards});
     cluster.api().cluster("transfer", back).await?;
     cluster.wait_ready().await

@@ -1,9 +1,12 @@
 //! What operators do by the command line beside `line set`: phases with a reason, contexts, completions, manual pages.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::Cli;
+use nowserving_e2e::{Cli, eventually};
 use serde_json::{Value, json};
 
+const PATIENCE: Duration = Duration::from_secs(15);
 const REFUSED: i32 = 1;
 const USAGE: i32 = 2;
 
@@ -22,6 +25,8 @@ pub async fn phases(cli: &Cli) -> Result<()> {
         "1",
         "--queue-limit",
         "50",
+        "--claim-timeout",
+        "1h",
         "--by",
         "ann",
         "--reason",
@@ -110,13 +115,14 @@ async fn nearest(cli: &Cli) -> Result<()> {
         &["line", "kick", "cli-phasse", "--all"],
         &["line", "take", "cli-phasse", "--key", "k"],
     ] {
-        let refusal = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
-        ensure!(
-            refusal["message"]
-                .as_str()
-                .is_some_and(|it| it.contains("cli-phases")),
-            "{words:?}: {refusal}"
-        );
+        eventually("the nearest line is named", PATIENCE, async || {
+            // The command looks for names for a second at most.
+            let refusal = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
+            let message = refusal["message"].as_str().context("message")?;
+            ensure!(message.contains("cli-phases"), "{words:?}: {refusal}");
+            Ok(Some(()))
+        })
+        .await?;
     }
     Ok(())
 }

@@ -11,11 +11,16 @@ use nowserving_protocol::error::Code;
 use nowserving_protocol::limits::{Entry, limit_shard_of};
 use serde_json::{Value, json};
 
+use crate::many_lines::known_everywhere;
+
 /// As [`Options::default`] has it.
 const SHARDS: u32 = 16;
 const LONG: Duration = Duration::from_secs(60);
+/// The deadline of requests that must not be repeated, as each copy counts: a slow machine answers by then.
+const ANSWERED_MS: u64 = 20_000;
 
-/// By the hour and the day, so that no window ends in a test but by rare chance, or by the service clock.
+/// By the hour and the day, so that no window ends in a test but by rare chance, or by the service clock. A queue that
+/// moves once a minute is not empty a moment later.
 fn rules(domain: &str) -> String {
     format!(
         "domain: {domain}
@@ -25,7 +30,7 @@ descriptors:
     descriptors:
       - {{key: path, value: /free*, rate_limit: {{unlimited: true}}}}
       - {{key: path, rate_limit: {{unit: hour, requests_per_unit: 2, algorithm: token_bucket, burst: 4}}}}
-  - {{key: queue, rate_limit: {{unit: second, requests_per_unit: 1, burst: 3, algorithm: leaking_bucket}}}}
+  - {{key: queue, rate_limit: {{unit: minute, requests_per_unit: 1, burst: 3, algorithm: leaking_bucket}}}}
   - {{key: account, rate_limit: {{unit: year, requests_per_unit: 2, algorithm: token_bucket, exact: true}}}}
   - {{key: shadow, shadow_mode: true, rate_limit: {{unit: year, requests_per_unit: 0}}}}
 "
@@ -65,8 +70,9 @@ pub async fn apply_text(api: &Api, domain: &str, text: &str) -> Result<()> {
 
 pub async fn everything(cluster: &mut Cluster) -> Result<()> {
     let shards = cluster.options().shards;
-    let json = cluster.api().by(Format::Json, Route::Plain);
-    let msgpack = cluster.api().by(Format::MsgPack, Route::Shard(shards));
+    let api = cluster.api().within(ANSWERED_MS);
+    let json = api.by(Format::Json, Route::Plain);
+    let msgpack = api.by(Format::MsgPack, Route::Shard(shards));
     let cli = Cli::new(cluster.nats.url());
     Scenarios::default()
         .with("limits_json", every_answer(json.clone(), "limits-json"))
@@ -294,7 +300,11 @@ async fn operators_look(api: &Api, domain: &str) -> Result<()> {
     let reset = json!({"domain": domain, "descriptor": [{"key": "ip", "value": "a"}]});
     api.limit("reset", reset).await?;
     ensure!(ok(api, domain, of("ip", "a")).await?["remaining"] == 2);
-    let stats = api.limit("stats", json!({})).await?;
+    let stats = eventually("each shard tells", LONG, async || {
+        let stats = api.limit("stats", json!({})).await?;
+        Ok(stats.get("unanswered").is_none().then_some(stats))
+    });
+    let stats = stats.await?;
     let shards = stats["shards"].as_array().cloned().unwrap_or_default();
     let sum = |field: &str| {
         shards
@@ -366,7 +376,7 @@ async fn together(api: Api) -> Result<()> {
 /// In the metrics of all nodes together: what each rule did, also one in shadow mode, and by the values of requests where
 /// the rule says so.
 async fn rules_are_watched(cluster: &Cluster) -> Result<()> {
-    let (api, domain) = (cluster.api(), "limits-watched");
+    let (api, domain) = (&cluster.api().within(ANSWERED_MS), "limits-watched");
     let text = format!(
         "domain: {domain}\ndescriptors:
   - {{key: ip, shadow_mode: true, rate_limit: {{unit: year, requests_per_unit: 5, algorithm: token_bucket}}}}
@@ -410,7 +420,7 @@ async fn rules_are_watched(cluster: &Cluster) -> Result<()> {
 
 /// kill -9 of all leaders: what was in a checkpoint counts, and hits on exact limits do.
 async fn over_a_crash(cluster: &mut Cluster) -> Result<()> {
-    let (api, domain) = (cluster.api().clone(), "limits-crash");
+    let (api, domain) = (cluster.api().within(ANSWERED_MS), "limits-crash");
     apply(&api, domain).await?;
     for value in ["a", "b", "c", "d"] {
         ensure!(ok(&api, domain, of("ip", value)).await?["remaining"] == 2);
@@ -470,12 +480,15 @@ async fn come_back(cluster: &mut Cluster) -> Result<()> {
     };
     ensure!(outcome(&restore).await? == (1, Some(json!("exists"))));
     api.limit("delete", json!({"domain": domain})).await?;
+    // The command asks any node whether there are rules.
+    known_everywhere(&api).await?;
     let dry = ["cluster", "restore", &file, "--dry-run"];
     ensure!(outcome(&dry).await?.1 == Some(json!("would_restore")));
     ensure!(outcome(&restore).await?.1 == Some(json!("restored")));
     let changed = format!("domain: {domain}\ndescriptors: []\n");
     api.limit("apply", json!({"rules": changed})).await?;
-    let overwrite = ["cluster", "restore", &file, "--overwrite"];
+    known_everywhere(&api).await?;
+    let overwrite = ["cluster", "restore", &file, "--overwrite", "--yes"];
     ensure!(outcome(&overwrite).await?.1 == Some(json!("replaced")));
     eventually("the rules are back", LONG, async || {
         let shown = api.limit("show", json!({"domain": domain})).await?;
@@ -580,6 +593,9 @@ async fn by_command(cli: Cli) -> Result<()> {
     let deleted = ["limit", "delete", "limits-command", "--dry-run"];
     ensure!(cli.run(&deleted).await?.done()?["dry_run"] == true);
     let deleted = ["limit", "delete", "limits-command"];
+    let unasked = cli.run(&deleted).await?.failed(2, "bad_request")?;
+    ensure!(unasked.to_string().contains("--yes"), "{unasked}");
+    let deleted = ["limit", "delete", "limits-command", "--yes"];
     cli.run(&deleted).await?.done()?;
     cli.run(&deleted).await?.failed(1, "domain_not_found")?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use async_nats::{Client, ConnectOptions, HeaderMap, Request};
-use nowserving_e2e::{Api, Cluster, Options, PASSWORD, run};
+use nowserving_e2e::{Api, Cluster, Options, PASSWORD, eventually, run};
 use serde_json::{Value, json};
 
 use crate::members::PATIENCE;
@@ -26,17 +26,24 @@ fn accounts() -> String {
     )
 }
 
-/// Asks with so many forged headers.
+/// Asks with so many forged headers; again while the node has only just started, or lost its lease by a pause.
 async fn ask(client: &Client, subject: &str, body: Value, forged: usize) -> Result<Value> {
     let mut headers = HeaderMap::new();
     for _ in 0..forged {
         headers.append("Nats-Request-Info", FORGED);
     }
-    let request = Request::new()
-        .headers(headers)
-        .payload(serde_json::to_vec(&body)?.into());
-    let answer = client.send_request(subject.to_owned(), request).await?;
-    Ok(serde_json::from_slice(&answer.payload)?)
+    let payload = serde_json::to_vec(&body)?;
+    eventually("the node answers", PATIENCE, async || {
+        let request = Request::new().headers(headers.clone());
+        let request = request.payload(payload.clone().into());
+        let answer = client.send_request(subject.to_owned(), request).await?;
+        let answer: Value = serde_json::from_slice(&answer.payload)?;
+        let code = answer["error"]["code"].as_str();
+        let passes =
+            code.is_some_and(|it| ["unavailable", "not_leader", "overloaded"].contains(&it));
+        Ok((!passes).then_some(answer))
+    })
+    .await
 }
 
 /// `bob`, as he says, creates the line and applies rules of that name. Returns the names noted for both.

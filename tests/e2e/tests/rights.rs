@@ -10,7 +10,7 @@ use nowserving_protocol::error::Code;
 use serde_json::json;
 
 const LINE: &str = "rights";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Each role can do its work and is refused the rest.
 pub async fn hold(cluster: &mut Cluster) -> Result<()> {

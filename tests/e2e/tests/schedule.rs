@@ -3,29 +3,34 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
-use nowserving_e2e::{CLOCKS_APART_MS, Cli, Cluster, number};
+use nowserving_e2e::{CLOCKS_APART_MS, Cli, Cluster, number, under_one_leader};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::time;
 use serde_json::json;
 
 use crate::events;
 
+/// How far ahead changes are scheduled: on a slow machine, too, it takes less to set them and to look at the line before.
+const AHEAD_MS: u64 = 10_000;
+
 /// The machine's clock, which is that of all nodes here.
 fn soon_ms() -> Result<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    Ok(u64::try_from(now.as_millis())? + 1_500)
+    Ok(u64::try_from(now.as_millis())? + AHEAD_MS)
 }
 
 /// Tokens wait before the sale; at its time the line opens, and nobody does anything for it.
 pub async fn a_sale_opens_by_itself(cluster: &Cluster) -> Result<()> {
+    under_one_leader(cluster, "scheduled-sale", a_sale_opens).await
+}
+
+async fn a_sale_opens(cluster: &Cluster, line: &str) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    let line = "scheduled-sale";
     let settings = json!({"seats": 1, "queue_limit": 10, "phase": "pre_open"});
     api.admin(line, "create", settings).await?;
     let ticket = api.enter(line, "early").await?["ticket"].clone();
-    let mut incoming = api
-        .subscribe("nowserving.event.scheduled-sale.line")
-        .await?;
+    let events = format!("nowserving.event.{line}.line");
+    let mut incoming = api.subscribe(events).await?;
     let at_ms = soon_ms()?;
     let opens = format!("{} --phase open", time::text(at_ms));
     let later = "9000-01-01T08:00:00+08:00 --seats 5 --unset labels";
@@ -150,13 +155,15 @@ pub async fn errors(cluster: &Cluster) -> Result<()> {
 
 /// Somebody is in a lane that would go: that change is dropped, the next one is made.
 pub async fn one_fails(cluster: &Cluster) -> Result<()> {
+    under_one_leader(cluster, "scheduled-failure", one_fails_in).await
+}
+
+async fn one_fails_in(cluster: &Cluster, line: &str) -> Result<()> {
     let api = cluster.api();
-    let line = "scheduled-failure";
     api.admin(line, "create", json!({"seats": 1, "queue_limit": 1}))
         .await?;
-    let mut incoming = api
-        .subscribe("nowserving.event.scheduled-failure.line")
-        .await?;
+    let events = format!("nowserving.event.{line}.line");
+    let mut incoming = api.subscribe(events).await?;
     let at_ms = soon_ms()?;
     let at = time::text(at_ms);
     let schedule = json!([

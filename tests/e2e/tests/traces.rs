@@ -22,7 +22,7 @@ use tonic::transport::server::TcpIncoming;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const LAST_TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4737";
 const PARENT: &str = "00f067aa0ba902b7";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Keeps all spans.
 #[derive(Clone, Default)]

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// A refused caller comes again after this long.
 const AGAIN: Duration = Duration::from_millis(100);
+/// An attempt is given up after about 2 s without an answer, and the check is sent again.
+const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 
 #[derive(Parser)]
 struct Args {
@@ -54,7 +56,8 @@ async fn main() -> Result<()> {
         "{}",
         json!({
             "rate": rate, "quota": quota.passed_ms, "exact": exact.passed_ms,
-            "exact_unknown": exact.unknown, "refused": counts.refused, "failed": counts.failed,
+            "quota_repeated": quota.repeated, "exact_unknown": exact.unknown,
+            "refused": counts.refused, "failed": counts.failed,
         })
     );
     Ok(())
@@ -78,6 +81,8 @@ struct Paced {
     passed_ms: Vec<u64>,
     /// Calls that may have counted.
     unknown: u64,
+    /// Attempts without an answer, at most: each may have counted.
+    repeated: u64,
 }
 
 /// So many checks a second, however long each takes.
@@ -94,15 +99,20 @@ async fn paced(limiter: &Limiter, key: &str, per_s: u32, begin: Instant, until: 
             Check::new(vec![vec![Entry::new(key, "all")]]),
         );
         calls.push(tokio::spawn(async move {
+            let sent = Instant::now();
             let reply = limiter.check_with(&check).await;
-            (wall_ms(), reply)
+            (wall_ms(), sent.elapsed(), reply)
         }));
     }
     let mut paced = Paced::default();
     for call in calls {
-        match call.await {
-            Ok((at_ms, Ok(reply))) if reply.allowed => paced.passed_ms.push(at_ms),
-            Ok((_, Err(error))) if error.may_have_happened() => paced.unknown += 1,
+        let Ok((at_ms, took, reply)) = call.await else {
+            continue;
+        };
+        paced.repeated += (took.as_millis() / ATTEMPT_MIN.as_millis()) as u64;
+        match reply {
+            Ok(reply) if reply.allowed => paced.passed_ms.push(at_ms),
+            Err(error) if error.may_have_happened() => paced.unknown += 1,
             _ => {}
         }
     }

@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api::number;
+use crate::api::{HOUR_MS, number};
 use crate::cluster::{Cluster, Options};
 use crate::process::Process;
 use crate::program::example;
@@ -108,7 +108,10 @@ async fn guarded(cluster: &mut Cluster, plan: Plan) -> Result<Report> {
     }
     nothing_is_held(cluster).await?;
     let took = begin.elapsed();
-    let (gone_at, reason) = events.gone(victim.token)?;
+    let (gone_at, reason) = eventually("the event of its end", CHECKOUT, async || {
+        events.gone(victim.token).map(Some)
+    })
+    .await?;
     ensure!(reason == "checkout_expired", "{victim:?}: {reason}");
     let freed = gone_at.duration_since(killed_at);
     let report = Report {
@@ -191,8 +194,12 @@ fn each_has_a_seat_of_its_own(mut tokens: Vec<u64>) -> Result<()> {
 
 /// As many are admitted at once as there are seats, and no more.
 async fn all_seats_are_there(cluster: &Cluster, plan: Plan) -> Result<()> {
+    let api = cluster.api();
+    // No seat expires meanwhile.
+    let stay = json!({"claim_timeout_ms": HOUR_MS});
+    api.admin(LINE, "configure", stay).await?;
     for nth in 0..=plan.seats {
-        let status = cluster.api().enter(LINE, &format!("last-{nth}")).await?;
+        let status = api.enter(LINE, &format!("last-{nth}")).await?;
         let state = if nth < plan.seats {
             "admitted"
         } else {

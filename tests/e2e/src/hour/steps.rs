@@ -1,6 +1,7 @@
 //! The steps, each with the metric that shows its effect.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,7 +21,7 @@ const STEPS: u32 = 10;
 /// Between two scrapes.
 const PAUSE: Duration = Duration::from_millis(50);
 /// An effect that is late is waited for so many times as long as it may take.
-const LATE: u32 = 4;
+const LATE: u32 = 12;
 /// Things that are no step's effect happen within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// People that were not heard of for longer are kicked; visitors poll far more often.
@@ -342,8 +343,9 @@ async fn visible(
     }
 }
 
-/// Waits until all nodes have a key.
+/// Waits until all nodes have a key, and each of them knows that: the leader refuses a rotation before.
 async fn loaded(api: &Api, id: u64) -> Result<()> {
+    let mut know = BTreeSet::new();
     eventually("the key is loaded", PATIENCE, async || {
         let status = api.cluster("status", json!({})).await?;
         let nodes = status["nodes"].as_array().context("no nodes")?;
@@ -351,7 +353,10 @@ async fn loaded(api: &Api, id: u64) -> Result<()> {
             let mut keys = node["keys"].as_array().into_iter().flatten();
             keys.any(|key| key["id"] == id)
         };
-        Ok(nodes.iter().all(has).then_some(()))
+        if nodes.iter().all(has) {
+            know.insert(number(&status, "answered_by")?);
+        }
+        Ok((know.len() >= nodes.len()).then_some(()))
     })
     .await
 }

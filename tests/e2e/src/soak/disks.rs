@@ -23,7 +23,11 @@ pub async fn fill_all(cluster: &Cluster, lasts: Duration) -> Result<Instant> {
     }
     tokio::time::sleep(lasts).await;
     for id in cluster.ids() {
-        ensure!(is_full(cluster, id).await?, "the disk of node {id} is full");
+        // Its peers hear of it with its next message.
+        eventually("the disk of the node is full", PATIENCE, async || {
+            Ok(is_full(cluster, id).await?.then_some(()))
+        })
+        .await?;
         cluster.disk(id)?.clear()?;
     }
     Ok(Instant::now())

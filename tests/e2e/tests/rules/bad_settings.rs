@@ -1,7 +1,7 @@
 //! Invalid settings: refused whole, with the name of the invalid part, and nothing has changed.
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cli, Format, number};
+use nowserving_e2e::{Api, Cli, Format, HOUR_MS, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
@@ -195,7 +195,7 @@ fn lanes() -> Vec<Wrong> {
 pub async fn every_one(api: Api, line: String) -> Result<()> {
     let line = line.as_str();
     let all: Vec<Wrong> = [numbers(), words_and_flags(), parts(), lanes()].concat();
-    let good = json!({"seats": 1, "queue_limit": 5});
+    let good = json!({"seats": 1, "queue_limit": 5, "claim_timeout_ms": HOUR_MS});
     for (field, value, names) in &all {
         let mut body = good.clone();
         body[field] = value.clone();
@@ -260,7 +260,7 @@ pub async fn texts(api: Api) -> Result<()> {
         (deep.as_str(), ""),
     ] {
         let subject = format!("nowserving.admin.line.{line}.configure");
-        let reply = api.ask_subject(&subject, text.to_owned()).await?;
+        let reply = api.call_subject(&subject, text.to_owned()).await?;
         let error = reply.refused(Format::Json, Code::BadRequest);
         let error = error.with_context(|| format!("{text:.200}"))?;
         let message = error["message"].as_str().unwrap_or_default();

@@ -2,7 +2,7 @@
 //! were.
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cluster, number};
+use nowserving_e2e::{Api, Cluster, HOUR_MS, number};
 use serde_json::{Value, json};
 
 use super::{act, has, serve, show, shows};
@@ -19,7 +19,7 @@ pub async fn begin(api: Api, line: String) -> Result<()> {
 
 /// Visits until forecasts are given; returns the status of a token that still waits.
 async fn visits(api: &Api, line: &str) -> Result<Value> {
-    let settings = json!({"seats": 2, "queue_limit": 100});
+    let settings = json!({"seats": 2, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
     api.admin(line, "create", settings).await?;
     let mut people = Vec::new();
     for nth in 0..VISITS + 5 {

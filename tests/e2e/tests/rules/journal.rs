@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Api, Cli, Cluster, eventually, number};
+use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, eventually, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
@@ -45,7 +45,8 @@ async fn history(api: &Api, line: &str) -> Result<()> {
         {"name": "normal"}, {"name": "vip", "boost_ms": 600_000},
         {"name": "staff", "absolute": true}, {"name": "other"},
     ]);
-    let settings = json!({"seats": 1, "queue_limit": 20, "lanes": lanes});
+    let settings =
+        json!({"seats": 1, "queue_limit": 20, "lanes": lanes, "claim_timeout_ms": HOUR_MS});
     api.admin(line, "create", settings).await?;
     let first = enter(api, line, "normal", "first").await?;
     clock_passes(api, line, &first).await?;

@@ -16,11 +16,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use async_nats::Subscriber;
-use nowserving_e2e::{Api, Cli, Cluster, Format, Scenarios, eventually};
+use nowserving_e2e::{Api, Cli, Cluster, Format, Scenarios, eventually, under_one_leader};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{events, snapshots};
+
+/// [`under_one_leader`], for a scenario that makes its requests by `api`.
+async fn by_api(
+    cluster: &Cluster,
+    api: &Api,
+    name: String,
+    scenario: impl AsyncFn(&Cluster, Api, String) -> Result<()>,
+) -> Result<()> {
+    let scenario =
+        async |cluster: &Cluster, line: &str| scenario(cluster, api.clone(), line.to_owned()).await;
+    under_one_leader(cluster, name, scenario).await
+}
 
 /// All that do not disturb each other.
 pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Api) -> Result<()> {
@@ -33,21 +45,30 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
         all = all
             .with(
                 "lanes_order",
-                lanes::order(cluster, api.clone(), line("order")),
+                by_api(cluster, api, line("order"), lanes::order),
             )
             .with("lanes_limit", lanes::own_limit(api.clone(), line("limit")))
             .with(
                 "lanes_removed",
                 lanes::removed_and_returned(api.clone(), line("removed")),
             )
-            .with("moves_life", moves::life(cluster, format, line("move")))
+            .with(
+                "moves_life",
+                under_one_leader(
+                    cluster,
+                    line("move"),
+                    async move |cluster: &Cluster, line: &str| {
+                        moves::life(cluster, format, line.to_owned()).await
+                    },
+                ),
+            )
             .with(
                 "moves_refusals",
                 moves::refusals(api.clone(), line("refusals")),
             )
             .with(
                 "pace",
-                pace::goes_on_by_itself(cluster, api.clone(), line("pace")),
+                by_api(cluster, api, line("pace"), pace::goes_on_by_itself),
             )
             .with(
                 "phases_opened",
@@ -59,15 +80,15 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
             )
             .with(
                 "quota",
-                quota::sells_what_there_is(cluster, api.clone(), line("quota")),
+                by_api(cluster, api, line("quota"), quota::sells_what_there_is),
             )
             .with(
                 "call_ahead",
-                shown::call_ahead(cluster, api.clone(), line("ahead")),
+                by_api(cluster, api, line("ahead"), shown::call_ahead),
             )
             .with(
                 "held_back",
-                shown::held_back(cluster, api.clone(), line("held-back")),
+                by_api(cluster, api, line("held-back"), shown::held_back),
             )
             .with(
                 "position_cap",
@@ -75,7 +96,7 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
             )
             .with(
                 "release",
-                shown::release_on_claim(cluster, api.clone(), line("release")),
+                by_api(cluster, api, line("release"), shown::release_on_claim),
             )
             .with("journal_pages", journal::pages(api.clone(), line("pages")))
             .with(
@@ -90,8 +111,14 @@ pub async fn side_by_side(cluster: &Cluster, cli: &Cli, json: &Api, msgpack: &Ap
     }
     all.with("moves_holes", moves::holes(json.clone()))
         .with("moves_often", moves::to_and_fro(json.clone()))
-        .with("phases_published", phases::are_published(cluster))
-        .with("call_ahead_lanes", shown::call_ahead_by_lane(cluster))
+        .with(
+            "phases_published",
+            under_one_leader(cluster, "phase-events", phases::are_published),
+        )
+        .with(
+            "call_ahead_lanes",
+            under_one_leader(cluster, "called-lanes", shown::call_ahead_by_lane),
+        )
         .with("bad_settings_text", bad_settings::texts(json.clone()))
         .with("cli_lanes", lanes::by_cli(cli))
         .with("cli_moves", moves::by_cli(cli))
@@ -156,7 +183,7 @@ async fn restart_all(cluster: &mut Cluster) -> Result<()> {
         cluster.process(*id)?.signal(Signal::KILL)?;
     }
     for id in &ids {
-        cluster.process(*id)?.ended(Duration::from_secs(5)).await?;
+        cluster.process(*id)?.ended(Duration::from_secs(60)).await?;
         cluster.start_node(*id).await?;
     }
     cluster.wait_ready().await

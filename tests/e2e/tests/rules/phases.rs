@@ -128,8 +128,7 @@ pub async fn drained_and_closed(api: Api, line: String) -> Result<()> {
 }
 
 /// Line events: one for the phase, another for other settings.
-pub async fn are_published(cluster: &Cluster) -> Result<()> {
-    let line = "phase-events";
+pub async fn are_published(cluster: &Cluster, line: &str) -> Result<()> {
     let api = cluster.api();
     let mut incoming = api
         .subscribe(format!("nowserving.event.{line}.line"))

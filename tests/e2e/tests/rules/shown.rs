@@ -59,8 +59,7 @@ pub async fn call_ahead(cluster: &Cluster, api: Api, line: String) -> Result<()>
 }
 
 /// Each lane has its own first tokens, and a moved token is called where it is.
-pub async fn call_ahead_by_lane(cluster: &Cluster) -> Result<()> {
-    let line = "called-lanes";
+pub async fn call_ahead_by_lane(cluster: &Cluster, line: &str) -> Result<()> {
     let api = cluster.api();
     let events = format!("nowserving.event.{line}.token.>");
     let mut incoming = api.subscribe(events).await?;
