@@ -50,6 +50,8 @@ pub struct Options {
     pub otlp: Option<String>,
     /// Whether each node has a key file of its own: [`Cluster::key_file_of`].
     pub own_key_files: bool,
+    /// How long a follower hears nothing before it stands for election, if not for the default time.
+    pub election: Option<&'static str>,
 }
 
 impl Default for Options {
@@ -67,6 +69,7 @@ impl Default for Options {
             disk_bytes: None,
             otlp: None,
             own_key_files: false,
+            election: None,
         }
     }
 }
@@ -284,8 +287,13 @@ impl Cluster {
             Some(links) => (links.clients.url(), links.peers.url()),
             None => (direct.clone(), direct),
         };
-        let otlp = self.options.otlp.iter();
-        let flags = otlp.fold(NodeFlags::default(), |flags, url| flags.with("--otlp", url));
+        let mut flags = NodeFlags::default();
+        if let Some(url) = &self.options.otlp {
+            flags = flags.with("--otlp", url);
+        }
+        if let Some(time) = self.options.election {
+            flags = flags.with("--election", time);
+        }
         Ok(flags
             .with("--id", id.to_string())
             .with("--nodes", nodes.join(","))

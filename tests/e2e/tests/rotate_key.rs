@@ -100,8 +100,9 @@ pub async fn rotated_under_load(cluster: &mut Cluster) -> Result<()> {
     let old = api.enter(&line, "early").await?["ticket"].clone();
 
     // No node is restarted here, and the one nats-server on this machine loses nothing: no request has a reason to fail.
+    let patient = api.within(10_000);
     let once = async |op: &str, body: &Value| {
-        let reply = api.ask(&line, op, body).await?;
+        let reply = patient.ask(&line, op, body).await?;
         reply.accepted(api.format()).context(op.to_owned())
     };
     let answered = under_load("once", once, rotate(cluster, (&api, &cli), &line, &old)).await?;
