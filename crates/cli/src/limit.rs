@@ -105,8 +105,12 @@ pub struct ShowArgs {
     yaml: bool,
 }
 
-/// Removes the rules of a domain: its requests are allowed then. Asks first.
+/// Removes the rules of a domain: its requests are allowed then. Asks first; without a terminal it needs --yes.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nowserving limit delete shop --dry-run
+  nowserving limit delete shop --reason \"the sale is over\"")]
 pub struct DeleteArgs {
     /// The domain.
     domain: LineName,
@@ -345,6 +349,9 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
             ..request.clone()
         };
         let shown = admin.delete_limits(&dry).await?;
+        if !output.json {
+            eprintln!("{}", shown.changes.join("\n"));
+        }
         if !confirm::agreed(&text::deletes(&shown), output)? {
             return output.line("nothing was changed");
         }

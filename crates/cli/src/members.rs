@@ -1,5 +1,5 @@
-//! The commands that change the nodes of a cluster. Each sends one request and then watches the cluster do
-//! it: to interrupt or repeat the command harms nothing.
+//! The commands that change the nodes of a cluster. Each asks until the cluster accepts the change, and then watches the
+//! cluster make it: to interrupt or repeat the command harms nothing.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,17 +7,20 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use nowserving_client::{
-    Admin, ChangeMembers, ClusterStatus, Code, DiskId, Kind, MembersReply, NodeStatus,
+    Admin, ChangeMembers, ClusterStatus, Code, DiskId, MembersReply, NodeStatus,
 };
 use tokio::time::Instant;
 
 use crate::args::Global;
 use crate::output::{Output, WrongUsage};
-use crate::wait::{self, Left};
+use crate::wait::{self, Display, Left};
 use crate::{confirm, duration, number, tables};
 
-/// So often the leader is asked again for a node that it has not heard of.
-const UNHEARD_MAX: u32 = 3;
+/// How often a change is repeated that the leader refuses as the node which answered before is ahead of it: it has not heard of
+/// the node that asks to be added, or that the last change is made.
+const BEHIND_MAX: u32 = 3;
+/// A node that asks to be added does so this often.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// The flags of every change.
 #[derive(Debug, Args)]
@@ -25,11 +28,11 @@ pub struct Change {
     /// Why the change is made; shown by `cluster changes`.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Does not wait until the change is made. The cluster makes it all the same.
+    /// Asks once, and does not wait until the change is made. The cluster makes it all the same.
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait until the change is made. After that the command ends with exit code 3, and the
-    /// cluster continues.
+    /// How long to wait until the change is accepted, and then until it is made. If it is not made by then, the command
+    /// ends with exit code 3, and the cluster continues.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::between(1..=86_400_000))]
     within: u64,
 }
@@ -90,7 +93,8 @@ pub struct Transfer {
     /// Numbers of shards, for example 0,3,7; or all.
     #[arg(value_name = "SHARDS")]
     shards: String,
-    /// The node to lead them, while it is alive; without it they are spread evenly again.
+    /// The node to lead them, while it is alive; without it they are spread evenly again. If it only has to catch up, the
+    /// command waits for that.
     #[arg(long, value_name = "NODE", value_parser = node_number)]
     to: Option<u64>,
     #[command(flatten)]
@@ -214,9 +218,26 @@ pub async fn transfer(
 
 /// The disk of the node to be added: of the candidate that fits, or of the same change if it is decided already.
 async fn disk_of(admin: &Admin, op: &str, replaced: Option<u64>) -> anyhow::Result<DiskId> {
+    for _ in 0..BEHIND_MAX {
+        if let Some(disk) = known_disk(admin, op, replaced).await? {
+            return Ok(disk);
+        }
+        // The node that has answered may not have heard it yet.
+        tokio::time::sleep(ASKS_EVERY).await;
+    }
+    let disk = known_disk(admin, op, replaced).await?;
+    disk.context("no node asks to be added: start one with `nowserving node --join` first")
+}
+
+/// That disk, as far as the node that answers knows.
+async fn known_disk(
+    admin: &Admin,
+    op: &str,
+    replaced: Option<u64>,
+) -> anyhow::Result<Option<DiskId>> {
     let status = admin.cluster_status().await?;
     if let Some(disk) = the_candidate(&status, replaced)? {
-        return Ok(disk);
+        return Ok(Some(disk));
     }
     let mut changes = admin.members_changes().await?.changes.into_iter().rev();
     let decided = match replaced {
@@ -226,8 +247,7 @@ async fn disk_of(admin: &Admin, op: &str, replaced: Option<u64>) -> anyhow::Resu
             .next()
             .filter(|it| it.op == op && status.members.shards_changing > 0),
     };
-    let disk = decided.and_then(|it| it.request.disk);
-    disk.context("no node asks to be added: start one with `nowserving node --join` first")
+    Ok(decided.and_then(|it| it.request.disk))
 }
 
 /// The candidate that was node `of`, or else the only one.
@@ -253,13 +273,12 @@ pub async fn make(
     change: &Change,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let until = Instant::now() + Duration::from_millis(change.within);
+    let within = Duration::from_millis(change.within);
     let reply = match change.no_wait {
         true => admin.change_members(op, &request).await?,
-        false => decided(admin, op, &request, until).await?,
+        false => accepted(admin, op, &request, Instant::now() + within).await?,
     };
     if !change.no_wait {
-        let within = until.saturating_duration_since(Instant::now());
         let what = "the change is not made yet, and the cluster continues with it";
         let left = |status: &ClusterStatus| left(op, &request, &reply, status);
         wait::until(admin, (within, Duration::ZERO), what, left).await?;
@@ -268,50 +287,35 @@ pub async fn make(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks for a change, and again while it is refused for a reason that passes.
-async fn decided(
+/// Asks for a change, and again while it is refused for a reason that passes: each time with a request id of its own, as a
+/// copy of a refused request is refused.
+async fn accepted(
     admin: &Admin,
     op: &str,
     request: &ChangeMembers,
     until: Instant,
 ) -> anyhow::Result<MembersReply> {
-    let mut unheard = 0;
+    let mut display = Display::new("{spinner} {wide_msg}");
+    let mut refusals = 0;
     loop {
         let error = match admin.change_members(op, request).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let Some(pause) = error.retry_after() else {
+        let passes = match error.code() {
+            // The node that shall lead only has to catch up.
+            Some(Code::MembersRefused) => true,
+            Some(Code::NodeNotFound | Code::MembersChanging) => refusals < BEHIND_MAX,
+            _ => false,
+        };
+        let pause = error.retry_after().filter(|_| passes);
+        let Some(pause) = pause.filter(|pause| Instant::now() + *pause < until) else {
             return Err(error.into());
         };
-        match error.kind() {
-            // The node that shall lead has not caught up.
-            Kind::Refused(Code::MembersRefused) => {
-                tokio::time::sleep(pause).await;
-                let within = until.saturating_duration_since(Instant::now());
-                let what = "nothing was changed";
-                let left = |status: &ClusterStatus| lacks(request.node, status);
-                wait::until(admin, (within, Duration::ZERO), what, left).await?;
-            }
-            // Another node has heard the one that asks to be added; the leader will in a moment.
-            Kind::Refused(Code::NodeNotFound) if unheard < UNHEARD_MAX => {
-                unheard += 1;
-                tokio::time::sleep(pause).await;
-            }
-            _ => return Err(error.into()),
-        }
+        display.show(error.message());
+        refusals += 1;
+        tokio::time::sleep(pause).await;
     }
-}
-
-/// What a living node lacks until it has caught up. Of one that is silent the next refusal says so.
-fn lacks(node: Option<u64>, status: &ClusterStatus) -> Option<Left> {
-    let lags = |it: &&NodeStatus| Some(it.id) == node && it.alive && tables::lags(it, status);
-    let node = status.nodes.iter().find(lags)?;
-    let caught_up = tables::caught_up(node, status);
-    Some(Left {
-        shards: node.caught_up_in as usize,
-        text: format!("node {} has caught up in {caught_up}", node.id),
-    })
 }
 
 /// What is left of a change.
@@ -433,27 +437,6 @@ mod tests {
             leaderless.contains("; node 2 is silent: start it;"),
             "{leaderless}"
         );
-    }
-
-    #[test]
-    fn a_transfer_waits_for_a_living_node_to_catch_up() {
-        let node = |id, alive, caught_up_in| json!({"id": id, "alive": alive, "leads": 0, "caught_up_in": caught_up_in});
-        let shard = json!({"shard": 0, "leader": 1, "term": 2, "applied": 5, "committed": 5});
-        let status: ClusterStatus = serde_json::from_value(json!({
-            "cluster": "dev", "lines": 3, "answered_by": 1,
-            "nodes": [node(1, true, 2), node(2, true, 1), node(3, false, 0)],
-            "shards": [shard, shard],
-            "members": {"version": 3, "shards_changing": 0}
-        }))
-        .unwrap();
-        let left = lacks(Some(2), &status).unwrap();
-        assert_eq!(left.shards, 1);
-        assert!(
-            left.text.starts_with("node 2 has caught up in 1 of 2"),
-            "{left:?}"
-        );
-        let others = [Some(1), Some(3), Some(9), None];
-        assert_eq!(others.map(|node| lacks(node, &status)), [const { None }; 4]);
     }
 
     #[test]

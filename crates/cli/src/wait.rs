@@ -27,6 +27,32 @@ pub struct Left {
     pub text: String,
 }
 
+/// Shows what is waited for: on a terminal a bar, elsewhere lines now and then.
+pub struct Display {
+    progress: Progress,
+    printed: Printed,
+}
+
+impl Display {
+    /// `template`: what indicatif shows.
+    pub fn new(template: &str) -> Display {
+        Display {
+            progress: Progress::new(None, template),
+            printed: Printed {
+                text: String::new(),
+                at: Instant::now(),
+            },
+        }
+    }
+
+    pub fn show(&mut self, text: &str) {
+        self.progress.bar.set_message(text.to_owned());
+        if self.progress.bar.is_hidden() && self.printed.is_due(text, Instant::now()) {
+            eprintln!("{text}");
+        }
+    }
+}
+
 /// What is printed without a terminal.
 struct Printed {
     text: String,
@@ -56,21 +82,18 @@ pub async fn until(
     what: &str,
     left: impl Fn(&ClusterStatus) -> Option<Left>,
 ) -> anyhow::Result<ClusterStatus> {
-    let progress = Progress::new(None, "{bar:30} {pos} of {len} shards  {wide_msg}");
+    let mut display = Display::new("{bar:30} {pos} of {len} shards  {wide_msg}");
     let deadline = Instant::now() + within;
     let mut well_since = None;
     let mut text = "no node has answered yet".to_owned();
-    let mut printed = Printed {
-        text: String::new(),
-        at: Instant::now(),
-    };
     loop {
         match timeout_at(deadline, admin.cluster_status()).await {
             Ok(Ok(status)) => {
-                progress.bar.set_length(status.shards.len() as u64);
+                let bar = &display.progress.bar;
+                bar.set_length(status.shards.len() as u64);
                 let left = left(&status);
                 let shards = left.as_ref().map_or(status.shards.len(), |it| it.shards);
-                progress.bar.set_position(shards as u64);
+                bar.set_position(shards as u64);
                 if let Some(left) = left {
                     (well_since, text) = (None, left.text);
                 } else {
@@ -87,10 +110,7 @@ pub async fn until(
             Ok(Err(error)) => (well_since, text) = (None, error.to_string()),
             Err(_) => {}
         }
-        progress.bar.set_message(text.clone());
-        if progress.bar.is_hidden() && printed.is_due(&text, Instant::now()) {
-            eprintln!("{text}");
-        }
+        display.show(&text);
         if Instant::now() >= deadline {
             return Err(NotInTime(format!("{what}: {text}")).into());
         }

@@ -85,7 +85,8 @@ impl Admin {
     ///
     /// # Errors
     /// `node_not_found`; `members_changing` while an earlier change is not finished; `members_refused` if the
-    /// cluster cannot have such members, with [`crate::Error::retry_after`] if a node only has to catch up; `version_conflict`; `bad_request`.
+    /// cluster cannot have such members; `version_conflict`; `bad_request`. Those that pass have
+    /// [`crate::Error::retry_after`].
     pub async fn change_members(&self, op: &str, change: &ChangeMembers) -> Result<MembersReply> {
         let subject = self.client.subjects().admin_cluster(op);
         self.client.admin_call(subject, Effect::Write, change).await

@@ -226,7 +226,7 @@ pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
     };
     let error = ApiError::new(code, refused.to_string());
     match refused {
-        // They pass by themselves; a node that asks does so every second.
+        // They pass by themselves: a node that asks does so every second, and the leader may not have heard it yet.
         MembersRefused::InProgress(_)
         | MembersRefused::Lags { .. }
         | MembersRefused::NotAsking(_) => error.retry_after_ms(1_000),

@@ -341,7 +341,8 @@ impl Engine {
         match (action, shard) {
             (Action::AnswerLocally, Some(shard)) => shard.answer_read(waiter, &ask, ctx),
             (Action::Take, Some(shard)) => match refused {
-                // It passes: the copies that follow shall find out.
+                // It passes, and is not remembered: the copies that follow shall find out. Others are, though some pass, too:
+                // no copy takes effect after its sender was refused.
                 Some(refused @ MembersRefused::InProgress(_)) => {
                     ctx.out.refuse(waiter.reply, candidates::refusal(&refused));
                 }

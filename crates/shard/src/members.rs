@@ -173,7 +173,7 @@ pub enum MembersRefused {
     Lags { id: u64, shards: u64 },
     #[error("an earlier change of the members is in progress: {0} shards have it to come")]
     InProgress(u64),
-    #[error("no node with disk {0:016x} asks to be added")]
+    #[error("no node with disk {0:016x} asks to be added: `cluster status` shows those that do")]
     NotAsking(u64),
     #[error(
         "key {key} is not loaded by {}: add its line to the key files there; `cluster status` shows the keys that each \

@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::api::number;
 use crate::cluster::{Cluster, Options};
 
-/// Nothing here takes longer, on a slow machine either.
-const PATIENCE: Duration = Duration::from_secs(200);
+/// Nothing here takes longer, on a slow machine either; some dozens run side by side.
+const PATIENCE: Duration = Duration::from_secs(400);
 /// A scenario under one leader is run so often at most.
 const RUNS_MAX: usize = 3;
 

@@ -25,7 +25,7 @@ const END: Duration = Duration::from_secs(30);
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 /// Without a leader the cluster writes nothing for about a second, an election timeout and a bit. These
 /// bounds leave room for a slow machine and for split votes, and no more than that.
-const FAILOVER_MAX: Duration = Duration::from_secs(10);
+const FAILOVER_MAX: Duration = Duration::from_secs(20);
 const ELECTIONS_MAX: u64 = 5;
 
 #[derive(Debug)]

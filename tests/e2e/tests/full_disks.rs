@@ -21,6 +21,8 @@ const MANY: usize = 300;
 const IDLE_MS: u64 = 10_000;
 /// Longer than any token survives without a request, also under a new leader.
 const FULL: Duration = Duration::from_millis(IDLE_MS / 2 * 3 + 1_000);
+/// A poll is repeated so often at most.
+const POLLS_MAX: usize = 3;
 /// Entries that are asked for again at most.
 const CHECKED: usize = 500;
 
@@ -224,7 +226,16 @@ async fn polls_are_answered(api: &Api, entered: &RefCell<Vec<Entered>>) -> Resul
             .collect()
     };
     for (line, ticket) in newest {
-        let reply = api.ask(&line, "status", &json!({"ticket": ticket})).await?;
+        let body = json!({"ticket": ticket});
+        let mut reply = api.ask(&line, "status", &body).await;
+        // A slow machine may stand still for longer than the request's deadline.
+        for _ in 1..POLLS_MAX {
+            if reply.as_ref().is_ok_and(|it| !it.passes()) {
+                break;
+            }
+            reply = api.ask(&line, "status", &body).await;
+        }
+        let reply = reply?;
         ensure!(reply.code.is_none(), "{line}: {reply:?}");
     }
     Ok(())

@@ -36,6 +36,11 @@ impl Keys {
         *self == Keys::default()
     }
 
+    /// How many were left alone.
+    pub fn exist(&self) -> u64 {
+        self.exist
+    }
+
     /// How many were put back.
     pub fn restored(&self) -> u64 {
         self.restored

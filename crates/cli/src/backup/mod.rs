@@ -60,9 +60,10 @@ Lines come back as they were, with everybody in line, and with what was left of 
 epochs never go back: a number that was issued after the backup counts as gone (kicked). Tickets stay good if the
 cluster has the same key. The cluster may have another number of shards.
 
-A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, after a question, and what was claimed,
+A line that exists is left alone, and the exit code is then 1. With --overwrite it is replaced, and what was claimed,
 completed or left since the backup is forgotten, except how many units of a --quota were completed. If the line was deleted and
-created again since the backup, it is deleted first, and its tokens end. Interrupted, the command can be repeated.
+created again since the backup, it is deleted first, and its tokens end. If there is anything to be replaced, the command asks
+first; without a terminal it needs --yes. Interrupted, it can be repeated.
 
 Key-values come back unless --line is given, with revisions that are larger than any in the backup. One that exists is
 left alone, as a line is. So do the rules of rate limits; what was counted does not.
@@ -72,7 +73,7 @@ A line that the cluster refuses is reported at the end, and the exit code is the
 Examples:
   nowserving cluster restore backup.nsb --dry-run
   nowserving cluster restore backup.nsb
-  nowserving cluster restore backup.nsb --line shop-1 --overwrite --yes")]
+  nowserving cluster restore backup.nsb --line shop-1 --overwrite")]
 pub struct RestoreArgs {
     /// The file.
     file: PathBuf,
@@ -297,22 +298,29 @@ pub async fn restore(
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     check_names(&args.file, &args.lines)?;
+    let mut args = args.clone();
     if args.overwrite && !args.yes && !args.dry_run {
         let dry = RestoreArgs {
             dry_run: true,
+            overwrite: false,
             ..args.clone()
         };
         let counted = put_all_back(client, admin, &dry, global, output).await?;
-        if let Some(what) = question::replaces(&counted)
-            && !confirm::agreed(&what, output)?
-        {
+        // What comes by the time of the restore is left alone.
+        args.overwrite = counted.exist_some();
+        if args.overwrite && !is_agreed(admin, &counted, output).await? {
             output.line("nothing was changed")?;
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let done = put_all_back(client, admin, args, global, output).await?;
+    let done = put_all_back(client, admin, &args, global, output).await?;
     output.answer(&done, |done| table(done, args.dry_run))?;
     Ok(ExitCode::from(u8::from(lacks_some(&done))))
+}
+
+async fn is_agreed(admin: &Admin, counted: &RestoreDone, output: &Output) -> anyhow::Result<bool> {
+    let here = admin.cluster_status().await?.cluster;
+    confirm::agreed(&question::of(counted, &here), output)
 }
 
 /// Puts back what `args` name; in a dry run finds out what would become of it.

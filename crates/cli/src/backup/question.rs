@@ -1,69 +1,82 @@
 //! The question before `restore --overwrite` takes back what happened since the backup.
 
 use super::{LineOutcome, RestoreDone};
-use crate::tables::many;
+use crate::tables::{clock, many};
 
-/// What a restore would replace, by its dry run: `replace 2 lines, the rules of 1 domain`. None: nothing.
-pub fn replaces(counted: &RestoreDone) -> Option<String> {
-    let is_replaced = |outcome: &LineOutcome| *outcome == LineOutcome::WouldReplace;
-    let lines = counted.lines.iter().map(|it| it.outcome);
-    let lines = lines.filter(is_replaced).count();
-    let domains = counted.rules.iter().map(|it| it.outcome);
-    let domains = domains.filter(is_replaced).count();
-    // A dry run does not tell which of them are there.
-    let keys = counted.keys.restored();
-    let mut parts = Vec::new();
-    if lines > 0 {
-        parts.push(many(lines as u64, "line"));
+impl RestoreDone {
+    /// Whether something exists already, by a dry run without --overwrite.
+    pub fn exist_some(&self) -> bool {
+        let domains = self.rules.iter().map(|it| it.outcome);
+        let mut outcomes = self.lines.iter().map(|it| it.outcome).chain(domains);
+        outcomes.any(|it| it == LineOutcome::Exists) || self.keys.exist() > 0
     }
-    if domains > 0 {
-        parts.push(format!("the rules of {}", many(domains as u64, "domain")));
+}
+
+/// What would be replaced in the cluster `here`, by that dry run.
+pub fn of(counted: &RestoreDone, here: &str) -> String {
+    let exists = |outcome: LineOutcome| outcome == LineOutcome::Exists;
+    let lines = counted.lines.iter().filter(|it| exists(it.outcome));
+    let domains = counted.rules.iter().filter(|it| exists(it.outcome));
+    let domains = named(domains.map(|it| it.domain.as_str()).collect(), "domain");
+    let parts = [
+        named(lines.map(|it| it.line.as_str()).collect(), "line"),
+        domains.map(|domains| format!("the rules of {domains}")),
+        (counted.keys.exist() > 0).then(|| many(counted.keys.exist(), "key-value")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!(
+        "replace {} in cluster {here} with the backup of {} and lose what happened since",
+        parts.join(", "),
+        clock(counted.created_at_ms)
+    )
+}
+
+/// One by its name, several by their number.
+fn named(names: Vec<&str>, what: &str) -> Option<String> {
+    match names[..] {
+        [] => None,
+        [one] => Some(format!("{what} {one}")),
+        _ => Some(many(names.len() as u64, what)),
     }
-    if keys > 0 {
-        parts.push(format!("up to {}", many(keys, "key-value")));
-    }
-    (!parts.is_empty()).then(|| {
-        let (parts, cluster) = (parts.join(", "), &counted.cluster);
-        format!("replace {parts} by what they were in the backup of {cluster}")
-    })
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::{RestoredLine, RestoredRules};
     use super::*;
 
+    fn line(name: &str, outcome: LineOutcome) -> RestoredLine {
+        RestoredLine {
+            line: name.to_owned(),
+            live: 3,
+            outcome,
+            error: None,
+        }
+    }
+
     #[test]
-    fn only_what_is_there_is_asked_about() {
+    fn only_what_exists_is_asked_about() {
         let mut counted = RestoreDone {
-            cluster: "shop".to_owned(),
+            cluster: "old".to_owned(),
+            lines: vec![line("new", LineOutcome::WouldRestore)],
             ..RestoreDone::default()
         };
-        assert_eq!(replaces(&counted), None);
-        let outcomes = [LineOutcome::WouldRestore, LineOutcome::WouldReplace];
-        counted.lines = outcomes
-            .map(|outcome| RestoredLine {
-                line: "l".to_owned(),
-                live: 3,
-                outcome,
-                error: None,
-            })
-            .into();
-        let question = replaces(&counted).unwrap();
-        let end = "by what they were in the backup of shop";
-        assert_eq!(question, format!("replace 1 line {end}"));
-        counted.rules = outcomes
-            .map(|outcome| RestoredRules {
-                domain: "d".to_owned(),
-                outcome,
-                error: None,
-            })
-            .into();
-        let question = replaces(&counted).unwrap();
+        assert!(!counted.exist_some());
+        counted.lines.push(line("shop-1", LineOutcome::Exists));
+        assert!(counted.exist_some());
+        let backup = clock(0);
+        let end =
+            format!("in cluster prod with the backup of {backup} and lose what happened since");
+        assert_eq!(of(&counted, "prod"), format!("replace line shop-1 {end}"));
+        counted.lines.push(line("shop-2", LineOutcome::Exists));
+        counted.rules.push(RestoredRules {
+            domain: "api".to_owned(),
+            outcome: LineOutcome::Exists,
+            error: None,
+        });
         assert_eq!(
-            question,
-            format!("replace 1 line, the rules of 1 domain {end}")
+            of(&counted, "prod"),
+            format!("replace 2 lines, the rules of domain api {end}")
         );
     }
 }

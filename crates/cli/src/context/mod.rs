@@ -5,7 +5,7 @@ mod store;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args as _, Subcommand};
 use nowserving_client::ClientOptions;
 use nowserving_security::Security;
 use serde::{Deserialize, Serialize};
@@ -139,11 +139,16 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
         ContextCommand::Use { name, none: _ } => {
             contexts.choose(name.as_deref())?;
             store.write(&contexts)?;
-            let now = serde_json::json!({ "current": name });
+            let overridden_by = name.iter().flat_map(|name| overriding(name, global));
+            let overridden_by: Vec<String> = overridden_by.collect();
+            let now = serde_json::json!({ "current": name, "overridden_by": overridden_by });
             output.answer(&now, |_| match &name {
+                Some(name) if overridden_by.is_empty() => format!("context {name} counts now"),
                 Some(name) => {
-                    let first = said_by(|variable| std::env::var_os(variable).is_some());
-                    format!("context {name} counts now{first}")
+                    let variables = overridden_by.join(", ");
+                    format!(
+                        "context {name} counts now, but these variables override it: {variables}"
+                    )
                 }
                 None => "no context counts now".to_owned(),
             })?;
@@ -170,29 +175,19 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of the variables of the environment that count before the context's options.
-fn said_by(is_set: impl Fn(&str) -> bool) -> String {
-    const OPTIONS: [&str; 10] = [
-        "CONTEXT",
-        "NATS",
-        "PREFIX",
-        "INBOX_PREFIX",
-        "CREDS",
-        "NKEY",
-        "TLS_CA",
-        "TLS_CERT",
-        "TLS_KEY",
-        "TLS_FIRST",
-    ];
-    let variables = OPTIONS.map(|option| format!("NOWSERVING_{option}"));
-    let set: Vec<String> = variables.into_iter().filter(|it| is_set(it)).collect();
-    match set.is_empty() {
-        true => String::new(),
-        false => format!(
-            "; what the environment says counts before it: {}",
-            set.join(", ")
-        ),
-    }
+/// The variables of the environment that override the context of this name.
+fn overriding(name: &str, global: &Global) -> Vec<String> {
+    let options = Global::augment_args(clap::Command::new(""));
+    let variables = options.get_arguments().filter_map(clap::Arg::get_env);
+    let variables = variables.filter_map(|it| it.to_str().map(str::to_owned));
+    let selects = |other: &str| !other.is_empty() && other != name;
+    let overrides = |variable: &String| match variable.as_str() {
+        "NOWSERVING_CONTEXT" => global.context.as_deref().is_some_and(selects),
+        // It cannot switch off what the context switches on.
+        "NOWSERVING_TLS_FIRST" => false,
+        _ => std::env::var_os(variable).is_some_and(|value| !value.is_empty()),
+    };
+    variables.filter(overrides).collect()
 }
 
 /// The options of this command line. Files are named from the root: the next command may run elsewhere.
@@ -293,16 +288,6 @@ pub fn masked(urls: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn variables_that_count_before_a_context_are_named() {
-        assert_eq!(said_by(|_| false), "");
-        let said = said_by(|name| ["NOWSERVING_NATS", "NOWSERVING_TLS_CA"].contains(&name));
-        assert_eq!(
-            said,
-            "; what the environment says counts before it: NOWSERVING_NATS, NOWSERVING_TLS_CA"
-        );
-    }
 
     #[test]
     fn a_context_that_no_command_can_use_is_refused() {

@@ -20,7 +20,7 @@ pub(super) fn applied(changed: &RulesChanged) -> String {
 pub(super) fn deletes(dry: &RulesChanged) -> String {
     let (domain, version) = (dry.domain.as_str(), dry.version);
     format!(
-        "delete version {version} of the rules of {domain}, so that all of its requests are allowed"
+        "delete all rules of domain {domain} (version {version}), so that its requests are allowed"
     )
 }
 
