@@ -254,8 +254,53 @@ impl Global {
             return Ok(());
         };
         let context = contexts.get(name)?.clone();
+        if let Some(variable) = self.contradicts(&context, |name| std::env::var_os(name)) {
+            let wrong =
+                format!("--context {name}: {variable} says otherwise and would count: unset it");
+            return Err(WrongUsage(wrong).into());
+        }
         self.fill(context);
         Ok(())
+    }
+
+    /// The variable of the environment that would override a context which a flag names: the command would go to another
+    /// cluster, or as another user, than it says.
+    fn contradicts(
+        &self,
+        context: &Context,
+        environment: impl Fn(&str) -> Option<OsString>,
+    ) -> Option<&'static str> {
+        let is_flag =
+            environment("NOWSERVING_CONTEXT") != self.context.as_ref().map(OsString::from);
+        let text = |text: &Option<String>| text.as_ref().map(OsString::from);
+        let file = |file: &Option<PathBuf>| file.clone().map(PathBuf::into_os_string);
+        let (login, of_context) = (&self.login, &context.security);
+        let all = [
+            ("NOWSERVING_NATS", text(&self.nats), text(&context.nats)),
+            (
+                "NOWSERVING_PREFIX",
+                text(&self.prefix),
+                text(&context.prefix),
+            ),
+            (
+                "NOWSERVING_CREDS",
+                file(&login.creds),
+                file(&of_context.credentials_file),
+            ),
+            (
+                "NOWSERVING_NKEY",
+                file(&login.nkey),
+                file(&of_context.nkey_file),
+            ),
+        ];
+        // What a flag says is not what the variable says.
+        let overrides =
+            |variable: &str, given: &Option<OsString>, of_context: &Option<OsString>| {
+                given.is_some() && given != of_context && *given == environment(variable)
+            };
+        let mut all = all.iter().filter(|_| is_flag && self.context.is_some());
+        let found = all.find(|(variable, given, context)| overrides(variable, given, context));
+        found.map(|(variable, ..)| *variable)
     }
 
     fn asked(&self, environment: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
@@ -487,6 +532,36 @@ mod tests {
         assert_eq!(security.credentials_file, None, "one login alone");
         assert_eq!(security.nkey_file, Some("seed".into()));
         assert_eq!(security.tls_ca_file, Some("ca.pem".into()));
+    }
+
+    #[test]
+    fn a_context_named_by_a_flag_is_not_overridden_by_the_environment() {
+        let context = Context {
+            nats: Some("nats://of-context".to_owned()),
+            prefix: None,
+            inbox_prefix: None,
+            by: None,
+            security: Security::default(),
+        };
+        let found = |words: &str, set: &[(&str, &str)]| {
+            let global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+            let environment = |name: &str| {
+                let mut set = set.iter().filter(|(variable, _)| *variable == name);
+                set.next().map(|(_, value)| value.into())
+            };
+            global.contradicts(&context, environment)
+        };
+        // As clap takes it from the environment.
+        let other = "nowserving --context prod --nats nats://other info shop";
+        let nats = ("NOWSERVING_NATS", "nats://other");
+        assert_eq!(found(other, &[nats]), Some("NOWSERVING_NATS"));
+        assert_eq!(found(other, &[]), None, "a flag");
+        assert_eq!(found(other, &[nats, ("NOWSERVING_CONTEXT", "prod")]), None);
+        let same = "nowserving --context prod --nats nats://of-context info shop";
+        assert_eq!(
+            found(same, &[("NOWSERVING_NATS", "nats://of-context")]),
+            None
+        );
     }
 
     #[test]

@@ -4,11 +4,16 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use crate::output::{Output, WrongUsage};
 
-/// Whether the user agrees to `what`, as in "kick 12 tokens". Without a terminal nobody can be asked.
+/// The user has not agreed.
+#[derive(Debug, thiserror::Error)]
+#[error("not agreed to: nothing was changed")]
+pub struct NotAgreed;
+
+/// Asks the user to agree to `what`, as in "kick 12 tokens".
 ///
 /// # Errors
-/// Wrong usage if nobody can be asked: `--yes` is needed then.
-pub fn agreed(what: &str, output: &Output) -> anyhow::Result<bool> {
+/// [`NotAgreed`]. Without a terminal nobody can be asked: wrong usage, `--yes` is needed then.
+pub fn ask(what: &str, output: &Output) -> anyhow::Result<()> {
     if output.json || !io::stdin().is_terminal() {
         return Err(WrongUsage(format!("this would {what}: give --yes")).into());
     }
@@ -16,7 +21,10 @@ pub fn agreed(what: &str, output: &Output) -> anyhow::Result<bool> {
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(NotAgreed.into()),
+    }
 }
 
 /// `Kick 12 tokens?`

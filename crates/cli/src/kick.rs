@@ -109,8 +109,8 @@ pub async fn run(
         if args.dry_run {
             return output.answer(&counted, |reply| text(&request, reply, output));
         }
-        if counted.kicked > UNASKED_MAX && !agreed(&request, &counted, output)? {
-            return output.line("nobody was kicked");
+        if counted.kicked > UNASKED_MAX {
+            ask(&request, &counted, output)?;
         }
         // By now there may be more of them: newcomers stay, and no more go than were agreed to.
         request.through_version = Some(counted.through_version);
@@ -122,11 +122,11 @@ pub async fn run(
     output.answer(&kicked, |reply| text(&request, reply, output))
 }
 
-fn agreed(request: &Kick, counted: &KickReply, output: &Output) -> anyhow::Result<bool> {
+fn ask(request: &Kick, counted: &KickReply, output: &Output) -> anyhow::Result<()> {
     if !output.json {
         eprintln!("{}", text(request, counted, output));
     }
-    confirm::agreed(&format!("kick {} tokens", counted.kicked), output)
+    confirm::ask(&format!("kick {} tokens", counted.kicked), output)
 }
 
 fn text(request: &Kick, reply: &KickReply, output: &Output) -> String {

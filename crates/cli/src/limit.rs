@@ -91,6 +91,9 @@ pub struct ApplyArgs {
     /// Only if the rules of the domain have this version; 0: only if it has none.
     #[arg(long, value_name = "VERSION", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
     if_version: Option<u64>,
+    /// Does not ask before the last limits of the domain go.
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     note: Note,
 }
@@ -295,6 +298,9 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
     if args.dry_run {
         return output.answer(&tried, text::applied);
     }
+    if rules.rules().is_empty() && tried.version > 0 && !tried.changes.is_empty() && !args.yes {
+        confirm::ask(&text::deletes(&tried), output)?;
+    }
     // What is applied is what was compared.
     request.dry_run = false;
     request.if_version = Some(tried.version);
@@ -352,9 +358,7 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
         if !output.json {
             eprintln!("{}", shown.changes.join("\n"));
         }
-        if !confirm::agreed(&text::deletes(&shown), output)? {
-            return output.line("nothing was changed");
-        }
+        confirm::ask(&text::deletes(&shown), output)?;
         request.if_version.get_or_insert(shown.version);
     }
     let changed = admin.delete_limits(&request).await?;

@@ -24,7 +24,7 @@ use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};
 use crate::token_name::{self, TokenArg};
 use crate::tokens::{self, TokensArgs};
-use crate::{number, tables};
+use crate::{number, past, tables};
 
 /// How often a deletion under way is checked.
 const DELETE_POLL: Duration = Duration::from_millis(200);
@@ -221,8 +221,10 @@ pub async fn run(
             settings,
             why,
         } => {
+            let settings = settings.patch(&[])?;
+            past::note(&settings, output);
             let create = Create {
-                settings: settings.patch(&[])?,
+                settings,
                 by: global.by(),
                 reason: why.reason,
             };
@@ -379,9 +381,7 @@ async fn delete(
     let people = phase::people_in(&shown);
     if request.force && !yes && people > phase::UNASKED_MAX {
         let what = format!("delete {} with {people} tokens in it", shown.line);
-        if !confirm::agreed(&what, output)? {
-            return output.line("nothing was changed");
-        }
+        confirm::ask(&what, output)?;
     }
     let incarnation = shown.incarnation;
     let request = Delete {

@@ -31,6 +31,7 @@ mod node;
 mod number;
 mod output;
 mod pass;
+mod past;
 mod phase;
 mod progress;
 mod rehearse;

@@ -90,7 +90,7 @@ pub struct Drain {
 /// Moves leadership.
 #[derive(Debug, Args)]
 pub struct Transfer {
-    /// Numbers of shards, for example 0,3,7; or all.
+    /// Numbers of shards, for example 0,3-5; or all.
     #[arg(value_name = "SHARDS")]
     shards: String,
     /// The node to lead them, while it is alive; without it they are spread evenly again. If it only has to catch up, the
@@ -148,9 +148,8 @@ pub async fn remove(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    if !args.yes && !confirm::agreed(&format!("remove node {} for good", args.node), output)? {
-        output.line("nothing was changed")?;
-        return Ok(ExitCode::SUCCESS);
+    if !args.yes {
+        confirm::ask(&format!("remove node {} for good", args.node), output)?;
     }
     let request = ChangeMembers {
         node: Some(args.node),
@@ -185,12 +184,35 @@ pub async fn drain(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
+    if !args.undo {
+        leaves_a_leader(&admin.cluster_status().await?, args.node)?;
+    }
     let request = ChangeMembers {
         node: Some(args.node),
         drained: Some(!args.undo),
         ..args.change.request(global)
     };
     make(admin, "drain", request, &args.change, output).await
+}
+
+/// Of the other nodes one may lead: else the drained ones go on leading, and the drain never ends.
+fn leaves_a_leader(status: &ClusterStatus, drained: u64) -> anyhow::Result<()> {
+    let others = status
+        .nodes
+        .iter()
+        .filter(|it| it.id != drained && !it.leaving);
+    let others: Vec<&NodeStatus> = others.collect();
+    if others.is_empty() || others.iter().any(|it| !it.drained) {
+        return Ok(());
+    }
+    let ids: Vec<String> = others.iter().map(|it| it.id.to_string()).collect();
+    bail!(
+        "no node would be left to lead: {} drained already; end that first with `cluster drain NODE --undo`",
+        match &ids[..] {
+            [one] => format!("node {one} is"),
+            all => format!("nodes {} are", all.join(", ")),
+        }
+    )
 }
 
 /// Moves leadership.
@@ -200,20 +222,42 @@ pub async fn transfer(
     global: &Global,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let shards = match args.shards.as_str() {
-        "all" => (0..admin.cluster_status().await?.shards.len() as u32).collect(),
-        list => list
-            .split(',')
-            .map(str::parse)
-            .collect::<Result<Vec<u32>, _>>()
-            .map_err(|_| WrongUsage("SHARDS: numbers joined by commas, or all".to_owned()))?,
-    };
+    let count = admin.cluster_status().await?.shards.len() as u32;
+    let shards = shards_of(&args.shards, count)?;
     let request = ChangeMembers {
         shards: Some(shards),
         node: args.to,
         ..args.change.request(global)
     };
     make(admin, "transfer", request, &args.change, output).await
+}
+
+/// `all`, or as `cluster status` shows them: `0, 3-5`. There are `count`.
+fn shards_of(text: &str, count: u32) -> Result<Vec<u32>, WrongUsage> {
+    if text == "all" {
+        return Ok((0..count).collect());
+    }
+    let number = |text: &str| -> Result<u32, WrongUsage> {
+        let form = || {
+            WrongUsage(format!(
+                "SHARDS: {text:?}: numbers and ranges, for example 0,3-5, or all"
+            ))
+        };
+        let shard = text.trim().parse().map_err(|_| form())?;
+        match shard < count {
+            true => Ok(shard),
+            false => Err(WrongUsage(format!(
+                "SHARDS: there is no shard {shard}: the last is {}",
+                count.saturating_sub(1)
+            ))),
+        }
+    };
+    let mut shards = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        shards.extend(number(first)?..=number(last)?);
+    }
+    Ok(shards)
 }
 
 /// The disk of the node to be added: of the candidate that fits, or of the same change if it is decided already.
@@ -437,6 +481,34 @@ mod tests {
             leaderless.contains("; node 2 is silent: start it;"),
             "{leaderless}"
         );
+    }
+
+    #[test]
+    fn shards_are_typed_as_they_are_shown() {
+        assert_eq!(shards_of("all", 3).unwrap(), [0, 1, 2]);
+        assert_eq!(shards_of("0, 3-5,7", 16).unwrap(), [0, 3, 4, 5, 7]);
+        for (wrong, why) in [
+            ("", "numbers and ranges"),
+            ("a", "numbers and ranges"),
+            ("1-", "numbers and ranges"),
+            ("0,99", "no shard 99: the last is 15"),
+        ] {
+            let error = shards_of(wrong, 16).unwrap_err().to_string();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_last_node_that_may_lead_is_not_drained() {
+        let node = |id: u64, drained: bool| json!({"id": id, "alive": true, "leads": 0, "votes_in": 1, "caught_up_in": 1, "drained": drained});
+        let status: ClusterStatus = serde_json::from_value(json!({
+            "cluster": "dev", "lines": 0, "answered_by": 1,
+            "nodes": [node(1, true), node(2, true), node(3, false)], "shards": [],
+        }))
+        .unwrap();
+        let refused = leaves_a_leader(&status, 3).unwrap_err().to_string();
+        assert!(refused.contains("nodes 1, 2 are drained"), "{refused}");
+        assert!(leaves_a_leader(&status, 2).is_ok());
     }
 
     #[test]

@@ -122,9 +122,8 @@ async fn run(
     let admin = global.connect().await?.admin();
     if args.names.is_empty() {
         let request = args.request_for_labels(phase, global)?;
-        let asks = !yes && !args.dry_run;
-        if asks && !agreed_for_labels(output)? {
-            return nothing(output);
+        if !yes && !args.dry_run {
+            ask_for_labels(output)?;
         }
         return set::many(&admin, request, output).await;
     }
@@ -139,9 +138,7 @@ async fn run(
     }
     if !yes && !args.dry_run {
         let people: u64 = found.iter().map(|(_, before)| people_in(before)).sum();
-        if !agreed_to_end(people, output)? {
-            return nothing(output);
-        }
+        ask_to_end(people, output)?;
     }
     for (line, before) in &found {
         let request = args.request(phase, before, global);
@@ -161,31 +158,25 @@ async fn one(
     output.answer(&changed, |it| format!("{}: {}", it.line.line, it.text()))
 }
 
-/// Whether the user agrees to close all lines with some labels.
-pub fn agreed_for_labels(output: &Output) -> anyhow::Result<bool> {
-    confirm::agreed("close all lines with these labels", output)
+/// Asks whether to close all lines with some labels.
+pub fn ask_for_labels(output: &Output) -> anyhow::Result<()> {
+    confirm::ask("close all lines with these labels", output)
 }
 
-/// Whether the user agrees to send so many away; few are not asked about.
-pub fn agreed_to_end(people: u64, output: &Output) -> anyhow::Result<bool> {
-    Ok(people <= UNASKED_MAX || confirm::agreed(&sends_away(people), output)?)
+/// Asks whether to send so many away; not about few.
+pub fn ask_to_end(people: u64, output: &Output) -> anyhow::Result<()> {
+    match people <= UNASKED_MAX {
+        true => Ok(()),
+        false => confirm::ask(&sends_away(people), output),
+    }
 }
 
-/// Whether the user agrees to admit so many who wait; few are not asked about.
-pub fn agreed_to_admit(waiting: u64, output: &Output) -> anyhow::Result<bool> {
-    let what = || {
-        format!(
-            "admit all {} at once",
-            tables::many(waiting, "waiting token")
-        )
-    };
-    Ok(waiting <= UNASKED_MAX || confirm::agreed(&what(), output)?)
-}
-
-/// The user has not agreed.
-pub fn nothing(output: &Output) -> anyhow::Result<ExitCode> {
-    output.line("nothing was changed")?;
-    Ok(ExitCode::SUCCESS)
+/// Asks whether to admit so many who wait; not about few.
+pub fn ask_to_admit(waiting: u64, output: &Output) -> anyhow::Result<()> {
+    match waiting <= UNASKED_MAX {
+        true => Ok(()),
+        false => confirm::ask(&admits(waiting), output),
+    }
 }
 
 /// Tokens that are not gone.
@@ -194,8 +185,17 @@ pub fn people_in(line: &LineReply) -> u64 {
     counts.waiting + counts.admitted + counts.in_checkout
 }
 
-fn sends_away(people: u64) -> String {
+/// `end 12 tokens`
+pub fn sends_away(people: u64) -> String {
     format!("end {}", tables::many(people, "token"))
+}
+
+/// `admit all 12 waiting tokens at once`
+pub fn admits(waiting: u64) -> String {
+    format!(
+        "admit all {} at once",
+        tables::many(waiting, "waiting token")
+    )
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::line::all_lines;
 use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
-use crate::{no_such_line, number, phase, tables};
+use crate::{no_such_line, number, past, phase, tables};
 
 /// Changes settings of a line, or of all lines with some labels, at once and all or none.
 #[derive(Debug, Args)]
@@ -73,10 +73,12 @@ struct Asks {
 
 impl Asks {
     fn of(set: &SettingsPatch, unasked: bool) -> Asks {
-        let opens = matches!(set.gate, Some(Change::Set(gate)) if !gate.holds_back());
+        let closes = |it: &SettingsPatch| it.phase == Some(Change::Set(Phase::Closed));
+        let admits =
+            |it: &SettingsPatch| matches!(it.gate, Some(Change::Set(gate)) if !gate.holds_back());
         Asks {
-            closes: !unasked && set.phase == Some(Change::Set(Phase::Closed)),
-            admits: !unasked && opens,
+            closes: !unasked && past::made_at_once(set).any(closes),
+            admits: !unasked && past::made_at_once(set).any(admits),
         }
     }
 }
@@ -93,6 +95,7 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
     let mut set = args.settings.patch(&args.unset)?;
     let nothing = || WrongUsage("nothing to set or unset".to_owned());
     let asks = Asks::of(&set, args.yes || args.dry_run);
+    past::note(&set, output);
     if let Some(name) = &args.name {
         if set == SettingsPatch::default() {
             return Err(nothing().into());
@@ -124,8 +127,8 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
         ..ConfigureLines::default()
     };
     let admin = global.connect().await?.admin();
-    if asks.closes && !phase::agreed_for_labels(output)? {
-        return phase::nothing(output);
+    if asks.closes {
+        phase::ask_for_labels(output)?;
     }
     if asks.admits {
         let such = ListLines {
@@ -134,9 +137,7 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
         };
         let such = all_lines(&admin, such, u64::MAX).await?;
         let waiting = such.lines.iter().map(|line| line.waiting).sum();
-        if !phase::agreed_to_admit(waiting, output)? {
-            return phase::nothing(output);
-        }
+        phase::ask_to_admit(waiting, output)?;
     }
     many(&admin, request, output).await
 }
@@ -149,12 +150,12 @@ async fn one(
 ) -> anyhow::Result<ExitCode> {
     let names_lane = request.settings.default_lane.is_some();
     let before = line.show().await?;
-    if asks.closes && !phase::agreed_to_end(phase::people_in(&before), output)? {
-        return phase::nothing(output);
+    if asks.closes {
+        phase::ask_to_end(phase::people_in(&before), output)?;
     }
     let holds_back = before.settings.gate == Gate::On.as_str();
-    if asks.admits && holds_back && !phase::agreed_to_admit(before.counts.waiting, output)? {
-        return phase::nothing(output);
+    if asks.admits && holds_back {
+        phase::ask_to_admit(before.counts.waiting, output)?;
     }
     request.incarnation = Some(before.incarnation);
     let changed = line.configure(&request).await?;
@@ -194,9 +195,26 @@ impl Changed {
     pub fn text(&self) -> String {
         let changes = tables::changes(&self.changes);
         match self.dry_run {
-            true => format!("would change: {changes}"),
+            true => format!("would change: {changes}{}", self.effects()),
             false => format!("changed: {changes}"),
         }
+    }
+
+    /// What a dry run says of the people in the line.
+    fn effects(&self) -> String {
+        let becomes = |setting: &str, such: &dyn Fn(&str) -> bool| {
+            let mut changes = self.changes.iter().filter(|it| it.setting == setting);
+            changes.any(|it| it.to.as_str().is_some_and(such))
+        };
+        let mut effects = String::new();
+        if becomes("phase", &|to| to == Phase::Closed.as_str()) {
+            let ends = phase::sends_away(phase::people_in(&self.line));
+            effects += &format!("; this would {ends}");
+        }
+        if becomes("gate", &|to| to != Gate::On.as_str()) {
+            effects += &format!("; this would {}", phase::admits(self.line.counts.waiting));
+        }
+        effects
     }
 }
 

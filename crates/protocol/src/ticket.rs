@@ -76,7 +76,7 @@ impl TicketKeys {
         self.check(text).ok_or_else(|| {
             ApiError::new(
                 Code::TicketInvalid,
-                "ticket: not issued by this cluster, or altered",
+                "ticket: not issued by this cluster, altered, or of a key that is not in force any more",
             )
         })
     }

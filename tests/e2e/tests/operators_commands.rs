@@ -69,6 +69,12 @@ async fn closing(cli: &Cli, line: &str) -> Result<()> {
     );
     let other_way = ["line", "set", line, "--phase", "closed"];
     cli.run(&other_way).await?.failed(USAGE, "bad_request")?;
+    let long_ago = "2020-01-01T00:00:00Z --phase closed";
+    let at_once = ["line", "set", line, "--schedule", long_ago];
+    cli.run(&at_once).await?.failed(USAGE, "bad_request")?;
+    let tried = ["line", "close", line, "--dry-run"];
+    let text = format!("{:?}", cli.run_as_text(&tried).await?);
+    ensure!(text.contains("this would end 12 tokens"), "{text}");
     let deletion = cli.run(&["line", "delete", line, "--force"]).await?;
     deletion.failed(USAGE, "bad_request")?;
     let node = cli.run(&["cluster", "remove-node", "3"]).await?;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use nowserving_client::{Admin, AdminLine, Client, Code, Delete, Error};
+use nowserving_client::{Admin, AdminLine, Client, Code, Delete, Error, LineReply};
 use nowserving_line::Line;
 use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
 use nowserving_protocol::subject::shard_of;
@@ -27,6 +27,7 @@ use crate::args::{Global, Why};
 use crate::confirm;
 use crate::line::until_gone;
 use crate::output::{Output, WrongUsage};
+use crate::phase::people_in;
 use crate::progress::{self, Progress};
 use crate::tables::many;
 
@@ -251,6 +252,9 @@ struct RestoredLine {
     line: String,
     /// Live tokens in the backup.
     live: u64,
+    /// Live tokens in the line that exists; missing if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live_before: Option<u64>,
     outcome: LineOutcome,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -308,19 +312,14 @@ pub async fn restore(
         let counted = put_all_back(client, admin, &dry, global, output).await?;
         // What comes by the time of the restore is left alone.
         args.overwrite = counted.exist_some();
-        if args.overwrite && !is_agreed(admin, &counted, output).await? {
-            output.line("nothing was changed")?;
-            return Ok(ExitCode::SUCCESS);
+        if args.overwrite {
+            let here = admin.cluster_status().await?.cluster;
+            confirm::ask(&question::of(&counted, &here), output)?;
         }
     }
     let done = put_all_back(client, admin, &args, global, output).await?;
     output.answer(&done, |done| table(done, args.dry_run))?;
     Ok(ExitCode::from(u8::from(lacks_some(&done))))
-}
-
-async fn is_agreed(admin: &Admin, counted: &RestoreDone, output: &Output) -> anyhow::Result<bool> {
-    let here = admin.cluster_status().await?.cluster;
-    confirm::agreed(&question::of(counted, &here), output)
 }
 
 /// Puts back what `args` name; in a dry run finds out what would become of it.
@@ -355,13 +354,14 @@ async fn put_all_back(
             if !args.lines.is_empty() && !args.lines.iter().any(|it| it == name) {
                 continue;
             }
-            let outcome = put_back(admin, line, state.now_ms(), args, global, output).await;
-            let (outcome, error) = match outcome {
-                Ok(outcome) => (outcome, None),
+            let put = put_back(admin, line, state.now_ms(), args, global, output).await;
+            let (put, error) = match put {
+                Ok(put) => (put, None),
                 // Of this line: the next one may be taken.
-                Err(error) if is_refusal(&error) => {
-                    (LineOutcome::Refused, Some(format!("{error:#}")))
-                }
+                Err(error) if is_refusal(&error) => (
+                    Put::new(LineOutcome::Refused, None),
+                    Some(format!("{error:#}")),
+                ),
                 Err(error) => {
                     let restored = restored(&done);
                     let what = format!("line {name} is not restored, {restored} lines were");
@@ -371,7 +371,8 @@ async fn put_all_back(
             done.lines.push(RestoredLine {
                 line: name.to_owned(),
                 live: line.counts().live(),
-                outcome,
+                live_before: put.live_before,
+                outcome: put.outcome,
                 error,
             });
         }
@@ -426,7 +427,12 @@ fn table(done: &RestoreDone, dry_run: bool) -> String {
             let outcome = it.outcome.text(dry_run);
             let error = it.error.iter().map(|error| format!(": {error}"));
             let error: String = error.collect();
-            format!("{}: {outcome} ({} in line){error}", it.line, it.live)
+            let before = it.live_before.map(|live| format!(", {live} before"));
+            let before = before.unwrap_or_default();
+            format!(
+                "{}: {outcome} ({} in line{before}){error}",
+                it.line, it.live
+            )
         })
         .collect();
     if !done.keys.is_empty() {
@@ -468,6 +474,22 @@ fn check_names(file: &Path, names: &[String]) -> anyhow::Result<()> {
     }
 }
 
+/// What became of a line.
+struct Put {
+    outcome: LineOutcome,
+    /// Live tokens in the line that existed.
+    live_before: Option<u64>,
+}
+
+impl Put {
+    fn new(outcome: LineOutcome, present: Option<&LineReply>) -> Put {
+        Put {
+            outcome,
+            live_before: present.map(people_in),
+        }
+    }
+}
+
 async fn put_back(
     admin: &Admin,
     line: &Line,
@@ -475,9 +497,9 @@ async fn put_back(
     args: &RestoreArgs,
     global: &Global,
     output: &Output,
-) -> anyhow::Result<LineOutcome> {
+) -> anyhow::Result<Put> {
     if line.deleting().is_some() {
-        return Ok(LineOutcome::WasDeleted);
+        return Ok(Put::new(LineOutcome::WasDeleted, None));
     }
     let target = admin.line(line.name().as_str())?;
     let present = match target.show().await {
@@ -485,10 +507,11 @@ async fn put_back(
         Err(error) if error.code() == Some(Code::LineNotFound) => None,
         Err(error) => return Err(error.into()),
     };
+    let became = |outcome| Put::new(outcome, present.as_ref());
     match &present {
-        Some(_) if !args.overwrite => return Ok(LineOutcome::Exists),
-        Some(_) if args.dry_run => return Ok(LineOutcome::WouldReplace),
-        None if args.dry_run => return Ok(LineOutcome::WouldRestore),
+        Some(_) if !args.overwrite => return Ok(became(LineOutcome::Exists)),
+        Some(_) if args.dry_run => return Ok(became(LineOutcome::WouldReplace)),
+        None if args.dry_run => return Ok(became(LineOutcome::WouldRestore)),
         _ => {}
     }
     let sent = send(&target, line, clock_ms, args.overwrite).await?;
@@ -525,13 +548,15 @@ async fn put_back(
     match put {
         Ok(_) => {}
         // Somebody created it since.
-        Err(error) if error.code() == Some(Code::LineExists) => return Ok(LineOutcome::Exists),
+        Err(error) if error.code() == Some(Code::LineExists) => {
+            return Ok(became(LineOutcome::Exists));
+        }
         Err(error) => return Err(error.into()),
     }
-    Ok(match present {
+    Ok(became(match present {
         Some(_) => LineOutcome::Replaced,
         None => LineOutcome::Restored,
-    })
+    }))
 }
 
 /// Sends all parts of a line.
@@ -592,6 +617,7 @@ mod tests {
         let line = |line: &str, outcome, error: Option<&str>| RestoredLine {
             line: line.to_owned(),
             live: 2,
+            live_before: None,
             outcome,
             error: error.map(str::to_owned),
         };

@@ -24,8 +24,13 @@ pub fn of(counted: &RestoreDone, here: &str) -> String {
         (counted.keys.exist() > 0).then(|| many(counted.keys.exist(), "key-value")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let live: u64 = counted.lines.iter().filter_map(|it| it.live_before).sum();
+    let live = match live {
+        0 => String::new(),
+        _ => format!(" ({} in line now)", many(live, "token")),
+    };
     format!(
-        "replace {} in cluster {here} with the backup of {} and lose what happened since",
+        "replace {}{live} in cluster {here} with the backup of {} and lose what happened since",
         parts.join(", "),
         clock(counted.created_at_ms)
     )
@@ -45,10 +50,11 @@ mod tests {
     use super::super::{RestoredLine, RestoredRules};
     use super::*;
 
-    fn line(name: &str, outcome: LineOutcome) -> RestoredLine {
+    fn line(name: &str, outcome: LineOutcome, live_before: Option<u64>) -> RestoredLine {
         RestoredLine {
             line: name.to_owned(),
             live: 3,
+            live_before,
             outcome,
             error: None,
         }
@@ -58,17 +64,21 @@ mod tests {
     fn only_what_exists_is_asked_about() {
         let mut counted = RestoreDone {
             cluster: "old".to_owned(),
-            lines: vec![line("new", LineOutcome::WouldRestore)],
+            lines: vec![line("new", LineOutcome::WouldRestore, None)],
             ..RestoreDone::default()
         };
         assert!(!counted.exist_some());
-        counted.lines.push(line("shop-1", LineOutcome::Exists));
+        counted
+            .lines
+            .push(line("shop-1", LineOutcome::Exists, Some(0)));
         assert!(counted.exist_some());
         let backup = clock(0);
         let end =
             format!("in cluster prod with the backup of {backup} and lose what happened since");
         assert_eq!(of(&counted, "prod"), format!("replace line shop-1 {end}"));
-        counted.lines.push(line("shop-2", LineOutcome::Exists));
+        counted
+            .lines
+            .push(line("shop-2", LineOutcome::Exists, Some(15)));
         counted.rules.push(RestoredRules {
             domain: "api".to_owned(),
             outcome: LineOutcome::Exists,
@@ -76,7 +86,7 @@ mod tests {
         });
         assert_eq!(
             of(&counted, "prod"),
-            format!("replace 2 lines, the rules of domain api {end}")
+            format!("replace 2 lines, the rules of domain api (15 tokens in line now) {end}")
         );
     }
 }

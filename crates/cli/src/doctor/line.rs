@@ -295,8 +295,12 @@ fn seats(facts: &LineFacts) -> Finding {
     let tokens = holders.iter().map(|it| it.token);
     let tokens = tokens.map(|it| format!(" --token {}:{}", it.lane, it.token));
     found.run_if(
-        format!("nowserving line kick {name}{}", tokens.collect::<String>()),
-        "ends these holders: only if nobody is behind them any more",
+        // Most of them are people who shop: to paste it does no harm.
+        format!(
+            "nowserving line kick {name}{} --dry-run",
+            tokens.collect::<String>()
+        ),
+        "without --dry-run it ends these holders: only if nobody is behind them any more",
     )
 }
 
@@ -418,6 +422,8 @@ fn room(facts: &LineFacts) -> Option<Finding> {
         .get("line_full")
         .copied()
         .unwrap_or_default();
+    let needed = live.saturating_sub(line.board.seats.into());
+    let needed = u32::try_from(needed).unwrap_or(u32::MAX);
     Some(
         Finding::warning(code, format!("the line {text} ({live} of {most})"))
             .detail(format!(
@@ -427,7 +433,8 @@ fn room(facts: &LineFacts) -> Option<Finding> {
             .run(format!(
                 "nowserving line set {} --queue-limit {}",
                 line.line,
-                doubled(line.settings.queue_limit)
+                // Room for all who are in the line, and as many again.
+                doubled(needed.max(line.settings.queue_limit))
             )),
     )
 }

@@ -99,7 +99,8 @@ pub async fn run(
     let text = read(&args.file)?;
     let name = args.file.display().to_string();
     let format = args.format.or_else(|| RowFormat::of(&name));
-    let format = format.ok_or_else(|| WrongUsage("--format: csv or jsonl".to_owned()))?;
+    let unknown = "the file's name does not end in .csv or .jsonl: give --format";
+    let format = format.ok_or_else(|| WrongUsage(unknown.to_owned()))?;
     let rows = format.read(&text);
     let rows = rows.map_err(|wrong| WrongFile(format!("{name}: {wrong}")))?;
     if rows.is_empty() {
@@ -118,18 +119,16 @@ pub async fn run(
         gate: shown.settings.gate.clone(),
     };
     done.note(&shown);
+    let rest = rows.get(done.done as usize..).unwrap_or_default();
+    check_lanes(rest, &shown, &name)?;
     if args.dry_run {
-        check_lanes(&rows, &shown, &name)?;
-        let rest = rows.get(done.done as usize..).unwrap_or_default();
         if let Some(refused) = check::refusal(rest, &shown, line).await? {
             return Err(refused.into());
         }
     } else {
         if !args.yes && done.admits_at_once() > phase::UNASKED_MAX {
             let what = format!("import {}", done.what_is_admitted());
-            if !confirm::agreed(&what, output)? {
-                return output.line("nothing was changed");
-            }
+            confirm::ask(&what, output)?;
         }
         let ask = Import {
             import_id: done.import_id.clone(),
@@ -256,7 +255,10 @@ fn check_lanes(rows: &[Row], line: &LineReply, name: &str) -> Result<(), WrongFi
         let Some(lane) = &row.row.lane else { continue };
         let mut listed = line.settings.lanes.iter();
         if !listed.any(|it| it.name == *lane) {
-            let (line, wrong) = (row.line, format!("lane: the line has no {lane}"));
+            let (line, wrong) = (
+                row.line,
+                format!("lane: the line has no lane {lane}; `line set --lane` adds one"),
+            );
             return Err(WrongFile(format!("{name}: line {line}: {wrong}")));
         }
     }
