@@ -247,25 +247,27 @@ async fn in_order(api: &Api, line: &str) -> Result<()> {
 
 async fn wrong_files(cluster: &Cluster, line: &str) -> Result<()> {
     let cli = Cli::new(cluster.nats.url());
-    for (name, content, code, wants) in [
+    for (name, content, wants) in [
         (
             "noon.csv",
             "key,entered_at\na,1\nb,noon\n",
-            2,
             "line 3: entered_at",
         ),
         (
             "color.jsonl",
             "{\"key\":\"a\",\"color\":1}\n",
-            2,
             "line 1: \"color\"",
         ),
-        ("lane.csv", "key,lane\nx,vip\n", 1, "rows[0].lane"),
+        (
+            "lane.csv",
+            "key,lane\na,\nx,vip\n",
+            "line 3: lane: the line has no lane vip",
+        ),
     ] {
         let file = cluster.folder().join(name);
         std::fs::write(&file, content)?;
         let words = ["line", "import", line, text(&file)?];
-        let refused = cli.run(&words).await?.failed(code, "bad_request")?;
+        let refused = cli.run(&words).await?.failed(2, "bad_request")?;
         says(&refused, wants)?;
     }
     Ok(())
