@@ -270,37 +270,27 @@ impl Global {
         context: &Context,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Option<&'static str> {
-        let is_flag =
-            environment("NOWSERVING_CONTEXT") != self.context.as_ref().map(OsString::from);
-        let text = |text: &Option<String>| text.as_ref().map(OsString::from);
-        let file = |file: &Option<PathBuf>| file.clone().map(PathBuf::into_os_string);
-        let (login, of_context) = (&self.login, &context.security);
-        let all = [
-            ("NOWSERVING_NATS", text(&self.nats), text(&context.nats)),
-            (
-                "NOWSERVING_PREFIX",
-                text(&self.prefix),
-                text(&context.prefix),
-            ),
-            (
-                "NOWSERVING_CREDS",
-                file(&login.creds),
-                file(&of_context.credentials_file),
-            ),
-            (
-                "NOWSERVING_NKEY",
-                file(&login.nkey),
-                file(&of_context.nkey_file),
-            ),
-        ];
-        // What a flag says is not what the variable says.
-        let overrides =
-            |variable: &str, given: &Option<OsString>, of_context: &Option<OsString>| {
-                given.is_some() && given != of_context && *given == environment(variable)
-            };
-        let mut all = all.iter().filter(|_| is_flag && self.context.is_some());
-        let found = all.find(|(variable, given, context)| overrides(variable, given, context));
-        found.map(|(variable, ..)| *variable)
+        let named = self.context.as_ref().map(OsString::from);
+        if named.is_none() || named == environment("NOWSERVING_CONTEXT") {
+            return None;
+        }
+        let login = &self.login;
+        // What a flag says counts before both.
+        let is_flag = |variable: &str| match variable {
+            "NOWSERVING_NATS" => self.nats.as_ref().map(OsString::from) != environment(variable),
+            "NOWSERVING_PREFIX" => {
+                self.prefix.as_ref().map(OsString::from) != environment(variable)
+            }
+            "NOWSERVING_CREDS" => {
+                login.creds.clone().map(PathBuf::into_os_string) != environment(variable)
+            }
+            "NOWSERVING_NKEY" => {
+                login.nkey.clone().map(PathBuf::into_os_string) != environment(variable)
+            }
+            _ => true,
+        };
+        let mut overriding = context.overridden_by(&environment).into_iter();
+        overriding.find(|variable| !is_flag(variable))
     }
 
     fn asked(&self, environment: impl Fn(&str) -> Option<OsString>) -> Vec<String> {

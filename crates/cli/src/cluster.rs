@@ -57,7 +57,7 @@ Examples:
     ReplaceNode(ReplaceNode),
     /// Makes a node lead no shard, for example before maintenance.
     #[command(after_help = "\
-It lasts until --undo, also across restarts of the node. A node that is stopped (SIGTERM) hands its leadership over
+It lasts until --undo, also across restarts of the node. The last node that can lead is not drained. A node that is stopped (SIGTERM) hands its leadership over
 without this.
 
 Examples:
@@ -67,7 +67,7 @@ Examples:
     /// Makes a node lead shards, for as long as it can.
     #[command(after_help = "\
 Examples:
-  nowserving cluster transfer 0,3 --to 1
+  nowserving cluster transfer 0,3-5 --to 1
   nowserving cluster transfer all                     spread evenly again")]
     Transfer(Transfer),
     /// Adds a new key to a key file: the first step of a rotation.

@@ -91,7 +91,7 @@ pub struct ApplyArgs {
     /// Only if the rules of the domain have this version; 0: only if it has none.
     #[arg(long, value_name = "VERSION", value_parser = number::between::<u64>(0..=NUMBER_MAX))]
     if_version: Option<u64>,
-    /// Does not ask before the last limits of the domain go.
+    /// Does not ask before the last limits of the domain go; without a terminal it is needed for that.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -299,7 +299,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         return output.answer(&tried, text::applied);
     }
     if rules.rules().is_empty() && tried.version > 0 && !tried.changes.is_empty() && !args.yes {
-        confirm::ask(&text::deletes(&tried), output)?;
+        ask(&tried, output)?;
     }
     // What is applied is what was compared.
     request.dry_run = false;
@@ -310,6 +310,14 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         ..applied
     };
     output.answer(&applied, text::applied)
+}
+
+/// Asks whether all limits of a domain may go. `dry`: the dry run, with what goes.
+fn ask(dry: &RulesChanged, output: &Output) -> anyhow::Result<()> {
+    if !output.json {
+        dry.changes.iter().for_each(|change| eprintln!("{change}"));
+    }
+    confirm::ask(&text::deletes(dry), output)
 }
 
 /// `-`: standard input.
@@ -355,10 +363,7 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
             ..request.clone()
         };
         let shown = admin.delete_limits(&dry).await?;
-        if !output.json {
-            eprintln!("{}", shown.changes.join("\n"));
-        }
-        confirm::ask(&text::deletes(&shown), output)?;
+        ask(&shown, output)?;
         request.if_version.get_or_insert(shown.version);
     }
     let changed = admin.delete_limits(&request).await?;

@@ -222,7 +222,7 @@ pub async fn run(
             why,
         } => {
             let settings = settings.patch(&[])?;
-            past::note(&settings, output);
+            past::note(&settings, false, output);
             let create = Create {
                 settings,
                 by: global.by(),

@@ -12,12 +12,12 @@ use nowserving_client::{
 use tokio::time::Instant;
 
 use crate::args::Global;
-use crate::output::{Output, WrongUsage};
+use crate::output::{NotInTime, Output, WrongUsage};
 use crate::wait::{self, Display, Left};
 use crate::{confirm, duration, number, tables};
 
-/// How often a change is repeated that the leader refuses as the node which answered before is ahead of it: it has not heard of
-/// the node that asks to be added, or that the last change is made.
+/// How often a refused change is repeated because the leader lags behind the node that answered before: it has not heard yet
+/// of the node that asks to be added, or that the last change is made.
 const BEHIND_MAX: u32 = 3;
 /// A node that asks to be added does so this often.
 const ASKS_EVERY: Duration = Duration::from_secs(1);
@@ -31,8 +31,8 @@ pub struct Change {
     /// Asks once, and does not wait until the change is made. The cluster makes it all the same.
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait until the change is accepted, and then until it is made. If it is not made by then, the command
-    /// ends with exit code 3, and the cluster continues.
+    /// How long to wait until the change is accepted, and then until it is made. After that the command ends with exit
+    /// code 3: a change that was accepted goes on.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::between(1..=86_400_000))]
     within: u64,
 }
@@ -195,24 +195,30 @@ pub async fn drain(
     make(admin, "drain", request, &args.change, output).await
 }
 
-/// Of the other nodes one may lead: else the drained ones go on leading, and the drain never ends.
+/// Another node can lead: else drained ones go on leading, and the drain never ends.
 fn leaves_a_leader(status: &ClusterStatus, drained: u64) -> anyhow::Result<()> {
-    let others = status
-        .nodes
-        .iter()
-        .filter(|it| it.id != drained && !it.leaving);
-    let others: Vec<&NodeStatus> = others.collect();
-    if others.is_empty() || others.iter().any(|it| !it.drained) {
-        return Ok(());
-    }
-    let ids: Vec<String> = others.iter().map(|it| it.id.to_string()).collect();
-    bail!(
-        "no node would be left to lead: {} drained already; end that first with `cluster drain NODE --undo`",
-        match &ids[..] {
-            [one] => format!("node {one} is"),
-            all => format!("nodes {} are", all.join(", ")),
+    let others = status.nodes.iter().filter(|it| it.id != drained);
+    let mut why = Vec::new();
+    for NodeStatus {
+        id,
+        alive,
+        drained,
+        votes_in,
+        ..
+    } in others
+    {
+        match (drained, alive, votes_in) {
+            (true, ..) => why.push(format!("node {id} is drained")),
+            (_, false, _) => why.push(format!("node {id} is silent")),
+            (.., 0) => why.push(format!("node {id} has no vote yet")),
+            _ => return Ok(()),
         }
-    )
+    }
+    let why = match why.is_empty() {
+        true => "there is none".to_owned(),
+        false => why.join(", "),
+    };
+    bail!("no other node can lead: {why}")
 }
 
 /// Moves leadership.
@@ -255,7 +261,12 @@ fn shards_of(text: &str, count: u32) -> Result<Vec<u32>, WrongUsage> {
     let mut shards = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        shards.extend(number(first)?..=number(last)?);
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            let wrong = format!("SHARDS: {part:?}: the first is larger than the last");
+            return Err(WrongUsage(wrong));
+        }
+        shards.extend(first..=last);
     }
     Ok(shards)
 }
@@ -340,24 +351,25 @@ async fn accepted(
     until: Instant,
 ) -> anyhow::Result<MembersReply> {
     let mut display = Display::new("{spinner} {wide_msg}");
-    let mut refusals = 0;
+    let mut behind = 0;
     loop {
         let error = match admin.change_members(op, request).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let passes = match error.code() {
-            // The node that shall lead only has to catch up.
-            Some(Code::MembersRefused) => true,
-            Some(Code::NodeNotFound | Code::MembersChanging) => refusals < BEHIND_MAX,
-            _ => false,
-        };
-        let pause = error.retry_after().filter(|_| passes);
-        let Some(pause) = pause.filter(|pause| Instant::now() + *pause < until) else {
+        let Some(pause) = error.retry_after() else {
             return Err(error.into());
         };
+        match error.code() {
+            // The node that shall lead only has to catch up.
+            Some(Code::MembersRefused) => {}
+            Some(Code::NodeNotFound | Code::MembersChanging) if behind < BEHIND_MAX => behind += 1,
+            _ => return Err(error.into()),
+        }
+        if Instant::now() + pause >= until {
+            return Err(NotInTime(format!("nothing was changed: {}", error.message())).into());
+        }
         display.show(error.message());
-        refusals += 1;
         tokio::time::sleep(pause).await;
     }
 }
@@ -492,6 +504,7 @@ mod tests {
             ("a", "numbers and ranges"),
             ("1-", "numbers and ranges"),
             ("0,99", "no shard 99: the last is 15"),
+            ("0,5-3", "the first is larger"),
         ] {
             let error = shards_of(wrong, 16).unwrap_err().to_string();
             assert!(error.contains(why), "{wrong}: {error}");
@@ -499,16 +512,25 @@ mod tests {
     }
 
     #[test]
-    fn the_last_node_that_may_lead_is_not_drained() {
-        let node = |id: u64, drained: bool| json!({"id": id, "alive": true, "leads": 0, "votes_in": 1, "caught_up_in": 1, "drained": drained});
-        let status: ClusterStatus = serde_json::from_value(json!({
-            "cluster": "dev", "lines": 0, "answered_by": 1,
-            "nodes": [node(1, true), node(2, true), node(3, false)], "shards": [],
-        }))
-        .unwrap();
-        let refused = leaves_a_leader(&status, 3).unwrap_err().to_string();
-        assert!(refused.contains("nodes 1, 2 are drained"), "{refused}");
-        assert!(leaves_a_leader(&status, 2).is_ok());
+    fn the_last_node_that_can_lead_is_not_drained() {
+        let node = |id: u64, alive: bool, drained: bool| json!({"id": id, "alive": alive, "leads": 0, "votes_in": 1, "drained": drained});
+        let of = |nodes: serde_json::Value| -> ClusterStatus {
+            let status = json!({"cluster": "dev", "lines": 0, "answered_by": 1, "nodes": nodes, "shards": []});
+            serde_json::from_value(status).unwrap()
+        };
+        let three = of(json!([
+            node(1, true, true),
+            node(2, false, false),
+            node(3, true, false)
+        ]));
+        let refused = leaves_a_leader(&three, 3).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "no other node can lead: node 1 is drained, node 2 is silent"
+        );
+        assert!(leaves_a_leader(&three, 1).is_ok());
+        let alone = of(json!([node(1, true, false)]));
+        assert!(leaves_a_leader(&alone, 1).is_err());
     }
 
     #[test]

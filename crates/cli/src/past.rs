@@ -13,13 +13,14 @@ pub fn made_at_once(set: &SettingsPatch) -> impl Iterator<Item = &SettingsPatch>
 }
 
 /// Notes which times of the schedule are past: a mistyped year would open a sale at once.
-pub fn note(set: &SettingsPatch, output: &Output) {
+pub fn note(set: &SettingsPatch, dry_run: bool, output: &Output) {
+    let made = if dry_run { "would be made" } else { "is made" };
     for (at_ms, _) in by(set, now_ms()) {
         if let Some(at_ms) = at_ms
             && !output.json
         {
             let at = time::text(at_ms);
-            eprintln!("note: the time {at} of the schedule is past: its change is made at once");
+            eprintln!("note: the time {at} of the schedule is past: its change {made} at once");
         }
     }
 }

@@ -95,7 +95,7 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
     let mut set = args.settings.patch(&args.unset)?;
     let nothing = || WrongUsage("nothing to set or unset".to_owned());
     let asks = Asks::of(&set, args.yes || args.dry_run);
-    past::note(&set, output);
+    past::note(&set, args.dry_run, output);
     if let Some(name) = &args.name {
         if set == SettingsPatch::default() {
             return Err(nothing().into());
@@ -202,17 +202,17 @@ impl Changed {
 
     /// What a dry run says of the people in the line.
     fn effects(&self) -> String {
-        let becomes = |setting: &str, such: &dyn Fn(&str) -> bool| {
-            let mut changes = self.changes.iter().filter(|it| it.setting == setting);
-            changes.any(|it| it.to.as_str().is_some_and(such))
+        let changes = |setting: &str, such: &dyn Fn(&SettingChangeReply) -> bool| {
+            let mut of_it = self.changes.iter().filter(|it| it.setting == setting);
+            of_it.any(such)
         };
+        let (people, waiting) = (phase::people_in(&self.line), self.line.counts.waiting);
         let mut effects = String::new();
-        if becomes("phase", &|to| to == Phase::Closed.as_str()) {
-            let ends = phase::sends_away(phase::people_in(&self.line));
-            effects += &format!("; this would {ends}");
+        if people > 0 && changes("phase", &|it| it.to == Phase::Closed.as_str()) {
+            effects += &format!("; this would {}", phase::sends_away(people));
         }
-        if becomes("gate", &|to| to != Gate::On.as_str()) {
-            effects += &format!("; this would {}", phase::admits(self.line.counts.waiting));
+        if waiting > 0 && changes("gate", &|it| it.from == Gate::On.as_str()) {
+            effects += &format!("; this would {}", phase::admits(waiting));
         }
         effects
     }

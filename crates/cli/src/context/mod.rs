@@ -2,10 +2,11 @@
 
 mod store;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args as _, Subcommand};
+use clap::Subcommand;
 use nowserving_client::ClientOptions;
 use nowserving_security::Security;
 use serde::{Deserialize, Serialize};
@@ -139,8 +140,10 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
         ContextCommand::Use { name, none: _ } => {
             contexts.choose(name.as_deref())?;
             store.write(&contexts)?;
-            let overridden_by = name.iter().flat_map(|name| overriding(name, global));
-            let overridden_by: Vec<String> = overridden_by.collect();
+            let overridden_by = match &name {
+                Some(name) => overriding(name, contexts.get(name)?, |it| std::env::var_os(it)),
+                None => Vec::new(),
+            };
             let now = serde_json::json!({ "current": name, "overridden_by": overridden_by });
             output.answer(&now, |_| match &name {
                 Some(name) if overridden_by.is_empty() => format!("context {name} counts now"),
@@ -175,19 +178,65 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// The variables of the environment that override the context of this name.
-fn overriding(name: &str, global: &Global) -> Vec<String> {
-    let options = Global::augment_args(clap::Command::new(""));
-    let variables = options.get_arguments().filter_map(clap::Arg::get_env);
-    let variables = variables.filter_map(|it| it.to_str().map(str::to_owned));
-    let selects = |other: &str| !other.is_empty() && other != name;
-    let overrides = |variable: &String| match variable.as_str() {
-        "NOWSERVING_CONTEXT" => global.context.as_deref().is_some_and(selects),
-        // It cannot switch off what the context switches on.
-        "NOWSERVING_TLS_FIRST" => false,
-        _ => std::env::var_os(variable).is_some_and(|value| !value.is_empty()),
-    };
-    variables.filter(overrides).collect()
+/// The variables of the environment that override the context of this name; another context's name is one, too.
+fn overriding(
+    name: &str,
+    context: &Context,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Vec<&'static str> {
+    const CONTEXT: &str = "NOWSERVING_CONTEXT";
+    let other = environment(CONTEXT).filter(|it| !it.is_empty() && it != name);
+    let other = other.map(|_| CONTEXT);
+    other
+        .into_iter()
+        .chain(context.overridden_by(&environment))
+        .collect()
+}
+
+impl Context {
+    /// The variables of the environment that say something else than this context, and count before it.
+    pub fn overridden_by(
+        &self,
+        environment: &impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<&'static str> {
+        let text = |text: &Option<String>| text.as_ref().map(OsString::from);
+        let file = |file: &Option<PathBuf>| file.clone().map(PathBuf::into_os_string);
+        let security = &self.security;
+        let has_login = security.credentials_file.is_some() || security.nkey_file.is_some();
+        // Of the first two none is the default.
+        let all = [
+            ("NOWSERVING_NATS", text(&self.nats), true),
+            ("NOWSERVING_PREFIX", text(&self.prefix), true),
+            ("NOWSERVING_INBOX_PREFIX", text(&self.inbox_prefix), false),
+            ("NOWSERVING_BY", text(&self.by), false),
+            (
+                "NOWSERVING_CREDS",
+                file(&security.credentials_file),
+                has_login,
+            ),
+            ("NOWSERVING_NKEY", file(&security.nkey_file), has_login),
+            ("NOWSERVING_TLS_CA", file(&security.tls_ca_file), false),
+            ("NOWSERVING_TLS_CERT", file(&security.tls_cert_file), false),
+            ("NOWSERVING_TLS_KEY", file(&security.tls_key_file), false),
+        ];
+        let differs = |variable: &str, of_context: &Option<OsString>, counts_if_none: bool| {
+            let Some(value) = environment(variable).filter(|value| !value.is_empty()) else {
+                return false;
+            };
+            match of_context {
+                // Contexts name files from the root.
+                Some(it) => {
+                    *it != value
+                        && std::path::absolute(&value).ok().as_deref() != Some(Path::new(it))
+                }
+                None => counts_if_none,
+            }
+        };
+        let all = all
+            .iter()
+            .filter(|(variable, of_context, if_none)| differs(variable, of_context, *if_none));
+        all.map(|(variable, ..)| *variable).collect()
+    }
 }
 
 /// The options of this command line. Files are named from the root: the next command may run elsewhere.
@@ -288,6 +337,39 @@ pub fn masked(urls: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_that_say_something_else_are_named() {
+        let context = Context {
+            nats: Some("nats://here".to_owned()),
+            security: Security {
+                credentials_file: Some("/ops.creds".into()),
+                ..Security::default()
+            },
+            ..Context::default()
+        };
+        let found = |set: &[(&str, &str)]| {
+            overriding("prod", &context, |name: &str| {
+                let mut set = set.iter().filter(|(variable, _)| *variable == name);
+                set.next().map(|(_, value)| value.into())
+            })
+        };
+        let same = [
+            ("NOWSERVING_NATS", "nats://here"),
+            ("NOWSERVING_CREDS", "/ops.creds"),
+            ("NOWSERVING_CONTEXT", "prod"),
+            ("NOWSERVING_PREFIX", ""),
+            ("NOWSERVING_TLS_CA", "not of the context"),
+        ];
+        assert!(found(&same).is_empty());
+        let others = [
+            ("NOWSERVING_NATS", "nats://there"),
+            ("NOWSERVING_NKEY", "seed"),
+            ("NOWSERVING_CONTEXT", "test"),
+        ];
+        let named = ["NOWSERVING_CONTEXT", "NOWSERVING_NATS", "NOWSERVING_NKEY"];
+        assert_eq!(found(&others), named);
+    }
 
     #[test]
     fn a_context_that_no_command_can_use_is_refused() {

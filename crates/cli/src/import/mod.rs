@@ -257,7 +257,9 @@ fn check_lanes(rows: &[Row], line: &LineReply, name: &str) -> Result<(), WrongFi
         if !listed.any(|it| it.name == *lane) {
             let (line, wrong) = (
                 row.line,
-                format!("lane: the line has no lane {lane}; `line set --lane` adds one"),
+                format!(
+                    "lane: the line has no lane {lane} (`line set --lane` names all lanes of a line, also those that are there)"
+                ),
             );
             return Err(WrongFile(format!("{name}: line {line}: {wrong}")));
         }
