@@ -5,7 +5,7 @@ use nowserving_e2e::{Cli, Options, Scenarios, run};
 
 use crate::{
     command_line, demo_command, doctor_command, examples, large_lines, operators_commands, readme,
-    sdk, top_command, watch_command,
+    readme_places, sdk, top_command, watch_command,
 };
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
@@ -60,7 +60,14 @@ async fn the_demo_of_rate_limits_keeps_them() -> Result<()> {
 /// The README's examples in Python and JavaScript, as they stand there.
 #[tokio::test]
 async fn examples_of_the_readme_run() -> Result<()> {
-    run(Options::default(), readme::examples).await
+    run(Options::default(), async |cluster| {
+        readme::examples(cluster).await?;
+        let api = cluster.api().clone();
+        api.admin(readme::LINE, "delete", serde_json::json!({}))
+            .await?;
+        readme_places::are_those_of_a_recount(cluster).await
+    })
+    .await
 }
 
 /// The programs in `examples/`.

@@ -55,6 +55,7 @@ mod polls;
 mod push;
 mod rate_limits;
 mod readme;
+mod readme_places;
 mod recycle;
 mod request_ids;
 mod request_info;

@@ -8,7 +8,7 @@ use nowserving_e2e::{Api, Cluster, Language, Process, eventually};
 use serde_json::{Value, json};
 
 /// The line that the examples enter.
-const LINE: &str = "shop-1";
+pub const LINE: &str = "shop-1";
 /// Tokens that wait before the example's.
 const BEFORE: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,7 +46,6 @@ struct Example {
 
 impl Example {
     async fn start(cluster: &Cluster, language: Language) -> Result<Example> {
-        let (interpreter, file) = language.program(&text(language)?).await?;
         let api = cluster.api();
         let key = |nth: usize| format!("{}-{nth}", language.fence());
         let in_checkout = api.enter(LINE, &key(0)).await?["ticket"].clone();
@@ -58,11 +57,7 @@ impl Example {
         }
         let polls = format!("nowserving.shard.*.{LINE}.status");
         let polls = api.subscribe(polls).await?;
-        let log = cluster.folder().join(format!("{}.log", language.fence()));
-        let name = key(BEFORE + 1);
-        let args =
-            [file.as_os_str(), cluster.nats.url().as_ref(), name.as_ref()].map(ToOwned::to_owned);
-        let process = Process::start(&name, interpreter.as_os_str(), args, &log).await?;
+        let process = start(cluster, language, &key(BEFORE + 1)).await?;
         Ok(Example {
             process,
             polls,
@@ -114,6 +109,15 @@ async fn follow(api: &Api, mut example: Example) -> Result<()> {
     let ended = ended.with_context(|| example.process.tail(20))?;
     ensure!(ended.success(), "{ended}: {}", example.process.tail(20));
     example.prints("gone completed").await
+}
+
+/// Starts the example in this language, which enters with this key.
+pub async fn start(cluster: &Cluster, language: Language, key: &str) -> Result<Process> {
+    let (interpreter, file) = language.program(&text(language)?).await?;
+    let log = cluster.folder().join(format!("{key}.log"));
+    let args =
+        [file.as_os_str(), cluster.nats.url().as_ref(), key.as_ref()].map(ToOwned::to_owned);
+    Process::start(key, interpreter.as_os_str(), args, &log).await
 }
 
 /// The one example in this language, between its fences.
