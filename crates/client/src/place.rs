@@ -228,4 +228,6 @@ fn contains(holes: &[[u64; 2]], token: u64) -> bool {
 }
 
 #[cfg(test)]
+pub(crate) mod naive;
+#[cfg(test)]
 mod tests;

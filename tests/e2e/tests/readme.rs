@@ -115,8 +115,7 @@ async fn follow(api: &Api, mut example: Example) -> Result<()> {
 pub async fn start(cluster: &Cluster, language: Language, key: &str) -> Result<Process> {
     let (interpreter, file) = language.program(&text(language)?).await?;
     let log = cluster.folder().join(format!("{key}.log"));
-    let args =
-        [file.as_os_str(), cluster.nats.url().as_ref(), key.as_ref()].map(ToOwned::to_owned);
+    let args = [file.as_os_str(), cluster.nats.url().as_ref(), key.as_ref()].map(ToOwned::to_owned);
     Process::start(key, interpreter.as_os_str(), args, &log).await
 }
 

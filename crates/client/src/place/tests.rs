@@ -1,9 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::naive::{Board, Naive};
 use super::*;
 
 #[test]
@@ -93,120 +94,6 @@ fn nonsense_does_not_panic() {
     }
 }
 
-/// A line as simple as can be: sets, and everything recounted each time.
-#[derive(Default)]
-struct Naive {
-    version: u64,
-    next: u64,
-    seats: usize,
-    waiting: BTreeSet<u64>,
-    seated: BTreeSet<u64>,
-    /// waiting tokens gone since the last board
-    fresh_holes: BTreeSet<u64>,
-    all_holes: BTreeSet<u64>,
-    published: u64,
-}
-
-#[derive(Debug, Clone)]
-struct Board {
-    version: u64,
-    prev_version: u64,
-    admitted_through: u64,
-    holes: Vec<[u64; 2]>,
-    /// what the naive line says of everybody at this version
-    positions: BTreeMap<u64, u64>,
-}
-
-impl Naive {
-    fn enter(&mut self) -> u64 {
-        self.next += 1;
-        self.waiting.insert(self.next);
-        self.version += 1;
-        self.admit();
-        self.next
-    }
-
-    fn leave_waiting(&mut self, pick: usize) {
-        if let Some(&token) = self.waiting.iter().nth(pick % self.waiting.len().max(1)) {
-            self.waiting.remove(&token);
-            self.fresh_holes.insert(token);
-            self.all_holes.insert(token);
-            self.version += 1;
-        }
-    }
-
-    fn complete(&mut self, pick: usize) {
-        if let Some(&token) = self.seated.iter().nth(pick % self.seated.len().max(1)) {
-            self.seated.remove(&token);
-            self.version += 1;
-            self.admit();
-        }
-    }
-
-    fn admit(&mut self) {
-        while self.seated.len() < self.seats {
-            let Some(token) = self.waiting.pop_first() else {
-                return;
-            };
-            self.seated.insert(token);
-            self.version += 1;
-        }
-    }
-
-    fn admitted_through(&self) -> u64 {
-        match self.waiting.first() {
-            Some(first) => first - 1,
-            None => self.next + (self.seats - self.seated.len()) as u64,
-        }
-    }
-
-    fn positions(&self) -> BTreeMap<u64, u64> {
-        self.waiting.iter().copied().zip(1..).collect()
-    }
-
-    fn publish(&mut self) -> Board {
-        let holes = std::mem::take(&mut self.fresh_holes);
-        let board = Board {
-            version: self.version,
-            prev_version: self.published,
-            admitted_through: self.admitted_through(),
-            holes: ranges(&holes),
-            positions: self.positions(),
-        };
-        self.published = self.version;
-        board
-    }
-
-    /// A new leader does not know the last board of the old one.
-    fn change_leader(&mut self) -> Board {
-        self.fresh_holes.clear();
-        self.published = self.version;
-        self.publish()
-    }
-
-    /// Applies the answer of `status`; false if the token does not wait any more.
-    fn sync(&self, place: &mut Place) -> bool {
-        let known: BTreeSet<u64> = self
-            .all_holes
-            .range(self.admitted_through() + 1..place.token().max(self.admitted_through() + 1))
-            .copied()
-            .collect();
-        place.sync(self.version, self.admitted_through(), &ranges(&known));
-        self.waiting.contains(&place.token())
-    }
-}
-
-fn ranges(numbers: &BTreeSet<u64>) -> Vec<[u64; 2]> {
-    let mut found: Vec<[u64; 2]> = Vec::new();
-    for &number in numbers {
-        match found.last_mut() {
-            Some(range) if range[1] + 1 == number => range[1] = number,
-            _ => found.push([number, number]),
-        }
-    }
-    found
-}
-
 #[derive(Debug, Clone)]
 enum Step {
     Enter {
@@ -292,7 +179,7 @@ proptest! {
 
     #[test]
     fn every_position_is_the_naive_one(seats in 1usize..5, steps in prop::collection::vec(step(), 1..120)) {
-        let mut naive = Naive { seats, version: 1, published: 1, ..Naive::default() };
+        let mut naive = Naive::new(seats);
         let mut watchers: Vec<Place> = Vec::new();
         let mut late: Option<Board> = None;
         for step in steps {

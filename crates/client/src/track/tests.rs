@@ -1,10 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use nowserving_protocol::user::{BoardReply, LaneReply};
+use proptest::prelude::*;
 
 use super::*;
+use crate::place::naive::Naive;
 
 fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
     StatusReply {
@@ -310,4 +313,142 @@ fn a_whole_board_needs_no_board_before_it_and_no_poll() {
     let gone = view.event(&whole_board(300, 11, vec![[13, 14], [18, 20]]), now);
     assert_eq!(gone, None);
     assert_eq!(view.next_poll_at, now, "what it is now is asked");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Enter,
+    Leave(usize),
+    Complete(usize),
+    /// A board is published: all holes, or those since the last one.
+    Publish {
+        whole: bool,
+    },
+    /// A status is answered, which is on its way from then on.
+    Answer {
+        holes: bool,
+    },
+    /// The oldest board on its way arrives, or is lost.
+    Board {
+        lost: bool,
+    },
+    /// Some status on its way arrives.
+    Status(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Enter),
+        4 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Complete),
+        4 => prop::bool::weighted(0.1).prop_map(|whole| Step::Publish { whole }),
+        4 => prop::bool::weighted(0.8).prop_map(|holes| Step::Answer { holes }),
+        5 => prop::bool::weighted(0.1).prop_map(|lost| Step::Board { lost }),
+        3 => any::<usize>().prop_map(Step::Status),
+    ]
+}
+
+/// What is on its way to a watcher.
+#[derive(Default)]
+struct OnItsWay {
+    boards: VecDeque<FeedEvent>,
+    statuses: Vec<StatusReply>,
+    /// Of the watched token at each version of which anything was said.
+    positions: BTreeMap<u64, Option<u64>>,
+}
+
+impl OnItsWay {
+    fn publish(&mut self, naive: &mut Naive, token: u64, whole: bool) {
+        let published = naive.publish();
+        let position = published.positions.get(&token).copied();
+        self.positions.insert(published.version, position);
+        let holes = match whole {
+            true => naive.holes_before(naive.next + 1),
+            false => published.holes,
+        };
+        let (version, prev_version) = (published.version, published.prev_version);
+        let event = board(
+            version,
+            prev_version,
+            published.admitted_through,
+            Some(holes),
+        );
+        let FeedEvent::Board(event) = event else {
+            panic!("not a board");
+        };
+        let mut event = (*event).clone();
+        event.whole = whole;
+        event.board.lanes[0].next_token = naive.next + 1;
+        self.boards.push_back(FeedEvent::Board(Arc::new(event)));
+    }
+
+    fn answer(&mut self, naive: &Naive, token: u64, holes: bool) {
+        let position = naive.positions().get(&token).copied();
+        self.positions.insert(naive.version, position);
+        let state = match position {
+            Some(_) => State::Waiting,
+            None => State::Gone,
+        };
+        let holes = holes.then(|| naive.holes_before(token));
+        self.statuses.push(StatusReply {
+            token,
+            admitted_through: naive.admitted_through(),
+            holes: holes.filter(|_| position.is_some()),
+            ..status(naive.version, state, position)
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Boards and statuses overlap, and a status may arrive after a newer board or a newer status.
+    #[test]
+    fn every_place_that_is_given_is_a_recount_and_none_grows(steps in prop::collection::vec(step(), 1..150)) {
+        let mut naive = Naive::new(2);
+        let mut token = 0;
+        for _ in 0..30 {
+            token = naive.enter();
+        }
+        let (mut view, now) = (View::default(), Instant::now());
+        let (mut on_its_way, mut shown) = (OnItsWay::default(), u64::MAX);
+        for step in steps {
+            let given = match step {
+                Step::Enter => {
+                    naive.enter();
+                    None
+                }
+                Step::Leave(pick) => {
+                    naive.leave_waiting(pick);
+                    None
+                }
+                Step::Complete(pick) => {
+                    naive.complete(pick);
+                    None
+                }
+                Step::Publish { whole } => {
+                    on_its_way.publish(&mut naive, token, whole);
+                    None
+                }
+                Step::Answer { holes } => {
+                    on_its_way.answer(&naive, token, holes);
+                    None
+                }
+                Step::Board { lost } => {
+                    let event = on_its_way.boards.pop_front().filter(|_| !lost);
+                    event.and_then(|event| view.event(&event, now))
+                }
+                Step::Status(pick) => {
+                    let count = on_its_way.statuses.len();
+                    let reply = pick.checked_rem(count).map(|pick| on_its_way.statuses.remove(pick));
+                    reply.and_then(|reply| view.status(reply, now))
+                }
+            };
+            let Some(given) = given else { continue };
+            prop_assert_eq!(Some(&given.position), on_its_way.positions.get(&given.version));
+            let Some(position) = given.position else { break };
+            prop_assert!(position <= shown, "from {} to {}", shown, position);
+            shown = position;
+        }
+    }
 }
