@@ -9,13 +9,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::embedded::tail::Tail;
-use crate::embedded::{Cluster, DataDir, Interrupts, NODES, last_lines};
+use crate::embedded::{Cluster, DataDir, NODES, last_lines};
 use crate::number;
+use crate::signals::{HangUps, Interrupts};
 
 /// A node that dies at every start must not keep the machine busy.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs a three-node cluster with its own nats-server on this machine until interrupted.
+/// Runs a three-node cluster with its own nats-server on this machine until SIGINT or SIGTERM; SIGHUP changes nothing.
 ///
 /// On stdout: one line `node N pid P` for each node, then, when every shard has a leader,
 /// `ready nats://127.0.0.1:PORT`. The nodes' logs go to stderr and to DATA_DIR/logs, without
@@ -42,7 +43,10 @@ pub struct DevArgs {
 /// # Errors
 /// The cluster cannot be started.
 pub async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
-    let mut interrupts = Interrupts::listen()?;
+    let mut interrupts = Interrupts::of_daemon()?;
+    // Taken, so that the end of the terminal does not end it. There is nothing to read again: its nodes look at their
+    // key file by themselves, and have no other files.
+    let _hang_ups = HangUps::listen()?;
     let dir = DataDir::open(&args.data_dir)?;
     let mut messages = Messages::open(&dir.log("dev"))?;
     let tail = start_tail(&dir)?;
@@ -116,7 +120,8 @@ async fn serve(
             messages.say(&format!("{ended}; starting it again"));
             tokio::time::sleep(RESTART_PAUSE).await;
             let pid = cluster.restart(id)?;
-            announce(&format!("node {id} pid {pid}"))?;
+            // The terminal may be gone.
+            let _ = announce(&format!("node {id} pid {pid}"));
         } else {
             let command = cluster.node_command(id)?;
             messages.say(&format!("{ended}; start it again with: {command}"));

@@ -16,12 +16,14 @@ use tokio::sync::watch;
 
 use crate::args::Global;
 use crate::duration;
-use crate::embedded::Interrupts;
-use crate::logs;
+use crate::logs::{LogArgs, Logs};
+use crate::signals::{HangUps, Interrupts, Reload};
 
 /// Runs Envoy's rate limit service (v3, gRPC) until it is stopped: it answers by the cluster's rate limits.
 ///
-/// It has no state, so as many as are needed can run side by side. It starts also while the cluster or NATS is away.
+/// It has no state, so as many as are needed can run side by side. It starts also while the cluster or NATS is away. SIGINT
+/// and SIGTERM stop it; on SIGHUP it reads the file of --log and those of its login and of TLS again, unless nohup
+/// started it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -58,15 +60,8 @@ pub struct EnvoyArgs {
     /// Where Prometheus may scrape; nowhere if not given.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
     metrics_addr: Option<SocketAddr>,
-    /// How log lines look.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value = "text",
-        env = "NOWSERVING_LOG_FORMAT"
-    )]
-    log_format: logs::Format,
+    #[command(flatten)]
+    logs: LogArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -80,9 +75,9 @@ enum OnUnavailable {
 }
 
 impl EnvoyArgs {
-    /// How log lines look: needed before anything else is.
-    pub fn log_format(&self) -> logs::Format {
-        self.log_format
+    /// How it logs: needed before anything else is.
+    pub fn logs(&self) -> &LogArgs {
+        &self.logs
     }
 
     fn options(&self) -> Options {
@@ -113,9 +108,12 @@ fn renamed(text: &str) -> Result<(String, LineName), String> {
     }
 }
 
-/// Runs until a signal comes.
-pub async fn run(args: EnvoyArgs, global: &Global) -> anyhow::Result<ExitCode> {
-    let mut interrupts = Interrupts::listen().context("signals")?;
+/// Runs until a signal ends it.
+pub async fn run(args: EnvoyArgs, global: &Global, logs: Logs) -> anyhow::Result<ExitCode> {
+    let mut interrupts = Interrupts::of_daemon()?;
+    let mut hang_ups = HangUps::listen()?;
+    let security = global.security()?;
+    let files = Reload { logs, security };
     let health = Arc::new(Health::default());
     metrics_server::install(args.metrics_addr, &health, metrics_server::Process::Envoy)?;
     let client = connect(global).await?;
@@ -126,9 +124,13 @@ pub async fn run(args: EnvoyArgs, global: &Global) -> anyhow::Result<ExitCode> {
     let (addr, serves) = (server.addr()?, server.serves());
     tracing::info!(%addr, ?on_unavailable, "answers Envoy");
     let stop = async move {
-        let signal = tokio::select! {
-            signal = interrupts.next() => signal,
-            never = report(serves, &health) => match never {},
+        let mut report = std::pin::pin!(report(serves, &health));
+        let signal = loop {
+            tokio::select! {
+                signal = interrupts.next() => break signal,
+                () = hang_ups.next() => files.run(),
+                never = &mut report => match never {},
+            }
         };
         tracing::info!(signal, "stopping");
         health.set_serves(Err("stopping".to_owned()));

@@ -41,6 +41,7 @@ mod set;
 mod settings;
 mod shell;
 mod shells;
+mod signals;
 mod tables;
 mod token_name;
 mod tokens;
@@ -54,7 +55,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::args::{Cli, Command, Global};
-use crate::output::Output;
+use crate::logs::{LogArgs, Logs};
+use crate::output::{Output, WrongUsage};
 
 /// A node frees millions of small pieces in another order than it got them, which takes the allocator of glibc as long
 /// as all else that is done when a token expires. Without transparent huge pages: to clear one takes up to 10 ms on a
@@ -68,23 +70,27 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return output::usage(error),
     };
-    logs::start(match &cli.command {
-        Command::Node(args) => args.log_format(),
-        Command::Envoy(args) => args.log_format(),
-        _ => logs::Format::Text,
-    });
     let output = Output::new(cli.global.json);
+    let logs = match &cli.command {
+        Command::Node(args) => logs::start(args.logs()),
+        Command::Envoy(args) => logs::start(args.logs()),
+        _ => logs::start(&LogArgs::default()),
+    };
+    let logs = match logs {
+        Ok(logs) => logs,
+        Err(error) => return output.fail(&WrongUsage(format!("{error:#}")).into()),
+    };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return output.fail(&anyhow::Error::from(error).context("no threads")),
     };
-    match runtime.block_on(run(cli, &output)) {
+    match runtime.block_on(run(cli, &output, logs)) {
         Ok(code) => code,
         Err(error) => output.fail(&error),
     }
 }
 
-async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
+async fn run(cli: Cli, output: &Output, logs: Logs) -> anyhow::Result<ExitCode> {
     let Cli {
         mut global,
         command,
@@ -93,17 +99,22 @@ async fn run(cli: Cli, output: &Output) -> anyhow::Result<ExitCode> {
         global.take_context()?;
     }
     let line = command.line().map(str::to_owned);
-    match (dispatch(command, &global, output).await, line) {
+    match (dispatch(command, &global, output, logs).await, line) {
         (Err(error), Some(line)) => Err(no_such_line::explained(error, &line, &global).await),
         (outcome, _) => outcome,
     }
 }
 
-async fn dispatch(command: Command, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
+async fn dispatch(
+    command: Command,
+    global: &Global,
+    output: &Output,
+    logs: Logs,
+) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Node(args) => node::run(args, global, output).await,
+        Command::Node(args) => node::run(args, global, output, logs).await,
         Command::Dev(args) => dev::run(args).await,
-        Command::Envoy(args) => envoy::run(args, global).await,
+        Command::Envoy(args) => envoy::run(args, global, logs).await,
         Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),
         Command::Crowd(args) => crowd::run(args, global).await,

@@ -7,24 +7,27 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use nowserving_node::config::security_of;
 use nowserving_node::{Config, ConfigError, Ended};
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::args::Global;
 use crate::check;
 use crate::duration;
-use crate::embedded::Interrupts;
-use crate::logs;
+use crate::logs::{LogArgs, Logs};
 use crate::members::node_number;
 use crate::number;
 use crate::output::{Output, WrongUsage};
+use crate::signals::{HangUps, Interrupts, Reload};
 
 /// Runs one node of a cluster until it is stopped.
 ///
 /// Every flag can also be given in the environment, as NOWSERVING_ and its name, and all of the
-/// node's own but --log-format in the file given with --config, dashes as underscores (--heartbeat
+/// node's own but --log-format and --log in the file given with --config, dashes as underscores (--heartbeat
 /// and --election as heartbeat_ms and election_ms, in milliseconds); a flag wins over the
-/// environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first.
+/// environment, and that over the file. SIGINT and SIGTERM stop it: it hands its leadership over first. On SIGHUP
+/// it reads the key file, the file of --log and those of its login and of TLS again, unless nohup started it.
 #[derive(Args, Serialize)]
 #[command(after_help = "\
 Examples:
@@ -48,16 +51,9 @@ pub struct NodeArgs {
     #[arg(long, value_name = "FILE", env = "NOWSERVING_CONFIG")]
     #[serde(skip)]
     config: Option<PathBuf>,
-    /// How log lines look.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value = "text",
-        env = "NOWSERVING_LOG_FORMAT"
-    )]
+    #[command(flatten)]
     #[serde(skip)]
-    log_format: logs::Format,
+    logs: LogArgs,
     /// Verifies the data directory instead of running the node, and changes nothing in it.
     ///
     /// The node must be stopped. Reads all of it: identity, known peers, members, log and snapshots, and whether
@@ -185,9 +181,9 @@ impl fmt::Debug for NodeArgs {
 }
 
 impl NodeArgs {
-    /// How log lines look: needed before anything else is.
-    pub fn log_format(&self) -> logs::Format {
-        self.log_format
+    /// How it logs: needed before anything else is.
+    pub fn logs(&self) -> &LogArgs {
+        &self.logs
     }
 
     /// The file with the flags laid over it, and where it comes from. Flags are named there as their fields are
@@ -233,27 +229,46 @@ impl NodeArgs {
     }
 }
 
-/// Runs until a signal comes.
-pub async fn run(args: NodeArgs, global: &Global, output: &Output) -> anyhow::Result<ExitCode> {
+/// Runs until a signal ends it.
+pub async fn run(
+    args: NodeArgs,
+    global: &Global,
+    output: &Output,
+    logs: Logs,
+) -> anyhow::Result<ExitCode> {
     let wrong_usage = |error: anyhow::Error| WrongUsage(error.to_string());
     if args.check {
         return check::run(&args.data_dir().map_err(wrong_usage)?, output);
     }
-    let mut interrupts = Interrupts::listen().context("signals")?;
+    let mut interrupts = Interrupts::of_daemon()?;
+    let mut hang_ups = HangUps::listen()?;
+    let (table, _) = args.with_nats(global).map_err(wrong_usage)?;
+    let security = security_of(&table).map_err(|error| WrongUsage(error.to_string()))?;
+    let files = Reload { logs, security };
+    let (reload, reloads) = watch::channel(());
     let stop = async move {
-        let signal = interrupts.next().await;
-        tracing::info!(signal, "stopping");
+        loop {
+            tokio::select! {
+                signal = interrupts.next() => {
+                    tracing::info!(signal, "stopping");
+                    return;
+                }
+                () = hang_ups.next() => {
+                    files.run();
+                    reload.send_replace(());
+                }
+            }
+        }
     };
     let ended = if args.join {
-        let (table, _) = args.with_nats(global).map_err(wrong_usage)?;
-        let ended = nowserving_node::join::run(table, stop).await;
+        let ended = nowserving_node::join::run(table, reloads, stop).await;
         ended.map_err(|error| match error.downcast_ref::<ConfigError>() {
             Some(config) => WrongUsage(config.to_string()).into(),
             None => error,
         })?
     } else {
         let config = args.settle(global).map_err(wrong_usage)?;
-        nowserving_node::run(config, stop).await?
+        nowserving_node::run(config, reloads, stop).await?
     };
     match ended {
         Ended::Stopped => Ok(ExitCode::SUCCESS),

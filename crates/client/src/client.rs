@@ -371,7 +371,7 @@ fn connect_options(
     let ClientOptions { name, denials, .. } = options.clone();
     let connect = servers
         .log_in(
-            ConnectOptions::new(),
+            options.security.options()?,
             ConnectOptions::user_and_password,
             ConnectOptions::token,
         )
@@ -392,7 +392,6 @@ fn connect_options(
                 }
             }
         });
-    let connect = options.security.apply(connect)?;
     Ok(match options.connect_in_background {
         true => connect.retry_on_initial_connect(),
         false => connect,

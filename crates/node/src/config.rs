@@ -176,7 +176,7 @@ pub(crate) fn metrics_addr_of(table: &toml::Table) -> Result<Option<SocketAddr>,
 }
 
 /// The settings of the login and of TLS in a table that has others, too.
-pub(crate) fn security_of(table: &toml::Table) -> Result<Security, ConfigError> {
+pub fn security_of(table: &toml::Table) -> Result<Security, ConfigError> {
     let fields = table
         .iter()
         .filter(|(name, _)| nowserving_security::FIELDS.contains(&name.as_str()));

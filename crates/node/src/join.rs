@@ -8,7 +8,7 @@ use nowserving_engine::envelope::Candidate;
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::subject::Subjects;
 use nowserving_security::Security;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::config::{self, Config, ConfigError};
 use crate::keys::Keys;
@@ -22,7 +22,11 @@ use crate::{Ended, damage, identity, key_file, metrics_server, open_and_run};
 ///
 /// # Errors
 /// As [`crate::run`].
-pub async fn run(settings: toml::Table, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+pub async fn run(
+    settings: toml::Table,
+    reload: watch::Receiver<()>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Ended> {
     tokio::pin!(stop);
     let draft = Draft::read(settings)?;
     let lock = identity::lock(&draft.data_dir)?;
@@ -41,7 +45,7 @@ pub async fn run(settings: toml::Table, stop: impl Future<Output = ()>) -> anyho
         _ => known,
     };
     let config = draft.complete(&identity)?;
-    let run = open_and_run(config, lock, health, stop);
+    let run = open_and_run(config, lock, health, reload, stop);
     run.await.map_err(damage::advise)
 }
 

@@ -165,7 +165,7 @@ fn not_outdated(loaded: &LoadedKeys, rotation: Option<Rotation>) -> Option<Rotat
 }
 
 /// Keeps the keys as the key file has them and as the cluster decides, until the loop ends, and tells the engine which
-/// ones are loaded.
+/// ones are loaded. On a change of `reload` it says what the file has, also if that is nothing new.
 ///
 /// # Errors
 /// The thread that reads files is gone.
@@ -174,6 +174,7 @@ pub async fn watch(
     path: PathBuf,
     mut list: watch::Receiver<PeerList>,
     engine: Sender<Input>,
+    mut reload: watch::Receiver<()>,
 ) -> anyhow::Result<()> {
     // An error: the node ends.
     let _ = engine.send(Input::Keys(keys.prints()));
@@ -183,29 +184,36 @@ pub async fn watch(
     loop {
         let in_force = keys.in_use().ring.current().id();
         metrics::gauge!("nowserving_key_in_force").set(f64::from(in_force));
-        let changed = tokio::select! {
+        let (mut reads, mut asked) = (true, false);
+        tokio::select! {
             changed = list.changed() => {
                 if changed.is_err() {
                     return Ok(());
                 }
-                let rotation = list.borrow_and_update().members.rotation;
-                follow(&keys, rotation)
+                reads = false;
             }
-            _ = ticks.tick() => {
+            _ = ticks.tick() => {}
+            Ok(()) = reload.changed() => asked = true,
+        }
+        let read = match reads {
+            true => {
                 let path = path.clone();
                 let loaded = tokio::task::spawn_blocking(move || key_file::load(&path)).await?;
-                let rotation = list.borrow().members.rotation;
                 loaded
                     .map_err(|error| error.to_string())
                     .and_then(|loaded| look(&keys, loaded, &engine))
-                    // A key that was lacking may be there now.
-                    .and_then(|()| follow(&keys, rotation))
             }
+            false => Ok(()),
         };
-        let complaint = changed.err().unwrap_or_default();
-        if !complaint.is_empty() && complaint != complained {
-            let key_file = path.display();
+        let rotation = list.borrow_and_update().members.rotation;
+        // A key that was lacking may be there now.
+        let followed = read.and_then(|()| follow(&keys, rotation));
+        let complaint = followed.err().unwrap_or_default();
+        let key_file = path.display();
+        if !complaint.is_empty() && (asked || complaint != complained) {
             tracing::error!(%key_file, "{complaint}; the node goes on with the keys that it has");
+        } else if asked {
+            tracing::info!(%key_file, keys = named(&keys.prints()), "the key file was read again");
         }
         complained = complaint;
     }

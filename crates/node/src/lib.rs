@@ -79,15 +79,20 @@ const REFUSED_BEFORE_ASKING: std::time::Duration = std::time::Duration::from_sec
 /// A node that ends waits this long for answers that are still on their way.
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Runs a node until `stop` completes, then hands its leadership over and ends.
+/// Runs a node until `stop` completes, then hands its leadership over and ends. On a change of `reload` it looks at its
+/// key file at once, and says what it found.
 ///
 /// # Errors
 /// The configuration, the key file or the data directory is not usable; or the node met something
 /// that it must not go on with.
-pub async fn run(config: Config, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+pub async fn run(
+    config: Config,
+    reload: watch::Receiver<()>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Ended> {
     let lock = identity::lock(&config.data_dir)?;
     let health = metrics_server::of_node(config.metrics_addr)?;
-    let run = open_and_run(config, lock, health, stop);
+    let run = open_and_run(config, lock, health, reload, stop);
     run.await.map_err(damage::advise)
 }
 
@@ -114,6 +119,7 @@ pub(crate) async fn open_and_run(
     mut config: Config,
     lock: std::fs::File,
     health: Arc<Health>,
+    reload: watch::Receiver<()>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
     config.check()?;
@@ -130,7 +136,7 @@ pub(crate) async fn open_and_run(
         boots = data.identity.boots, "starting"
     );
     let node = Node::open(config, keys, data, health)?;
-    let ended = node.run(stop).await;
+    let ended = node.run(reload, stop).await;
     traces::flush().await;
     ended
 }
@@ -208,7 +214,11 @@ impl Node {
         })
     }
 
-    async fn run(mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Ended> {
+    async fn run(
+        mut self,
+        reload: watch::Receiver<()>,
+        stop: impl Future<Output = ()>,
+    ) -> anyhow::Result<Ended> {
         tokio::pin!(stop);
         let stats = Arc::new(Stats::default());
         let (fatal, mut denied) = mpsc::channel(1);
@@ -289,7 +299,7 @@ impl Node {
         let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);
         let (path, list) = (self.config.key_file.clone(), ends.peer_list.clone());
-        let keys = keys::watch(self.keys.clone(), path, list, ends.control.clone());
+        let keys = keys::watch(self.keys.clone(), path, list, ends.control.clone(), reload);
         start("keys", keys);
         let hearing = candidates::hear(link.clone(), self.keys.clone(), ends.frames.clone());
         start("candidates", hearing);

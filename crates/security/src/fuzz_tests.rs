@@ -5,7 +5,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use async_nats::ConnectOptions;
 use nowserving_fuzz::target;
 
 use crate::Security;
@@ -61,7 +60,7 @@ fn a_file() {
             },
         ];
         for security in each {
-            if let Err(error) = security.apply(ConnectOptions::new()) {
+            if let Err(error) = security.options() {
                 let text = error.to_string();
                 assert!(text.starts_with(error.field()), "{text}");
                 let mut parts = SEED.as_bytes().windows(16);

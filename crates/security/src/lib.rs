@@ -1,18 +1,20 @@
 //! How nodes, the SDK and the command line tool log in to NATS and encrypt, beyond what a URL says.
 //!
-//! [`Security`] names files. [`Security::apply`] reads them, refuses secrets that others can read (`secret.rs`), and
-//! sets the options of a connection. NATS's library reads the TLS files again for each connection that it makes, so
-//! that a renewed certificate counts at the next one; credentials and seeds stay as they were read.
+//! [`Security`] names files. [`Security::options`] reads them, refuses secrets that others can read (`secret.rs`), and
+//! makes the options of a connection. All of them are read again for each connection that is made with these options, so
+//! that renewed ones count at the next one: the login by `login.rs`, the TLS files by NATS's library.
 
+mod login;
 mod secret;
 
 use std::path::{Path, PathBuf};
 
 use async_nats::ConnectOptions;
-use nkeys::{KeyPair, KeyPairType};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
+
+use crate::login::LoginFile;
 
 const CREDENTIALS: &str = "credentials_file";
 const NKEY: &str = "nkey_file";
@@ -103,18 +105,33 @@ impl Security {
         self.tls_first || self.tls_ca_file.is_some() || self.tls_cert_file.is_some()
     }
 
-    /// Sets the options of a connection. Reads all files.
+    /// The files whose content counts at the next connection.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let files = [
+            &self.credentials_file,
+            &self.nkey_file,
+            &self.tls_ca_file,
+            &self.tls_cert_file,
+            &self.tls_key_file,
+        ];
+        files.into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// The options of a connection, without its URL's login, over which one by file wins. Reads all files.
     ///
     /// # Errors
     /// The fields do not go together, or a file cannot be used.
-    pub fn apply(&self, mut options: ConnectOptions) -> Result<ConnectOptions, SecurityError> {
+    pub fn options(&self) -> Result<ConnectOptions, SecurityError> {
         self.check()?;
-        if let Some(path) = &self.credentials_file {
-            options = log_in_by_credentials(options, path)?;
-        }
-        if let Some(path) = &self.nkey_file {
-            options = options.nkey(seed(path)?);
-        }
+        let file = match (&self.credentials_file, &self.nkey_file) {
+            (Some(path), _) => Some(LoginFile::Credentials(path.clone())),
+            (_, Some(path)) => Some(LoginFile::Nkey(path.clone())),
+            _ => None,
+        };
+        let mut options = match file {
+            Some(file) => file.options()?,
+            None => ConnectOptions::new(),
+        };
         if let Some(path) = &self.tls_ca_file {
             certificates(TLS_CA, path)?;
             options = options.add_root_certificates(path.clone());
@@ -163,33 +180,6 @@ fn failed(field: &'static str, path: &Path, why: impl Into<String>) -> SecurityE
         field,
         path: path.to_owned(),
         why: why.into(),
-    }
-}
-
-fn log_in_by_credentials(
-    options: ConnectOptions,
-    path: &Path,
-) -> Result<ConnectOptions, SecurityError> {
-    let text = secret::read_text(path).map_err(|why| failed(CREDENTIALS, path, why))?;
-    // The library's error may quote the seed.
-    options.credentials(&text).map_err(|_| {
-        let why =
-            "not a credentials file: a user's JWT and its seed, each between two lines of dashes";
-        failed(CREDENTIALS, path, why)
-    })
-}
-
-/// The first line that is neither empty nor a comment.
-fn seed(path: &Path) -> Result<String, SecurityError> {
-    let text = secret::read_text(path).map_err(|why| failed(NKEY, path, why))?;
-    let mut lines = text.lines().map(str::trim);
-    let seed = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
-    let is_user = |seed: &&str| {
-        KeyPair::from_seed(seed).is_ok_and(|pair| matches!(pair.key_pair_type(), KeyPairType::User))
-    };
-    match seed.filter(is_user) {
-        Some(seed) => Ok(seed.to_owned()),
-        None => Err(failed(NKEY, path, "not the seed of a user's nkey (SU…)")),
     }
 }
 

@@ -38,7 +38,7 @@ fn user_seed() -> String {
 }
 
 fn refused(security: &Security) -> String {
-    let Err(error) = security.apply(ConnectOptions::new()) else {
+    let Err(error) = security.options() else {
         panic!("taken: {security:?}");
     };
     let text = error.to_string();
@@ -50,7 +50,7 @@ fn refused(security: &Security) -> String {
 fn nothing_is_needed() {
     let none = Security::default();
     assert!(!none.wants_tls());
-    assert!(none.apply(ConnectOptions::new()).is_ok());
+    assert!(none.options().is_ok());
     assert_eq!(serde_json::to_string(&none).unwrap(), "{}");
 }
 
@@ -111,7 +111,7 @@ fn good_files_are_taken() {
     };
     for security in [by_credentials, by_nkey] {
         assert!(security.wants_tls());
-        let applied = security.apply(ConnectOptions::new());
+        let applied = security.options();
         assert!(applied.is_ok(), "{:?}", applied.err());
     }
 }

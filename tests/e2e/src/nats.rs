@@ -97,6 +97,18 @@ impl Nats {
         self.start_again(mapped_shards).await
     }
 
+    /// [`Nats::restart`] with another configuration in place of the last one, and no logins of users to wait for.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn restart_with(&mut self, more: &str) -> Result<()> {
+        self.process.kill().await?;
+        self.more = more.to_owned();
+        let configuration = configuration(Some(self.port), None) + &self.more;
+        self.process = start(&self.folder, &configuration).await?;
+        Ok(())
+    }
+
     /// Starts it again on the same port after it was killed.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub async fn dev_runs_a_cluster() -> Result<()> {
 
     let mut dev = Dev::start(port, &data, folder.path(), &[]).await?;
     let ticket = use_it(&dev).await.with_context(|| dev.stderr())?;
+    // The terminal is closed: it goes on.
+    kill_process(dev.pid()?, Signal::HUP)?;
     lose_a_node(&dev, folder.path())
         .await
         .with_context(|| dev.stderr())?;

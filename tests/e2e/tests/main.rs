@@ -66,6 +66,7 @@ mod rules;
 mod schedule;
 mod sdk;
 mod secured;
+mod signals;
 mod snapshots;
 mod soaks;
 mod steering;
@@ -504,6 +505,21 @@ async fn a_missing_mapping_is_reported() -> Result<()> {
 #[tokio::test]
 async fn dev_runs_a_cluster() -> Result<()> {
     dev_command::dev_runs_a_cluster().await
+}
+
+/// SIGHUP stops no daemon; SIGINT stops each one.
+#[tokio::test]
+async fn daemons_read_files_again_on_a_hang_up() -> Result<()> {
+    let options = Options {
+        nodes: 1,
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        signals::of_envoys_service(cluster).await?;
+        signals::of_a_node(cluster).await
+    })
+    .await
 }
 
 /// A node with a bad configuration reports it and does not start.

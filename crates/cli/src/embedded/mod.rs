@@ -23,6 +23,7 @@ pub use data_dir::{DataDir, last_lines};
 use nats::Nats;
 
 use crate::shell;
+use crate::signals::Interrupts;
 
 /// The nodes' log filter if `RUST_LOG` is unset: no elections, hand-overs or connections.
 const NODE_LOGS: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info,\
@@ -268,39 +269,6 @@ pub fn free_addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     held.iter()
         .map(|listener| Ok(listener.local_addr()?))
         .collect()
-}
-
-/// Waits for the user or the system to end this program.
-#[derive(Debug)]
-pub struct Interrupts {
-    signals: [tokio::signal::unix::Signal; 3],
-}
-
-impl Interrupts {
-    /// From here on SIGINT, SIGTERM and SIGHUP do not end the process by themselves.
-    ///
-    /// # Errors
-    /// The system refuses the handlers.
-    pub fn listen() -> anyhow::Result<Interrupts> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Interrupts {
-            signals: [
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-                signal(SignalKind::hangup())?,
-            ],
-        })
-    }
-
-    /// The name of the next such signal.
-    pub async fn next(&mut self) -> &'static str {
-        let [interrupt, terminate, hangup] = &mut self.signals;
-        tokio::select! {
-            _ = interrupt.recv() => "SIGINT",
-            _ = terminate.recv() => "SIGTERM",
-            _ = hangup.recv() => "SIGHUP",
-        }
-    }
 }
 
 /// The last lines of the logs of all nodes, for error messages.

@@ -35,6 +35,7 @@ use self::screen::{Input, Screen};
 use crate::args::Global;
 use crate::duration;
 use crate::output::{Output, WrongUsage};
+use crate::signals::HangUps;
 
 pub use self::lines::is_stuck;
 pub use self::pace::{completed, gone_from, refused};
@@ -136,7 +137,7 @@ async fn live(client: &Client, mut model: Model, colour: bool) -> anyhow::Result
     let (wants, wanted) = watch::channel(model.want());
     let (sender, mut updates) = mpsc::channel(UPDATES);
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut hang_ups = HangUps::listen()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let fetching = fetch::run(Fetcher::new(client), model.every, wanted, sender);
     // Ends when `updates` is dropped.
@@ -170,16 +171,16 @@ async fn live(client: &Client, mut model: Model, colour: bool) -> anyhow::Result
                 None => anyhow::bail!("the terminal gives no keys any more"),
             },
             _ = frames.tick() => {}
-            code = ended(&mut terminate, &mut hang_up, &mut interrupt) => return Ok(code),
+            code = ended(&mut terminate, &mut hang_ups, &mut interrupt) => return Ok(code),
         }
     }
 }
 
 /// The exit code once a signal has come.
-async fn ended(terminate: &mut Signal, hang_up: &mut Signal, interrupt: &mut Signal) -> ExitCode {
+async fn ended(terminate: &mut Signal, hang_ups: &mut HangUps, interrupt: &mut Signal) -> ExitCode {
     tokio::select! {
         _ = terminate.recv() => ExitCode::from(TERMINATED),
-        _ = hang_up.recv() => ExitCode::from(HUNG_UP),
+        () = hang_ups.next() => ExitCode::from(HUNG_UP),
         // Sent by another process: the key is read as any other.
         _ = interrupt.recv() => ExitCode::SUCCESS,
     }

@@ -48,7 +48,7 @@ pub async fn connect(
     let counted = Counted::new(kind);
     let options = servers
         .log_in(
-            ConnectOptions::new(),
+            security.options()?,
             ConnectOptions::user_and_password,
             ConnectOptions::token,
         )
@@ -81,7 +81,7 @@ pub async fn connect(
                 }
             }
         });
-    let connected = security.apply(options)?.connect(servers.urls()).await;
+    let connected = options.connect(servers.urls()).await;
     let client = connected.map_err(|error| match error.kind() {
         // Without the text: a comma in a password would put half of it there.
         ConnectErrorKind::ServerParse => {

@@ -14,6 +14,7 @@ use nowserving_client::{Client, ClientOptions, Kind, Security};
 use nowserving_e2e::{
     Cli, Nats, PASSWORD, Process, eventually, free_port, inbox_of, program, write_key,
 };
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::roles;
@@ -247,7 +248,44 @@ async fn everybody_signs_with_an_nkey() -> Result<()> {
         &folder.path().join("stranger.nk"),
         &KeyPair::new_user().seed()?,
     )?;
-    log_in_without_passwords(folder, &configuration, &security, &stranger).await
+    let (mut site, node) =
+        log_in_without_passwords(folder, &configuration, &security, &stranger).await?;
+    let [_, operator, backend] = &security;
+    let client = connect(&site.nats.url(), backend).await?;
+
+    // Every user gets another seed, while programs run; a bad file changes nothing.
+    let seed_of_nodes = site.path("nodes.nk");
+    write_private(&seed_of_nodes, "no seed")?;
+    says_on_hang_up(&node, "connections to NATS stay as they are").await?;
+    for (role, public_key) in &mut public_keys {
+        let pair = KeyPair::new_user();
+        write_private(
+            &site.path(&format!("{}.nk", role.to_lowercase())),
+            &pair.seed()?,
+        )?;
+        *public_key = pair.public_key();
+    }
+    says_on_hang_up(&node, "the next connection to NATS uses these files").await?;
+    let configuration =
+        roles::with_nkeys(|role| public_keys.get(role).cloned().unwrap_or_default())?;
+    site.nats.restart_with(&configuration).await?;
+    let cli = Cli::new(site.nats.url()).with_inbox_of("operators");
+    eventually("the cluster serves again", PATIENCE, async || {
+        let status = cli.run(&words("cluster status", operator)).await?;
+        let entered = client.line("secured")?.enter("b").await?;
+        Ok((status.code == 0 && entered.token == 2).then_some(()))
+    })
+    .await
+    .with_context(|| node.tail(20))
+}
+
+async fn says_on_hang_up(node: &Process, words: &str) -> Result<()> {
+    node.signal(Signal::HUP)?;
+    eventually(words, PATIENCE, async || {
+        Ok(node.printed()?.contains(words).then_some(()))
+    })
+    .await
+    .with_context(|| node.tail(20))
 }
 
 /// A server in operator mode: it knows the operator and the account, and users bring a JWT.
@@ -275,16 +313,17 @@ async fn everybody_shows_a_jwt() -> Result<()> {
         ..Security::default()
     };
     let configuration = operator.configuration();
-    log_in_without_passwords(folder, &configuration, &security, &stranger).await
+    log_in_without_passwords(folder, &configuration, &security, &stranger).await?;
+    Ok(())
 }
 
-/// Of nodes, operators and backends.
+/// Of nodes, operators and backends. Returns the server, and the one node.
 async fn log_in_without_passwords(
     folder: TempDir,
     configuration: &str,
     security: &[Security; 3],
     stranger: &Security,
-) -> Result<()> {
+) -> Result<(Site, Process)> {
     let site = Site::start(folder, configuration).await?;
     let url = site.nats.url();
     let [node, operator, backend] = security;
@@ -315,7 +354,7 @@ async fn log_in_without_passwords(
     let printed = refused.printed()?;
     ensure!(!status.success(), "{status}: {printed}");
     ensure!(printed.contains("refused the login"), "{printed}");
-    Ok(())
+    Ok((site, process))
 }
 
 /// A real server takes the files of deploy/nats as they are, with the variables in its environment.
