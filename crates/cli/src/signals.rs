@@ -1,7 +1,7 @@
 //! The signals that end a command, and the one that has a daemon read its files again.
 //!
-//! SIGINT and SIGTERM end every command, also one that was started with SIGINT ignored, as shells start the background
-//! jobs of scripts. SIGHUP ends those that talk to a terminal; `node`, `dev` and `envoy` go on. A SIGHUP that was ignored
+//! SIGINT and SIGTERM always do, also if SIGINT was ignored when the program started, as shells start the background jobs
+//! of scripts. SIGHUP ends a command that belongs to its terminal; `node`, `dev` and `envoy` go on. A SIGHUP that was ignored
 //! when the program started (`nohup`) stays ignored.
 
 use std::path::Path;

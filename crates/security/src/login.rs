@@ -115,3 +115,59 @@ fn user_key(seed: &str) -> Option<KeyPair> {
     let key = KeyPair::from_seed(seed).ok()?;
     matches!(key.key_pair_type(), KeyPairType::User).then_some(key)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn credentials_of(jwt: &str, key: &KeyPair) -> String {
+        let seed = key.seed().unwrap();
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n***** a secret *****\n\n\
+             -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        )
+    }
+
+    #[test]
+    fn each_connection_logs_in_by_the_newest_content_that_can_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("login");
+        let keys = [KeyPair::new_user(), KeyPair::new_user()];
+        let nkeys = keys.each_ref().map(|key| key.seed().unwrap());
+        let credentials = [
+            credentials_of("a.b.c", &keys[0]),
+            credentials_of("d.e.f", &keys[1]),
+        ];
+        for (file, [first, second], jwts) in [
+            (LoginFile::Nkey(path.clone()), &nkeys, [None, None]),
+            (
+                LoginFile::Credentials(path.clone()),
+                &credentials,
+                [Some("a.b.c"), Some("d.e.f")],
+            ),
+        ] {
+            write(&path, first);
+            let last = Mutex::new(Arc::new(file.read().unwrap()));
+            for (content, nth) in [(first.as_str(), 0), ("", 0), (second, 1), ("no login", 1)] {
+                write(&path, content);
+                let auth = file.newest(&last).sign(b"nonce").unwrap();
+                assert_eq!(auth.jwt.as_deref(), jwts[nth]);
+                let public_key = auth.jwt.is_none().then(|| keys[nth].public_key());
+                assert_eq!(auth.nkey, public_key);
+                keys[nth]
+                    .verify(b"nonce", &auth.signature.unwrap())
+                    .unwrap();
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use nkeys::KeyPair;
 use tempfile::TempDir;
 
 use super::*;
