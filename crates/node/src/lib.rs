@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod damage;
 pub mod disk_space;
+mod ended;
 pub mod founding;
 #[cfg(test)]
 mod fuzz_tests;
@@ -46,6 +47,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backups::Backups;
 pub use crate::config::{Config, ConfigError};
+pub use crate::ended::{Ended, Removed};
 use crate::health::Health;
 use crate::identity::DataDir;
 use crate::keys::Keys;
@@ -95,25 +97,6 @@ pub async fn run(
     let run = open_and_run(config, lock, health, reload, stop);
     run.await.map_err(damage::advise)
 }
-
-/// How a node ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was asked to.
-    Stopped,
-    /// It was added under a new number, and must be started again.
-    Renumbered,
-}
-
-/// This node was removed from its cluster.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "this node was removed from the cluster, and no shard has it any more: its data directory can be \
-     deleted. To add the machine again, start it with an empty data directory and --join, without id, nodes, \
-     cluster and shards in its configuration; then run `nowserving cluster add-node`, or `replace-node` with the \
-     number that it had last"
-)]
-pub struct Removed;
 
 pub(crate) async fn open_and_run(
     mut config: Config,

@@ -5,7 +5,7 @@ use nowserving_e2e::{Cli, Options, Scenarios, run};
 
 use crate::{
     command_line, demo_command, doctor_command, examples, large_lines, operators_commands, readme,
-    readme_places, sdk, top_command, watch_command,
+    readme_places, sdk, signals, top_command, watch_command,
 };
 
 /// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
@@ -86,4 +86,19 @@ async fn a_watch_says_why_it_is_outdated() -> Result<()> {
 #[tokio::test]
 async fn top_shows_the_cluster() -> Result<()> {
     run(Options::default(), top_command::shows_the_cluster).await
+}
+
+/// SIGHUP stops no daemon; SIGINT stops each one.
+#[tokio::test]
+async fn daemons_read_files_again_on_a_hang_up() -> Result<()> {
+    let options = Options {
+        nodes: 1,
+        shards: 4,
+        ..Options::default()
+    };
+    run(options, async |cluster| {
+        signals::of_envoys_service(cluster).await?;
+        signals::of_a_node(cluster).await
+    })
+    .await
 }

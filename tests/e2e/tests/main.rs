@@ -507,21 +507,6 @@ async fn dev_runs_a_cluster() -> Result<()> {
     dev_command::dev_runs_a_cluster().await
 }
 
-/// SIGHUP stops no daemon; SIGINT stops each one.
-#[tokio::test]
-async fn daemons_read_files_again_on_a_hang_up() -> Result<()> {
-    let options = Options {
-        nodes: 1,
-        shards: 4,
-        ..Options::default()
-    };
-    run(options, async |cluster| {
-        signals::of_envoys_service(cluster).await?;
-        signals::of_a_node(cluster).await
-    })
-    .await
-}
-
 /// A node with a bad configuration reports it and does not start.
 #[tokio::test]
 async fn bad_configuration_is_refused() -> Result<()> {

@@ -42,7 +42,7 @@ nowserving-adapt: thiserror
 nowserving-calendar: jiff
 nowserving-limit: nowserving-calendar saphyr-parser thiserror
 nowserving-kv: nowserving-bite thiserror
-nowserving-security: async-nats nkeys rustls-pki-types serde thiserror
+nowserving-security: async-nats nkeys rustls-pki-types serde thiserror tracing
 ";
 
 /// The lines of a table: a crate, and a list of packages.
