@@ -151,6 +151,18 @@ impl Rules {
             .collect()
     }
 
+    /// What to know of rules that do not what they seem to say, a line each.
+    pub fn notes(&self) -> Vec<String> {
+        let rules = self.rules().into_iter();
+        let notes = rules.filter_map(|(path, rule)| {
+            let burst = rule.limit.as_ref()?.burst_for_whole_rate()?;
+            Some(format!(
+                "{path}: {rule}: lets less through than its rate, as requests come some milliseconds apart; burst {burst} is enough for all"
+            ))
+        });
+        notes.collect()
+    }
+
     pub(super) fn entries(&self) -> Vec<Listed<'_>> {
         let mut all = Vec::new();
         for (name, domain) in &self.domains {
