@@ -805,3 +805,29 @@ descriptors:
         ]
     );
 }
+
+#[test]
+fn a_rules_path_in_words_is_as_it_is_listed() {
+    let rules = parse(SHOP);
+    let listed: Vec<String> = rules
+        .rules()
+        .into_iter()
+        .map(|(path, _)| path.to_string())
+        .collect();
+    let mut found = 0;
+    for entries in [
+        &[("path", "/api/1/export")][..],
+        &[("register", "x"), ("remote_address", "::1")],
+        &[("agent", "friend")],
+        &[("register", "x")],
+        &[("nothing", "x")],
+    ] {
+        let mut text = String::new();
+        let has_rule = rules.append_path("shop", entries, &mut text);
+        let path = rules.path("shop", entries).map(|path| path.to_string());
+        assert_eq!(has_rule.then_some(text.clone()), path, "{entries:?}");
+        assert!(has_rule == listed.contains(&text));
+        found += usize::from(has_rule);
+    }
+    assert!(found >= 3);
+}

@@ -83,15 +83,28 @@ pub struct RulePath {
 
 impl fmt::Display for RulePath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.domain)?;
-        for (key, value) in &self.entries {
-            write!(out, " / {key}")?;
-            if let Some(value) = value {
-                write!(out, "={value}")?;
-            }
-        }
-        Ok(())
+        let entries = self.entries.iter();
+        write_path(
+            &self.domain,
+            entries.map(|(key, value)| (&**key, value.as_deref())),
+            out,
+        )
     }
+}
+
+pub(super) fn write_path<'a>(
+    domain: &str,
+    entries: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    out: &mut impl fmt::Write,
+) -> fmt::Result {
+    out.write_str(domain)?;
+    for (key, value) in entries {
+        write!(out, " / {key}")?;
+        if let Some(value) = value {
+            write!(out, "={value}")?;
+        }
+    }
+    Ok(())
 }
 
 /// In words, as `limit show` and a comparison have it.
