@@ -621,7 +621,7 @@ async fn by_command(cli: Cli) -> Result<()> {
     let text = cli.run_as_text(&["limit", "test", "limits-command", "ip=1.2.3.4"]);
     ensure!(!text.await?.lines.is_empty());
     let text = cli.run_as_text(&["limit", "check", "limits-command", "acount=x"]);
-    let lines = text.await?.lines.join("\n");
+    let lines = format!("{:?}", text.await?.lines);
     ensure!(lines.contains("no rule; the nearest: account=x"), "{lines}");
     let stats = cli.run(&["limit", "stats"]).await?.done()?;
     ensure!(stats["shards"].is_array(), "{stats}");
