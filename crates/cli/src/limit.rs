@@ -1,5 +1,6 @@
 //! `nowserving limit`: the rules of rate limits, and what they count.
 
+mod nearest;
 mod pictures;
 mod text;
 
@@ -31,8 +32,8 @@ pub enum LimitCommand {
     Apply(ApplyArgs),
     Show(ShowArgs),
     Delete(DeleteArgs),
-    /// Shows how many counters all shards have, and how many requests their leaders answered. What each rule lets through is
-    /// in the nodes' metrics: `nowserving_rate_limit_total`. Exit code 3 if a shard does not answer: it is named then.
+    /// Shows how many counters all shards have, how many requests their leaders answered, and how many hits each rule allowed and
+    /// refused since the nodes started. Exit code 3 if a shard does not answer: it is named then.
     Stats,
     Changes(ChangesArgs),
     Reset(ResetArgs),
@@ -230,7 +231,7 @@ pub async fn run(
         LimitCommand::Delete(args) => delete(args, global, output).await?,
         LimitCommand::Stats => {
             let stats = global.connect().await?.admin().limit_stats().await?;
-            output.answer(&stats, text::stats)?;
+            output.answer(&stats, |stats| text::stats(stats, output))?;
             if !stats.unanswered.is_empty() {
                 return Ok(ExitCode::from(UNREACHABLE));
             }
@@ -267,7 +268,15 @@ pub async fn run(
             };
             let admin = global.connect().await?.admin();
             let tested = admin.test_limits(&request).await?;
-            output.answer(&tested, text::check)?;
+            let hints = nearest::hints(
+                &admin,
+                &request.domain,
+                &request.descriptors,
+                &tested,
+                output,
+            );
+            let hints = hints.await;
+            output.answer(&tested, |tested| text::check(tested, &hints))?;
         }
         LimitCommand::Pictures(args) => pictures::run(&args, output)?,
         LimitCommand::Check(args) => check(args, global, output).await?,
@@ -295,6 +304,12 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
     }
     let admin = global.connect().await?.admin();
     let tried = admin.apply_limits(&request).await?;
+    if !output.json {
+        tried
+            .notes
+            .iter()
+            .for_each(|note| eprintln!("note: {note}"));
+    }
     if args.dry_run {
         return output.answer(&tried, text::applied);
     }
@@ -378,7 +393,9 @@ async fn check(args: CheckArgs, global: &Global, output: &Output) -> anyhow::Res
     options.patience = client.deadline();
     let limiter = client.limiter_with(domain.as_str(), options)?;
     let checked = limiter.check_with(&request).await?;
-    output.answer(&checked, text::check)
+    let admin = client.admin();
+    let hints = nearest::hints(&admin, &domain, &request.descriptors, &checked, output).await;
+    output.answer(&checked, |checked| text::check(checked, &hints))
 }
 
 async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! The cluster's answers, as Envoy reads them.
 
 use nowserving_client::limits::{CheckReply, DescriptorReply};
-use nowserving_tower::rate_limit_fields;
+use nowserving_tower::{rate_limit_fields, shown_remaining};
 
 use crate::pb::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse, Unit};
 
@@ -52,7 +52,7 @@ fn status(descriptor: &DescriptorReply) -> DescriptorStatus {
     DescriptorStatus {
         code: code(allowed).into(),
         current_limit,
-        limit_remaining: descriptor.remaining.unwrap_or(0),
+        limit_remaining: shown_remaining(descriptor.limit, descriptor.remaining).unwrap_or(0),
         duration_until_reset: reset_ms.map(duration),
     }
 }
@@ -142,6 +142,29 @@ mod tests {
             .map(|it| it.current_limit.is_none());
         assert_eq!(free, Some(true));
         assert!(response.response_headers_to_add.is_empty());
+    }
+
+    /// Envoy puts both into one field: `X-RateLimit-Limit: 2, 2;w=1` beside `X-RateLimit-Remaining: 4` is none.
+    #[test]
+    fn no_more_remains_than_the_limit() {
+        let bucket = DescriptorReply {
+            limit: Some(2),
+            burst: Some(5),
+            ..limited(true, "second")
+        };
+        let reply = CheckReply {
+            allowed: true,
+            limit: bucket.limit,
+            remaining: bucket.remaining,
+            descriptors: vec![bucket],
+            ..CheckReply::default()
+        };
+        let response = decided(&reply, true);
+        let remaining = response.statuses.first().map(|it| it.limit_remaining);
+        assert_eq!(remaining, Some(2));
+        let mut headers = response.response_headers_to_add.iter();
+        let remaining = headers.find(|it| it.key == "x-ratelimit-remaining");
+        assert_eq!(remaining.map(|it| it.value.as_str()), Some("2"));
     }
 
     #[test]

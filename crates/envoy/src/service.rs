@@ -1,6 +1,6 @@
 //! `ShouldRateLimit`: asks the cluster, and decides what a request gets that the cluster does not decide.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,55 @@ impl Cluster for Limiters {
     }
 }
 
+/// Domains of requests that pass because the cluster has no rules for them: each name is told once. It may be a mistake in
+/// Envoy's configuration, and whoever may ask can make up more.
+#[derive(Debug, Default)]
+struct WithoutRules(Mutex<BTreeSet<String>>);
+
+/// So many names are told, and are labels of the metrics.
+const NAMES_MAX: usize = 100;
+const NAME_BYTES_MAX: usize = 128;
+
+/// What is said of a domain that is not limited.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// The first time.
+    Now,
+    Before,
+    /// There are too many others.
+    Never,
+}
+
+impl WithoutRules {
+    fn tell(&self, domain: &str) -> Told {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.contains(domain) {
+            return Told::Before;
+        }
+        let has_room = names.len() < NAMES_MAX && domain.len() <= NAME_BYTES_MAX;
+        if !has_room {
+            return Told::Never;
+        }
+        names.insert(domain.to_owned());
+        Told::Now
+    }
+
+    /// Counts a request that passes, and warns of its domain once. `why`: and what to do.
+    fn passes(&self, domain: &str, why: &str) {
+        let told = self.tell(domain);
+        if told == Told::Now {
+            warn!(
+                domain,
+                "requests of this domain pass without a limit: {why}"
+            );
+        }
+        count(
+            if told == Told::Never { "" } else { domain },
+            "without_rules",
+        );
+    }
+}
+
 /// How the service answers.
 #[derive(Debug)]
 pub struct Answering {
@@ -100,6 +149,7 @@ pub struct Answering {
 pub struct Service<C> {
     cluster: C,
     answering: Arc<Answering>,
+    without_rules: Arc<WithoutRules>,
 }
 
 impl<C> Service<C> {
@@ -107,6 +157,7 @@ impl<C> Service<C> {
         Service {
             cluster,
             answering: Arc::new(answering),
+            without_rules: Arc::default(),
         }
     }
 }
@@ -134,8 +185,11 @@ impl<C: Cluster> RateLimitService for Service<C> {
 impl<C: Cluster> Service<C> {
     async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let Some(domain) = self.domain(&request.domain) else {
-            // No domain of the cluster has such a name, so it has no rules.
-            count("", "ok");
+            let asked = &request.domain;
+            let why = format!(
+                "no domain of the cluster can have this name; with --domain {asked}=NAME it is called NAME there"
+            );
+            self.without_rules.passes(asked, &why);
             return Ok(response::undecided(true, request.descriptors.len()));
         };
         let parts = parts(domain.as_str(), request).map_err(|error| {
@@ -154,9 +208,14 @@ impl<C: Cluster> Service<C> {
         }
         match self.ask(&domain, parts).await {
             Ok(reply) => {
-                // An unknown domain is no label: anybody could make up more.
-                let label = if reply.unmatched { "" } else { domain.as_str() };
-                count(label, if reply.allowed { "ok" } else { "over_limit" });
+                match (reply.unmatched, reply.allowed) {
+                    (true, _) => {
+                        let why = "the cluster has no rules for it (nowserving limit show)";
+                        self.without_rules.passes(domain.as_str(), why);
+                    }
+                    (false, true) => count(domain.as_str(), "ok"),
+                    (false, false) => count(domain.as_str(), "over_limit"),
+                }
                 Ok(response::decided(&reply, self.answering.with_headers))
             }
             Err(undecided) => self.undecided(domain.as_str(), request, &undecided),

@@ -62,14 +62,20 @@ impl Counter {
             _ if too_many => self.decide(limit, at, 0),
             _ => self.decide(limit, at, hits),
         };
-        match too_many {
-            true => Answer {
+        match (too_many, hits) {
+            (true, _) => Answer {
                 allowed: false,
                 retry_after_us: None,
                 delay_us: 0,
                 ..answer
             },
-            false => answer,
+            // Also by a limit that was lowered below what is counted.
+            (false, 0) => Answer {
+                allowed: true,
+                retry_after_us: None,
+                ..answer
+            },
+            (false, _) => answer,
         }
     }
 
@@ -160,7 +166,7 @@ mod tests {
     fn at(limit: &Limit, service_us: u64) -> Moment {
         let now = Now {
             service_us,
-            wall_us: 0,
+            wall_us: service_us,
         };
         Windows::new().moment(limit, now)
     }
@@ -196,6 +202,8 @@ mod tests {
             let (small, large) = (limit(algorithm, 4), limit(algorithm, 10));
             let mut counter = Counter::fresh(algorithm);
             assert!(counter.take(&large, &at(&large, 5), 10).allowed);
+            let none = counter.take(&small, &at(&small, 5), 0);
+            assert_eq!((none.allowed, none.retry_after_us), (true, None));
             let refused = counter.take(&small, &at(&small, 5), 1);
             assert!(!refused.allowed, "{algorithm:?}");
             let later_us = 5 + refused.retry_after_us.unwrap();

@@ -1,7 +1,7 @@
 //! Rate limits: rules, and the counters that decide by them.
 //!
 //! No I/O, no clock, no randomness and no order of a hash that could be seen. Time comes in with each check, in µs
-//! ([`Now`]): the shard's service clock, and for windows by the calendar the leader's wall clock.
+//! ([`Now`]): the shard's service clock, and for windows the leader's wall clock.
 //!
 //! # How a check flows
 //!
@@ -52,7 +52,8 @@ pub use check::{
 pub use counter::Counter;
 pub use key::{COUNTER_KEY_BYTES_MAX, KeyTooLong};
 pub use limit::{
-    Algorithm, BadLimit, Clock, LOG_REQUESTS_MAX, Limit, LimitParts, Now, REFILL_US_MAX,
+    Algorithm, BUCKET_PAUSE_US, BadLimit, Clock, LOG_REQUESTS_MAX, Limit, LimitParts, Now,
+    REFILL_US_MAX,
 };
 pub use moment::{Moment, Windows};
 pub use nowserving_calendar::{Window, Zone};

@@ -22,6 +22,12 @@ pub const LOG_REQUESTS_MAX: u32 = 10_000;
 /// So times until a bucket is full fit a `u64`.
 pub const REFILL_US_MAX: u64 = 100 * 365 * 86_400 * 1_000_000;
 
+/// For so long at most no request comes to a bucket, though many are under way, in µs: nearly all answers take less than 3 ms,
+/// and its clock goes on in steps of 1 ms.
+pub const BUCKET_PAUSE_US: u64 = 4_000;
+/// Of a bucket that gets its hits in such times each, a lost one is no tenth of its rate.
+const PAUSES_A_HIT: u64 = 10;
+
 /// What makes a limit invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {limit}")]
@@ -55,7 +61,7 @@ pub struct Limit(LimitParts);
 pub enum Clock {
     /// The shard's service clock: time in which the cluster could not answer does not pass.
     Service,
-    /// The leader's wall clock: days begin when calendars say so.
+    /// The leader's wall clock: minutes, hours and days begin when clocks and calendars say so.
     Wall,
 }
 
@@ -109,9 +115,9 @@ impl Algorithm {
         matches!(self, Self::TokenBucket | Self::LeakingBucket)
     }
 
-    /// Windows by the calendar need the wall clock.
-    pub fn clock(self, unit: Unit) -> Clock {
-        match self.has_windows() && unit.span().is_some() {
+    /// Windows need the wall clock: by the service clock they would be late by all the time that it ever stood.
+    pub fn clock(self) -> Clock {
+        match self.has_windows() {
             true => Clock::Wall,
             false => Clock::Service,
         }
@@ -135,7 +141,8 @@ impl Limit {
         if parts.burst.is_some() {
             check_burst(&parts)?;
         }
-        if parts.zone.is_some() && parts.algorithm.clock(parts.unit) != Clock::Wall {
+        let has_calendar = parts.algorithm.has_windows() && parts.unit.span().is_some();
+        if parts.zone.is_some() && !has_calendar {
             return bad(
                 "zone",
                 "only with unit day, week, month or year and algorithm fixed_window or sliding_window_counter",
@@ -179,13 +186,26 @@ impl Limit {
         }
     }
 
+    /// With which `burst` a bucket lets its whole rate through, if its own is too small for that. While no request comes, it must
+    /// take up what the rate brings, and may have had nearly a hit already: `1 + ⌈rate × pause⌉`.
+    pub fn burst_for_whole_rate(&self) -> Option<u32> {
+        let in_pause_us = u64::from(self.0.requests_per_unit) * BUCKET_PAUSE_US;
+        let is_slow = in_pause_us * PAUSES_A_HIT <= self.period_us();
+        if !self.0.algorithm.is_bucket() || is_slow {
+            return None;
+        }
+        let whole = 1 + in_pause_us.div_ceil(self.period_us());
+        let whole = u32::try_from(whole).unwrap_or(u32::MAX);
+        (self.capacity() < whole).then_some(whole)
+    }
+
     /// [`Unit::period_us`] of its unit.
     pub fn period_us(&self) -> u64 {
         self.0.unit.period_us()
     }
 
     pub fn clock(&self) -> Clock {
-        self.0.algorithm.clock(self.0.unit)
+        self.0.algorithm.clock()
     }
 }
 

@@ -70,16 +70,18 @@ mod tests {
     use crate::{Algorithm, LimitParts};
 
     #[test]
-    fn calendars_go_by_the_wall_clock_and_all_else_by_the_service_clock() {
+    fn windows_go_by_the_wall_clock_and_all_else_by_the_service_clock() {
         const DAY_US: u64 = 86_400_000_000;
         let now = Now {
             service_us: 61_000_000,
             wall_us: 3 * DAY_US + 5,
         };
         let mut windows = Windows::new();
-        let minute = windows.moment(&Limit::fixed_window(1, Unit::Minute), now);
-        assert_eq!(minute.now_us, 61_000_000);
-        assert_eq!(minute.window.start_us, 60_000_000);
+        for unit in [Unit::Second, Unit::Minute, Unit::Hour] {
+            let moment = windows.moment(&Limit::fixed_window(1, unit), now);
+            assert_eq!(moment.now_us, 3 * DAY_US + 5);
+            assert_eq!(moment.window.start_us, 3 * DAY_US, "{unit:?}");
+        }
         let day = Limit::fixed_window(1, Unit::Day);
         // Also a second time, when it is known.
         for _ in 0..2 {

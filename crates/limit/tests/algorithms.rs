@@ -11,7 +11,7 @@ mod naive;
 mod story;
 
 use naive::{Naive, NaiveFixedWindow, NaiveLog, NaiveQueue, NaiveSlidingCounter, NaiveTokens};
-use nowserving_limit::{Algorithm, Counter, Limit, LimitParts, Moment, Unit};
+use nowserving_limit::{Algorithm, BUCKET_PAUSE_US, Counter, Limit, LimitParts, Moment, Unit};
 use proptest::prelude::*;
 use story::{Story, at, story};
 
@@ -229,4 +229,74 @@ proptest! {
     fn a_clock_that_slips_gains_nothing((limit, steps_us) in crowded(), slip_us in 0_u64..=10_000_000) {
         run_slipping(&limit, &steps_us, slip_us)?;
     }
+}
+
+/// How many hits of a crowd pass a bucket whose requests come so far apart, by a clock in steps of so many µs.
+fn passed_of_a_crowd(limit: &Limit, pauses_us: impl Iterator<Item = u64>, step_us: u64) -> u64 {
+    let mut counter = Counter::fresh(limit.algorithm());
+    let (mut now_us, mut passed) = (1 << 50, 0);
+    for pause_us in pauses_us {
+        now_us += pause_us;
+        let moment = at(limit, now_us / step_us * step_us);
+        while counter.take(limit, &moment, 1).allowed {
+            passed += 1;
+        }
+    }
+    passed
+}
+
+fn bucket(requests_per_unit: u32, burst: u32) -> Limit {
+    let parts = LimitParts {
+        algorithm: Algorithm::TokenBucket,
+        burst: Some(burst),
+        ..Limit::fixed_window(requests_per_unit, Unit::Second)
+            .parts()
+            .clone()
+    };
+    Limit::new(parts).unwrap()
+}
+
+proptest! {
+    /// The burst that a rule's note names is enough, whenever the requests come within the pause that it is made for.
+    #[test]
+    fn the_whole_rate_passes_a_bucket_of_the_noted_burst(
+        requests_per_unit in 26_u32..20_000,
+        pauses_us in prop::collection::vec(1..=BUCKET_PAUSE_US, 1..500),
+    ) {
+        let limit = bucket(requests_per_unit, 1);
+        let whole = limit.burst_for_whole_rate().unwrap();
+        let limit = bucket(requests_per_unit, whole);
+        prop_assert_eq!(limit.burst_for_whole_rate(), None);
+        let elapsed_us: u64 = pauses_us.iter().skip(1).sum();
+        let passed = passed_of_a_crowd(&limit, pauses_us.into_iter(), 1);
+        let rate = u64::from(requests_per_unit) * elapsed_us / 1_000_000;
+        prop_assert_eq!(passed, u64::from(whole) + rate);
+    }
+}
+
+/// Half a hit is in the bucket when the pause begins, and would not fit one that is smaller by one.
+#[test]
+fn the_noted_burst_is_the_least_that_is_enough() {
+    let whole = bucket(2_000, 1).burst_for_whole_rate().unwrap();
+    assert_eq!(whole, 9);
+    let pauses_us = || {
+        let pauses_us = [250, BUCKET_PAUSE_US].into_iter().cycle();
+        std::iter::once(0).chain(pauses_us.take(4_000))
+    };
+    let of = |burst| passed_of_a_crowd(&bucket(2_000, burst), pauses_us(), 1) - u64::from(burst);
+    assert_eq!((of(whole), of(whole - 1)), (17_000, 16_000));
+}
+
+/// The clock's steps alone take half of 2,000 a second from a bucket of one.
+#[test]
+fn a_bucket_of_one_passes_one_hit_a_step_of_the_clock() {
+    let second_us = || std::iter::repeat_n(100, 10_000);
+    assert_eq!(
+        passed_of_a_crowd(&bucket(2_000, 1), second_us(), 1_000),
+        1_001
+    );
+    assert_eq!(
+        passed_of_a_crowd(&bucket(2_000, 9), second_us(), 1_000),
+        2_009
+    );
 }

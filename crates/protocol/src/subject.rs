@@ -178,6 +178,12 @@ impl Subjects {
         format!("{}.admin.limit.>", self.prefix)
     }
 
+    /// What a node has counted of the rules of rate limits, asked by another node. Below the subjects of forwards, which belong to
+    /// nodes alone.
+    pub fn limit_hits(&self, node: u64) -> String {
+        format!("{}.node.{node}.limit_hits", self.prefix)
+    }
+
     /// An operator's request about the cluster.
     pub fn admin_cluster(&self, op: &str) -> String {
         format!("{}.admin.cluster.{op}", self.prefix)

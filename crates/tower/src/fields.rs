@@ -8,6 +8,9 @@ use nowserving_client::limits::{CheckReply, DescriptorReply};
 ///
 /// `x-ratelimit-limit` and `x-ratelimit-remaining` are of the limit that is nearest to its end. `ratelimit-policy` and
 /// `ratelimit` have all limits of the request; they are those of the IETF's draft-ietf-httpapi-ratelimit-headers-11.
+/// What remains is never told as more than the limit beside it, which is how many requests pass in its time again and again: a
+/// bucket with a larger `burst` can hold more, and then lets more through than it tells. (A server may tell less than it allows, as
+/// those drafts have it, and clients take a remainder over the limit for a mistake.)
 /// A request over its limit also gets `x-ratelimit-retry-after` and `retry-after`, in seconds, unless it can never pass.
 #[must_use]
 pub fn rate_limit_fields(reply: &CheckReply) -> Vec<(&'static str, String)> {
@@ -16,7 +19,7 @@ pub fn rate_limit_fields(reply: &CheckReply) -> Vec<(&'static str, String)> {
     add("x-ratelimit-limit", reply.limit.map(|it| it.to_string()));
     add(
         "x-ratelimit-remaining",
-        reply.remaining.map(|it| it.to_string()),
+        shown_remaining(reply.limit, reply.remaining).map(|it| it.to_string()),
     );
     if !reply.allowed {
         // At least a second: with 0 a client would come again at once.
@@ -32,6 +35,13 @@ pub fn rate_limit_fields(reply: &CheckReply) -> Vec<(&'static str, String)> {
     fields
 }
 
+/// What remains, as it is shown beside a limit: at most that.
+#[must_use]
+pub fn shown_remaining(limit: Option<u32>, remaining: Option<u32>) -> Option<u32> {
+    let most = limit.unwrap_or(u32::MAX);
+    remaining.map(|remaining| remaining.min(most))
+}
+
 /// One item of each list for every limit that can refuse.
 fn items(descriptors: &[DescriptorReply]) -> (Vec<String>, Vec<String>) {
     let mut taken = BTreeSet::new();
@@ -45,7 +55,7 @@ fn items(descriptors: &[DescriptorReply]) -> (Vec<String>, Vec<String>) {
         let window = descriptor.unit.as_deref().and_then(window_s);
         let window = window.map(|s| format!(";w={s}")).unwrap_or_default();
         policies.push(format!("{name};q={limit}{window}"));
-        let Some(remaining) = descriptor.remaining else {
+        let Some(remaining) = shown_remaining(descriptor.limit, descriptor.remaining) else {
             continue;
         };
         let more = more_in_ms(descriptor).map(|ms| format!(";t={}", seconds(ms)));
@@ -177,6 +187,27 @@ ratelimit: "by \"ip\" \\ ";r=5;t=60, "7-per-month";r=3;t=60, "7-per-month-2";r=3
             text(&rate_limit_fields(&reply(true, descriptors))),
             expected
         );
+    }
+
+    /// 2 a second, and 4 of a burst of 5 are left.
+    #[test]
+    fn no_more_remains_than_the_limit_that_is_shown() {
+        let bucket = DescriptorReply {
+            burst: Some(5),
+            remaining: Some(4),
+            reset_ms: Some(500),
+            ..of(Some("a"), 2, "second")
+        };
+        let reply = CheckReply {
+            limit: Some(2),
+            remaining: Some(4),
+            ..reply(true, vec![bucket])
+        };
+        let expected = "x-ratelimit-limit: 2
+x-ratelimit-remaining: 2
+ratelimit-policy: \"a\";q=2;w=1
+ratelimit: \"a\";r=2;t=1";
+        assert_eq!(text(&rate_limit_fields(&reply)), expected);
     }
 
     #[test]

@@ -73,7 +73,7 @@ mod log_pace;
 mod response;
 
 pub use blocked::Blocked;
-pub use fields::rate_limit_fields;
+pub use fields::{rate_limit_fields, shown_remaining};
 pub use guard::{Anyone, AskBy, ConcurrencyGuard, ConcurrencyGuardLayer};
 pub use limit::{Decide, RateLimit, RateLimitLayer, Undecided};
 pub use response::{GrpcResponses, HttpResponses, Respond};

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::events;
+use crate::rate_limits::apply_text;
 
 /// The contract allows this difference between `at_ms` and the wall clock of the node that answers.
 const OFF_MS_MAX: u64 = 1_000;
@@ -26,6 +27,12 @@ pub async fn show_the_wall_clock(cluster: &mut Cluster) -> Result<()> {
     made_at.has(&made, "created_at_ms")?;
     let (old, old_at) = user(&api, "enter", json!({"key": "old"})).await?;
     old_at.has(&old, "entered_at_ms")?;
+    let limited = format!(
+        "domain: {LINE}\ndescriptors:\n  - {{key: ip, rate_limit: {{unit: minute, requests_per_unit: 100, exact: true}}}}\n"
+    );
+    apply_text(&api, LINE, &limited).await?;
+    // It is in the log: without that the shard's clock would begin anew by the wall clock.
+    ends_on_the_minute(&api).await?;
 
     let ids: Vec<u64> = cluster.ids().collect();
     for id in &ids {
@@ -55,9 +62,29 @@ pub async fn show_the_wall_clock(cluster: &mut Cluster) -> Result<()> {
         .has(&event, "at_ms")?;
     }
     everything_else(&api, &old, &new).await?;
+    ends_on_the_minute(&api).await?;
     let shown = api.admin(LINE, "show", json!({})).await?;
     ensure!(shown["created_at_ms"] == made["created_at_ms"], "{shown}");
     shown_times(&api, &[("old", &old, &old_at), ("new", &new, &new_at)]).await
+}
+
+/// The window of a rate limit.
+async fn ends_on_the_minute(api: &Api) -> Result<()> {
+    const MINUTE_MS: u64 = 60_000;
+    let ask = json!({"descriptors": [[{"key": "ip", "value": "a"}]]});
+    let (checked, span) = timed(async {
+        let checked = api.check(LINE, &ask).await?;
+        checked.accepted(api.format())
+    })
+    .await?;
+    let reset_ms = number(&checked, "reset_ms")?;
+    let earliest = span.from.saturating_sub(OFF_MS_MAX) + reset_ms;
+    let latest = span.to + OFF_MS_MAX + reset_ms;
+    ensure!(
+        latest / MINUTE_MS * MINUTE_MS >= earliest,
+        "no minute ends from {earliest} to {latest}: {checked}"
+    );
+    Ok(())
 }
 
 async fn everything_else(api: &Api, old: &Value, new: &Value) -> Result<()> {

@@ -316,6 +316,7 @@ async fn operators_look(api: &Api, domain: &str) -> Result<()> {
         sum("counters") >= 4 && sum("checks") >= 10 && sum("refused") >= 1,
         "{stats}"
     );
+    hits_by_rule(api, domain).await?;
     let shown = api.limit("show", json!({"domain": domain})).await?;
     let shown = &shown["domains"][0];
     ensure!(
@@ -326,6 +327,39 @@ async fn operators_look(api: &Api, domain: &str) -> Result<()> {
     ensure!(
         all["domains"].as_array().is_some_and(|it| !it.is_empty()),
         "{all}"
+    );
+    Ok(())
+}
+
+/// Those of all nodes, whichever of them was asked.
+async fn hits_by_rule(api: &Api, domain: &str) -> Result<()> {
+    let rule = format!("{domain} / ip");
+    let counted = async || {
+        eventually("each node tells", LONG, async || {
+            let stats = api.limit("stats", json!({})).await?;
+            let all = stats.get("nodes_unanswered").is_none();
+            let three = stats["nodes"].as_array().is_some_and(|it| it.len() == 3);
+            let rules = stats["rules"].as_array().cloned().unwrap_or_default();
+            let found = rules.into_iter().find(|it| it["rule"] == rule.as_str());
+            let hits = found.unwrap_or_default();
+            let of = |field: &str| hits[field].as_u64().unwrap_or_default();
+            Ok((all && three).then(|| (of("allowed"), of("refused"))))
+        })
+        .await
+    };
+    let (allowed, refused) = counted().await?;
+    for hits in [2, 1] {
+        let mut body = of("ip", "hits-by-rule");
+        body["hits"] = json!(hits);
+        ensure!(ok(api, domain, body).await?["allowed"] == true);
+    }
+    for _ in 0..4 {
+        ensure!(ok(api, domain, of("ip", "hits-by-rule")).await?["allowed"] == false);
+    }
+    let after = counted().await?;
+    ensure!(
+        after == (allowed + 3, refused + 4),
+        "{after:?} after {allowed} and {refused}"
     );
     Ok(())
 }
@@ -586,6 +620,9 @@ async fn by_command(cli: Cli) -> Result<()> {
     ensure!(checked["allowed"] == true, "{checked}");
     let text = cli.run_as_text(&["limit", "test", "limits-command", "ip=1.2.3.4"]);
     ensure!(!text.await?.lines.is_empty());
+    let text = cli.run_as_text(&["limit", "check", "limits-command", "acount=x"]);
+    let lines = format!("{:?}", text.await?.lines);
+    ensure!(lines.contains("no rule; the nearest: account=x"), "{lines}");
     let stats = cli.run(&["limit", "stats"]).await?.done()?;
     ensure!(stats["shards"].is_array(), "{stats}");
     let reset = ["limit", "reset", "limits-command", "ip=1.2.3.4"];

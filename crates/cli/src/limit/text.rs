@@ -7,6 +7,8 @@ use nowserving_client::limits::{
     RulesReply, ShardLimitStats,
 };
 
+use super::nearest::Hints;
+use crate::no_such_line::Names;
 use crate::output::Output;
 use crate::tables::{clock, duration, in_one_line, plain};
 
@@ -114,9 +116,10 @@ pub(super) fn rules(shown: &RulesReply) -> String {
     lines.join("\n")
 }
 
-pub(super) fn check(checked: &CheckReply) -> String {
+/// `hints`: for what no rule limits, the nearest that there is.
+pub(super) fn check(checked: &CheckReply, hints: &Hints) -> String {
     let mut lines = vec![match (checked.unmatched, checked.allowed) {
-        (true, _) => "allowed: the domain has no rules".to_owned(),
+        (true, _) => with_hint("allowed: the domain has no rules", hints.domain.as_ref()),
         (false, true) => match checked.delay_ms {
             Some(ms) => format!("allowed, after a wait of {}", duration(ms)),
             None => "allowed".to_owned(),
@@ -129,13 +132,21 @@ pub(super) fn check(checked: &CheckReply) -> String {
     for (nth, descriptor) in checked.descriptors.iter().enumerate() {
         let name = descriptor.name.iter().map(|name| format!(" ({name})"));
         let (number, name) = (nth + 1, name.collect::<String>());
-        lines.push(format!("  {number}{name}: {}", counted_of(descriptor)));
+        let counted = with_hint(&counted_of(descriptor), hints.rules.get(&nth));
+        lines.push(format!("  {number}{name}: {counted}"));
         lines.extend(descriptor.rule.iter().map(|rule| format!("     {rule}")));
     }
     lines.join("\n")
 }
 
-/// What is left, and the limit. They are two numbers: a bucket can have more left than it gets in a unit of time.
+fn with_hint(text: &str, hint: Option<&Names>) -> String {
+    match hint {
+        Some(names) => format!("{text}; {names}"),
+        None => text.to_owned(),
+    }
+}
+
+/// What is left, and the limit. Of a bucket they are two numbers: it can have more left than it gets in a unit of time.
 fn counted_of(descriptor: &DescriptorReply) -> String {
     let (Some(limit), Some(left)) = (descriptor.limit, descriptor.remaining) else {
         let nothing = match (descriptor.unlimited, descriptor.replaced) {
@@ -146,7 +157,9 @@ fn counted_of(descriptor: &DescriptorReply) -> String {
         return nothing.to_owned();
     };
     let unit = descriptor.unit.as_deref().unwrap_or("unit");
-    let mut text = format!("{left} left, limit {limit} per {unit}");
+    let of = descriptor.burst.map(|burst| format!(" of {burst}"));
+    let of = of.unwrap_or_default();
+    let mut text = format!("{left}{of} left, limit {limit} per {unit}");
     let flags = [
         (!descriptor.allowed, ", over it"),
         (descriptor.shadow, ", shadow mode: it refuses nothing"),
@@ -161,13 +174,43 @@ fn counted_of(descriptor: &DescriptorReply) -> String {
     text
 }
 
-pub(super) fn stats(stats: &LimitStatsReply) -> String {
+pub(super) fn stats(stats: &LimitStatsReply, output: &Output) -> String {
     let mut parts = Vec::new();
     if !stats.shards.is_empty() {
         parts.push(counted(&stats.shards));
     }
     parts.extend(unanswered(&stats.unanswered));
+    parts.push(hits(stats, output));
+    let missing = &stats.nodes_unanswered;
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.iter().map(u64::to_string).collect();
+        parts.push(format!(
+            "no answer from nodes: {}; their hits are missing",
+            missing.join(", ")
+        ));
+    }
     parts.join("\n")
+}
+
+/// Those of each rule.
+fn hits(stats: &LimitStatsReply, output: &Output) -> String {
+    let since = stats.nodes.iter().map(|it| {
+        let at = clock(it.since_ms);
+        format!("node {} since {at}", it.node)
+    });
+    let since = since.collect::<Vec<_>>().join(", ");
+    if stats.rules.is_empty() {
+        return format!("no hits by rule ({since} UTC)");
+    }
+    let rows = stats.rules.iter().map(|it| {
+        vec![
+            in_one_line(&it.rule),
+            it.allowed.to_string(),
+            it.refused.to_string(),
+        ]
+    });
+    let table = plain("rule, hits allowed, refused", rows.collect(), output);
+    format!("hits by rule ({since} UTC):\n{table}")
 }
 
 fn counted(shards: &[ShardLimitStats]) -> String {
@@ -208,7 +251,7 @@ fn several(number: u64, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_client::limits::{DomainReply, LimitChangeReply};
+    use nowserving_client::limits::{DomainReply, LimitChangeReply, NodeCounts, RuleHits};
 
     use super::*;
 
@@ -247,7 +290,8 @@ mod tests {
         let bucket = DescriptorReply {
             allowed: true,
             limit: Some(60),
-            remaining: Some(2),
+            burst: Some(100),
+            remaining: Some(72),
             unit: Some("minute".into()),
             delay_ms: Some(1_863),
             rule: Some("shop / queue: 60 per minute, leaking_bucket".into()),
@@ -267,21 +311,25 @@ mod tests {
             descriptors: vec![bucket, shadow, DescriptorReply::default()],
             ..CheckReply::default()
         };
-        let text = check(&reply);
+        let hints = Hints {
+            domain: None,
+            rules: [(2, Names::Near(vec!["ip=1.2.3.4".to_owned()]))].into(),
+        };
+        let text = check(&reply, &hints);
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [
                 "allowed, after a wait of 1.8 s",
-                "  1: 2 left, limit 60 per minute, waits 1.8 s",
+                "  1: 72 of 100 left, limit 60 per minute, waits 1.8 s",
                 "     shop / queue: 60 per minute, leaking_bucket",
                 "  2 (by_ip): 0 left, limit 2 per day, over it, shadow mode: it refuses nothing",
-                "  3: no rule",
+                "  3: no rule; the nearest: ip=1.2.3.4",
             ]
         );
         (reply.allowed, reply.retry_after_ms) = (false, Some(73_804_437));
-        assert!(check(&reply).starts_with("refused, for 20 h 30 min\n"));
+        assert!(check(&reply, &hints).starts_with("refused, for 20 h 30 min\n"));
         reply.retry_after_ms = None;
-        assert!(check(&reply).starts_with("refused, for good\n"));
+        assert!(check(&reply, &hints).starts_with("refused, for good\n"));
     }
 
     #[test]
@@ -325,23 +373,48 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_did_not_answer_are_named() {
+    fn stats_show_the_hits_of_each_rule_and_what_did_not_answer() {
         let mut reply = LimitStatsReply {
             shards: vec![ShardLimitStats {
                 counters: 1,
                 ..ShardLimitStats::default()
             }],
-            unanswered: Vec::new(),
+            rules: vec![RuleHits {
+                rule: "shop / ip".to_owned(),
+                allowed: 70,
+                refused: 12,
+            }],
+            nodes: vec![NodeCounts {
+                node: 2,
+                since_ms: 1_766_222_333_444,
+            }],
+            ..LimitStatsReply::default()
         };
-        let text = stats(&reply);
+        let text = stats(&reply, &PLAIN);
         assert!(
             text.starts_with("in the memory of the leaders of 1 shard: 1 counter (keys"),
             "{text}"
         );
+        assert!(text.contains("hits by rule (node 2 since 2025-12-20 09:18:53.444 UTC):\n"));
+        let words = |line: &str| -> Vec<String> {
+            let words = line.replace('│', " ");
+            words.split_whitespace().map(str::to_owned).collect()
+        };
+        let has_row = text
+            .lines()
+            .any(|line| words(line) == ["shop", "/", "ip", "70", "12"]);
+        assert!(has_row, "{text}");
         assert!(!text.contains("no answer"));
         reply.unanswered = vec![2, 7];
-        assert!(stats(&reply).ends_with("no answer from shards: 2, 7"));
-        reply.shards.clear();
-        assert_eq!(stats(&reply), "no answer from shards: 2, 7");
+        reply.nodes_unanswered = vec![3];
+        reply.rules.clear();
+        let text = stats(&reply, &PLAIN);
+        for part in [
+            "\nno answer from shards: 2, 7\n",
+            "\nno hits by rule (node 2 since 2025-12-20 09:18:53.444 UTC)\n",
+            "\nno answer from nodes: 3; their hits are missing",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

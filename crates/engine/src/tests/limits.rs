@@ -208,12 +208,16 @@ fn exact_hits_that_are_refused_are_not_in_the_log() {
     assert!(matches!(stats, Ok(Outcome::LimitStats(it)) if (it.checks, it.refused) == (25, 20)));
 }
 
-/// A calendar's counters go by the wall clock; others need no stamp once they are idle.
+/// Windows go by the wall clock; other counters need no stamp once they are idle.
 #[test]
 fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
-    let stamps = |unit: Unit, seconds: u64| {
+    let stamps = |algorithm: Algorithm, unit: Unit, seconds: u64| {
         let mut rig = leader([FORMAT, FORMAT]);
-        let limit = Limit::fixed_window(5, unit);
+        let limit = Limit::new(LimitParts {
+            algorithm,
+            ..Limit::fixed_window(5, unit).parts().clone()
+        })
+        .unwrap();
         let entries = [("ip", "a")].into_iter();
         let key = key::encode(limit.algorithm(), unit, "shop", entries).unwrap();
         let ask = LimitAsk {
@@ -237,16 +241,21 @@ fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
         }
         rig.replica().last_index() - before
     };
-    assert_eq!(stamps(Unit::Day, 12), 0);
-    assert_eq!(stamps(Unit::Hour, 12), 2);
-    assert!(stamps(Unit::Second, 22) <= 1);
+    assert_eq!(stamps(Algorithm::FixedWindow, Unit::Day, 12), 0);
+    assert_eq!(stamps(Algorithm::FixedWindow, Unit::Hour, 12), 0);
+    assert_eq!(stamps(Algorithm::SlidingWindowLog, Unit::Hour, 12), 2);
+    assert!(stamps(Algorithm::SlidingWindowLog, Unit::Second, 22) <= 1);
 }
 
 /// Else a crash of the next leader would set the clock back to the last entry, however old.
 #[test]
 fn a_new_leader_stamps_the_clock_for_counters_that_it_did_not_count() {
     let mut rig = leader([FORMAT, FORMAT]);
-    let limit = Limit::fixed_window(5, Unit::Hour);
+    let limit = Limit::new(LimitParts {
+        algorithm: Algorithm::SlidingWindowLog,
+        ..Limit::fixed_window(5, Unit::Hour).parts().clone()
+    })
+    .unwrap();
     let entries = [("ip", "a")].into_iter();
     let key = key::encode(limit.algorithm(), Unit::Hour, "shop", entries).unwrap();
     let counter = LimitAsk {

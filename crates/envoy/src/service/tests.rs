@@ -12,6 +12,8 @@ struct Five {
     asked: Arc<Mutex<Vec<(String, Check)>>>,
     fails: Option<Undecided>,
     is_away: bool,
+    /// This domain has no rules.
+    unmatched: Option<&'static str>,
 }
 
 impl Cluster for Five {
@@ -38,6 +40,7 @@ impl Cluster for Five {
             remaining,
             retry_after_ms: (!allowed).then_some(900),
             without_cluster: self.is_away,
+            unmatched: self.unmatched == Some(domain.as_str()),
             descriptors: check.descriptors.iter().map(descriptor).collect(),
             ..CheckReply::default()
         })
@@ -101,6 +104,51 @@ async fn a_domain_can_have_another_name_in_the_cluster() {
             known.is_some()
         );
     }
+}
+
+/// Whether no domain of the cluster can have the name, or none has it. Anybody who may ask can make up names.
+#[test]
+fn a_domain_without_rules_is_told_once_and_counted_by_name() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let cluster = Five {
+        unmatched: Some("nowhere"),
+        ..Five::default()
+    };
+    let service = service(cluster, OnUnavailable::Error);
+    let ask = |domain: &str| {
+        let asked = request(domain, &[None]);
+        // In this thread, which has the recorder.
+        let answered = metrics::with_local_recorder(&recorder, || {
+            futures::executor::block_on(service.answer(&asked))
+        });
+        assert_eq!(answered.unwrap().overall_code(), Code::Ok, "{domain}");
+    };
+    assert_eq!(service.without_rules.tell("example.com"), Told::Now);
+    for domain in ["example.com", "nowhere", "nowhere", "shop"] {
+        ask(domain);
+    }
+    assert_eq!(service.without_rules.tell("nowhere"), Told::Before);
+    let long = "x.".repeat(NAME_BYTES_MAX);
+    assert_eq!(service.without_rules.tell(&long), Told::Never);
+    for nth in 0..2 * NAMES_MAX {
+        ask(&format!("{nth}.example.com"));
+    }
+    let rendered = recorder.handle().render();
+    let count = |domain: &str, outcome: &str| {
+        let labels = format!("{{domain=\"{domain}\",outcome=\"{outcome}\"}} ");
+        let mut lines = rendered.lines();
+        let found = lines
+            .find_map(|line| line.split_once(&labels))
+            .map(|it| it.1);
+        found.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    assert_eq!(count("example.com", "without_rules"), 1);
+    assert_eq!(count("nowhere", "without_rules"), 2);
+    assert_eq!(count("shop", "ok"), 1);
+    assert_eq!(count("7.example.com", "without_rules"), 1);
+    let rest = 2 * NAMES_MAX - (NAMES_MAX - 2);
+    assert_eq!(count("", "without_rules"), rest as u64);
+    assert_eq!(rendered.matches("without_rules").count(), NAMES_MAX + 1);
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@
 //! (`src/limiter/cache_key.go`); but it also counts what it refuses. Around the edge of a window twice the limit can
 //! pass in one unit of time.
 //!
-//! Seconds, minutes and hours begin at multiples of their length by the service clock; days, weeks, months and years
-//! by the calendar of a time zone.
+//! Windows follow the wall clock: seconds, minutes and hours begin at multiples of their length; days, weeks, months and
+//! years by the calendar of a time zone.
 //!
 //! Idle: when the window has ended.
 
@@ -44,7 +44,7 @@ impl FixedWindow {
 
     pub fn decide(&self, limit: &Limit, at: &Moment, hits: u32) -> Answer {
         let left = limit.capacity().saturating_sub(self.count);
-        let allowed = self.count.saturating_add(hits) <= limit.capacity();
+        let allowed = hits <= left;
         let reset_us = self.end_us.saturating_sub(at.now_us);
         Answer {
             allowed,
@@ -103,6 +103,19 @@ mod tests {
         assert_eq!(refused.retry_after_us, Some(10));
         assert!(takes(&mut counter, &limit, 8_000_000));
         assert_eq!((counter.count, counter.idle_at_us()), (1, 9_000_000));
+    }
+
+    /// Sums beyond a `u32` count in full.
+    #[test]
+    fn the_largest_limit_is_a_limit() {
+        let limit = Limit::fixed_window(u32::MAX, Unit::Second);
+        let mut counter = FixedWindow::default();
+        counter.settle(&at(7).window);
+        counter.record(u32::MAX - 5);
+        let refused = counter.decide(&limit, &at(7), 10);
+        assert_eq!((refused.allowed, refused.remaining), (false, 5));
+        let last = counter.decide(&limit, &at(7), 5);
+        assert_eq!((last.allowed, last.remaining), (true, 0));
     }
 
     #[test]

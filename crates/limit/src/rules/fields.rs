@@ -1,6 +1,7 @@
 //! The fields of a mapping, each read with an error that names it, its place and its limit.
 
 use super::error::{Position, RULE_ERRORS_MAX, RuleError};
+use super::read::{DESCRIPTOR_FIELDS, LIMIT_FIELDS};
 use super::yaml::{Kind, Node};
 
 /// The mistakes that were found so far.
@@ -90,7 +91,8 @@ impl<'a> Fields<'a> {
         if !known.contains(&name.as_str()) {
             let meant = alike(name, known);
             self.misspelt.extend(meant.map(str::to_owned));
-            mistakes.add(key.at, self.of(name), unknown(meant, known));
+            let problem = elsewhere(name, known).unwrap_or_else(|| unknown(meant, known));
+            mistakes.add(key.at, self.of(name), problem);
         } else if self.fields.iter().any(|(other, _)| other == name) {
             mistakes.add(key.at, self.of(name), "the field is there twice");
         } else {
@@ -232,6 +234,18 @@ fn alike<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
     let mut known = known.iter().copied();
     known.find(|known| plain(known) == plain(name))
+}
+
+/// A field that is known in another place. Lyft's server takes it anywhere, and does not look at it.
+fn elsewhere(name: &str, known: &[&str]) -> Option<String> {
+    let place = if known == DESCRIPTOR_FIELDS && LIMIT_FIELDS.contains(&name) {
+        "in the descriptor's `rate_limit`"
+    } else if known == LIMIT_FIELDS && DESCRIPTOR_FIELDS.contains(&name) {
+        "in the descriptor, beside `rate_limit`"
+    } else {
+        return None;
+    };
+    Some(format!("has no effect here; it belongs {place}"))
 }
 
 fn unknown(meant: Option<&str>, known: &[&str]) -> String {

@@ -11,7 +11,7 @@
 //! (One difference: Lyft's server joins key and value with `_`, so that key `a_b` without a value and key `a` with
 //! value `b` are the same to it. Here they are not.)
 
-use super::rule::{Choices, Entry, Rule, RulePath, Rules};
+use super::rule::{Choices, Entry, Rule, RulePath, Rules, write_path};
 use super::wildcard::Wildcard;
 use crate::{KeyTooLong, key};
 
@@ -76,6 +76,15 @@ impl Choices {
 }
 
 impl Step<'_> {
+    /// The value that the rule names.
+    fn value<'a>(&'a self, value: &'a str) -> Option<&'a str> {
+        match self.by {
+            By::Value => Some(value),
+            By::Wildcard(wildcard) => Some(wildcard.as_str()),
+            By::Key => None,
+        }
+    }
+
     /// The value by which the counter is found: all that match a wildcard with a shared threshold have one.
     fn counted<'a>(&'a self, value: &'a str) -> &'a str {
         match self.by {
@@ -102,18 +111,28 @@ impl Rules {
     pub fn path(&self, domain: &str, entries: Entries<'_>) -> Option<RulePath> {
         let steps = self.steps(domain, entries)?;
         steps.last()?.entry.rule.as_ref()?;
-        let named = steps.iter().zip(entries).map(|(step, (key, value))| {
-            let value = match step.by {
-                By::Value => Some(*value),
-                By::Wildcard(wildcard) => Some(wildcard.as_str()),
-                By::Key => None,
-            };
-            (Box::from(*key), value.map(Box::from))
-        });
+        let named = steps.iter().zip(entries);
+        let named =
+            named.map(|(step, (key, value))| (Box::from(*key), step.value(value).map(Box::from)));
         Some(RulePath {
             domain: domain.into(),
             entries: named.collect(),
         })
+    }
+
+    /// Appends that path in words. Whether a rule counts.
+    pub fn append_path(&self, domain: &str, entries: Entries<'_>, text: &mut String) -> bool {
+        let Some(steps) = self.steps(domain, entries) else {
+            return false;
+        };
+        let has_rule = steps.last().is_some_and(|last| last.entry.rule.is_some());
+        if has_rule {
+            let named = steps.iter().zip(entries);
+            let named = named.map(|(step, (key, value))| (*key, step.value(value)));
+            // A `String` takes everything.
+            let _ = write_path(domain, named, text);
+        }
+        has_rule
     }
 
     /// What the rules say of each descriptor of a request, in the same order.

@@ -9,6 +9,7 @@
 mod diff;
 mod error;
 mod fields;
+mod foreign;
 mod matching;
 mod metric;
 mod one;

@@ -40,7 +40,10 @@ impl Rules {
             }
         };
         let named = name(domain).map_err(|error| {
-            let problem = format!("`{domain}` cannot be a part of subjects: {error}");
+            let problem = format!(
+                "`{domain}` cannot be a part of subjects: {error}. Choose another name here; for Envoy, start \
+                 `nowserving envoy --domain {domain}=NAME` with it"
+            );
             wrong(at, "domain", problem)
         })?;
         Ok((named, rules))
@@ -99,7 +102,8 @@ mod tests {
             ),
             (
                 "# shops\ndomain: a.b\n",
-                "line 2, column 9: domain: `a.b` cannot be a part of subjects: no dots",
+                "line 2, column 9: domain: `a.b` cannot be a part of subjects: no dots. Choose another name here; for Envoy, start \
+                 `nowserving envoy --domain a.b=NAME` with it",
             ),
             ("domain: [\n", "line 2, column 1: not YAML: "),
         ] {

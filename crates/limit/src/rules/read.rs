@@ -1,6 +1,7 @@
 //! Reads rules in the YAML of Lyft's ratelimit, and what is ours beside it.
 //!
-//! Every field of Lyft's files is known. `metadata` may be anything and has no effect. In `rate_limit` there are
+//! Every field of Lyft's files is known. `metadata` may be anything and has no effect, nor has the `name` of a domain or a
+//! descriptor: Lyft's server takes it there, and looks at that of a `rate_limit` alone. In `rate_limit` there are
 //! besides: `algorithm`, `burst`, `zone`, `exact` and `when_full`.
 //!
 //! Stricter than Lyft's server: a field in a place where it would have no effect, a field that is there twice, a
@@ -11,6 +12,7 @@ use nowserving_calendar::Zone;
 
 use super::error::{RuleError, RuleErrors};
 use super::fields::{Fields, Mistakes};
+use super::foreign::foreign;
 use super::rule::{
     DOMAIN_BYTES_MAX, Domain, Entry, Level, RULE_KEY_BYTES_MAX, RULE_NAME_BYTES_MAX,
     RULE_VALUE_BYTES_MAX, Rule, Rules,
@@ -18,8 +20,8 @@ use super::rule::{
 use super::yaml::{Node, documents};
 use crate::{Algorithm, Limit, LimitParts, Unit, WhenFull};
 
-const TOP_FIELDS: [&str; 2] = ["domain", "descriptors"];
-const DESCRIPTOR_FIELDS: [&str; 10] = [
+const TOP_FIELDS: [&str; 3] = ["domain", "descriptors", "name"];
+pub(super) const DESCRIPTOR_FIELDS: [&str; 11] = [
     "key",
     "value",
     "rate_limit",
@@ -30,8 +32,9 @@ const DESCRIPTOR_FIELDS: [&str; 10] = [
     "value_to_metric",
     "share_threshold",
     "metadata",
+    "name",
 ];
-const LIMIT_FIELDS: [&str; 10] = [
+pub(super) const LIMIT_FIELDS: [&str; 10] = [
     "unit",
     "requests_per_unit",
     "unlimited",
@@ -81,9 +84,13 @@ impl Rules {
     }
 
     fn add_document(&mut self, document: &Node, mistakes: &mut Mistakes) {
+        if let Some((at, problem)) = foreign(document) {
+            return mistakes.add(at, "kind", problem);
+        }
         let Some(fields) = Fields::read(document, "", &TOP_FIELDS, mistakes) else {
             return;
         };
+        fields.text("name", RULE_NAME_BYTES_MAX, mistakes);
         let top = descriptors(&fields, mistakes);
         let Some(name) = fields.text("domain", DOMAIN_BYTES_MAX, mistakes) else {
             fields.missing("domain", "a text that is not empty", mistakes);
@@ -119,6 +126,7 @@ fn descriptors(fields: &Fields<'_>, mistakes: &mut Mistakes) -> Level {
 fn add_descriptor(level: &mut Level, fields: &Fields<'_>, mistakes: &mut Mistakes) {
     let key = fields.text("key", RULE_KEY_BYTES_MAX, mistakes);
     let value = fields.text("value", RULE_VALUE_BYTES_MAX, mistakes);
+    fields.text("name", RULE_NAME_BYTES_MAX, mistakes);
     let entry = entry(fields, value, mistakes);
     let Some(key) = key else {
         fields.missing("key", "a text that is not empty", mistakes);

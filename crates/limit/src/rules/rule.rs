@@ -83,15 +83,28 @@ pub struct RulePath {
 
 impl fmt::Display for RulePath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.domain)?;
-        for (key, value) in &self.entries {
-            write!(out, " / {key}")?;
-            if let Some(value) = value {
-                write!(out, "={value}")?;
-            }
-        }
-        Ok(())
+        let entries = self.entries.iter();
+        write_path(
+            &self.domain,
+            entries.map(|(key, value)| (&**key, value.as_deref())),
+            out,
+        )
     }
+}
+
+pub(super) fn write_path<'a>(
+    domain: &str,
+    entries: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    out: &mut impl fmt::Write,
+) -> fmt::Result {
+    out.write_str(domain)?;
+    for (key, value) in entries {
+        write!(out, " / {key}")?;
+        if let Some(value) = value {
+            write!(out, "={value}")?;
+        }
+    }
+    Ok(())
 }
 
 /// In words, as `limit show` and a comparison have it.
@@ -149,6 +162,18 @@ impl Rules {
         entries
             .filter_map(|listed| Some((listed.path, listed.entry.rule.as_ref()?)))
             .collect()
+    }
+
+    /// What to know of rules that do not what they seem to say, a line each.
+    pub fn notes(&self) -> Vec<String> {
+        let rules = self.rules().into_iter();
+        let notes = rules.filter_map(|(path, rule)| {
+            let burst = rule.limit.as_ref()?.burst_for_whole_rate()?;
+            Some(format!(
+                "{path}: {rule}: lets less through than its rate, as requests come some milliseconds apart; burst {burst} is enough for all"
+            ))
+        });
+        notes.collect()
     }
 
     pub(super) fn entries(&self) -> Vec<Listed<'_>> {

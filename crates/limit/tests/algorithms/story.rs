@@ -29,8 +29,9 @@ pub fn at(limit: &Limit, now_us: u64) -> Moment {
 
 /// Mostly small limits, some large and some of nothing; none above `requests_max`.
 fn limit(algorithm: Algorithm, requests_max: u32) -> impl Strategy<Value = Limit> {
-    let requests = prop_oneof![8 => 1_u32..8, 4 => 1_u32..10_000, 2 => any::<u32>(), 1 => Just(0)];
-    let burst = prop::option::of(prop_oneof![4 => 1_u32..20, 1 => any::<u32>()]);
+    let largest = || u32::MAX - 9..=u32::MAX;
+    let requests = prop_oneof![8 => 1_u32..8, 4 => 1_u32..10_000, 2 => any::<u32>(), 2 => largest(), 1 => Just(0)];
+    let burst = prop::option::of(prop_oneof![4 => 1_u32..20, 1 => any::<u32>(), 1 => largest()]);
     let zone = prop::option::of(select(vec![
         "Asia/Taipei",
         "Europe/Berlin",
@@ -98,6 +99,8 @@ fn hits(limit: &Limit) -> impl Strategy<Value = u64> + use<> {
         2 => 0_u64..4,
         2 => 0..=capacity,
         1 => capacity..=capacity.saturating_add(2),
+        2 => capacity.saturating_sub(9)..=capacity,
+        1 => 5_u64..15,
         1 => any::<u64>(),
     ]
 }
@@ -107,7 +110,9 @@ pub fn story(algorithm: Algorithm, requests_max: u32) -> impl Strategy<Value = S
         Just(0),
         0_u64..4_000_000_000_000_000,
         253_000_000_000_000_000_u64..253_100_000_000_000_000,
-        0_u64..1 << 60
+        0_u64..1 << 60,
+        // Times are exact up to 2⁶³.
+        1_u64 << 62..(1 << 63) - (1 << 58),
     ];
     (limit(algorithm, requests_max), start).prop_flat_map(|(limit, start_us)| {
         let step = (after_us(&limit), hits(&limit), prop::bool::weighted(0.2));

@@ -470,7 +470,7 @@ pub const SECTIONS: &[Section] = &[
             counter(
                 "nowserving_envoy_requests_total",
                 &["domain", "outcome"],
-                "Requests of Envoy, by the cluster's domain (empty: one without rules) and outcome.",
+                "Requests of Envoy, by the cluster's domain and outcome; `without_rules` by the domain in the request, at most 100 of them, others by an empty one.",
             ),
             counter(
                 "nowserving_envoy_overrides_ignored_total",

@@ -254,6 +254,7 @@ impl Responder {
                     version,
                     dry_run: false,
                     changes: Vec::new(),
+                    notes: Vec::new(),
                 },
                 format,
             ),

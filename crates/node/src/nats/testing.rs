@@ -17,11 +17,12 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
-use super::limits::Limits;
 use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
+use super::limits::{Limits, Nodes};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
+use super::peers::PeerList;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
@@ -279,7 +280,13 @@ impl TestService {
             (Subjects::default(), Subjects::default()),
             responder.clone(),
             (watch::channel(Some(Arc::new(rules))).1, Arc::default()),
-            SHARDS,
+            (
+                SHARDS,
+                Nodes {
+                    me: 1,
+                    peers: watch::channel(PeerList::default()).1,
+                },
+            ),
             trust,
         ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone(), trust);

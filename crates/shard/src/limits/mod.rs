@@ -220,7 +220,7 @@ impl LimitsState {
     }
 
     /// The time by which counters are dropped. A leader's wall clock can leap years ahead for a moment; the service clock,
-    /// which began by the wall clock and can only fall behind, does not. So while there is room, a counter of a calendar
+    /// which began by the wall clock and can only fall behind, does not. So while there is room, a counter of a window
     /// stays until its end is past by both.
     fn idle_by(&self, now: Now) -> Now {
         let wall_us = match self.saved.is_roomy() {

@@ -293,6 +293,34 @@ fn resets_keep_no_other_counter_out_of_the_checkpoints() {
     assert_eq!(world.passed(&reset, 5), 0);
 }
 
+/// Restarts made the service clock stand, a little each time. Minutes end at :00 all the same, of all algorithms by windows, exact
+/// or not, for the leader and for the one after it.
+#[test]
+fn minutes_are_those_of_the_wall_clock_though_the_service_clock_stood() {
+    const MINUTE_MS: u64 = 60_000;
+    let left_ms = |world: &World| MINUTE_MS - world.now().1 % MINUTE_MS;
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        let mut world = World::new();
+        let ask = ask(algorithm, "a");
+        for stood_ms in [0, 9_001, 17_000, 1_000] {
+            world.ahead_ms += stood_ms;
+            let (until_ms, now) = (left_ms(&world), world.now());
+            let at = world.leader.timed(vec![ask.clone()], now)[0].at;
+            assert_eq!(at.window.end_us, (now.1 + until_ms) * 1_000);
+            assert_eq!(world.passed(&ask, 7), 5, "at {now:?}");
+            world.now_ms += until_ms - 1_000;
+            assert_eq!(world.passed(&ask, 1), 0, "1 s before :00");
+            world.checkpoint();
+            world.failover();
+            world.now_ms += left_ms(&world) - 1;
+            assert_eq!(world.passed(&ask, 1), 0, "nor by the next leader");
+            // Of the sliding counter the hits of the minute before count during this one.
+            world.now_ms += 1 + MINUTE_MS * u64::from(algorithm != Algorithm::FixedWindow);
+            assert_eq!(world.now().1 % MINUTE_MS, 0);
+        }
+    }
+}
+
 /// For a moment, on one leader.
 #[test]
 fn a_wall_clock_that_leaps_drops_no_counter_that_nobody_touches() {

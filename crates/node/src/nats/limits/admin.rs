@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::Message;
+use bytes::Bytes;
 use futures::future::join_all;
 use nowserving_engine::refusals::{no_rules, rules_changed};
 use nowserving_engine::{ReplyTo, Via};
@@ -13,7 +14,8 @@ use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode, decode_request, enco
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, DomainReply, LimitChangesReply, LimitStats, LimitStatsReply,
-    ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules, TestLimits,
+    ListLimitChanges, NodeHits, ResetLimit, ResetReply, RuleHits, RulesChanged, RulesReply,
+    ShowRules, TestLimits,
 };
 use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::limits::home_of;
@@ -21,8 +23,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::super::node_request::NodeRequest;
 use super::parts::Effect;
-use super::rules::{KnownDomain, KnownRules, changes, described, read_one};
+use super::rules::{KnownDomain, KnownRules, changes, described, notes, read_one};
 use super::{Call, Limits, entries, resolve};
 
 /// A text of rules in JSON can be longer than what it says.
@@ -107,13 +110,18 @@ impl Limits {
         let (domain, rules) = read_one(&ask.rules)?;
         let known = self.known(call.until()).await?;
         let known = known.domains.get(&domain);
-        let changes = changes(known.map(AsRef::as_ref), &rules);
+        let (changes, notes) = (changes(known.map(AsRef::as_ref), &rules), notes(&rules));
         if ask.dry_run {
-            return tried_rules(&ask, domain, known.map(AsRef::as_ref), changes);
+            let tried = tried_rules(&ask, domain, known.map(AsRef::as_ref), changes)?;
+            return Ok(RulesChanged { notes, ..tried });
         }
         log("apply", &domain, &ask.by, &ask.reason);
         let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
-        Ok(RulesChanged { changes, ..changed })
+        Ok(RulesChanged {
+            changes,
+            notes,
+            ..changed
+        })
     }
 
     async fn delete(&self, ask: &DeleteRules, call: &Call) -> Result<RulesChanged, ApiError> {
@@ -160,8 +168,50 @@ impl Limits {
     }
 
     async fn stats(&self, call: &Call) -> Result<LimitStatsReply, ApiError> {
-        let (shards, unanswered) = self.each("limit_stats", &LimitStats {}, call).await?;
-        Ok(LimitStatsReply { shards, unanswered })
+        let shards = self.each("limit_stats", &LimitStats {}, call);
+        let (shards, (hits, nodes_unanswered)) = tokio::join!(shards, self.hits_of_nodes(call));
+        let (shards, unanswered) = shards?;
+        let mut nodes: Vec<_> = hits.iter().map(|it| it.of).collect();
+        nodes.sort_by_key(|it| it.node);
+        Ok(LimitStatsReply {
+            shards,
+            unanswered,
+            rules: RuleHits::sum(hits.into_iter().flat_map(|it| it.rules)),
+            nodes,
+            nodes_unanswered,
+        })
+    }
+
+    /// What all nodes have counted, and which did not answer. A node that is away is asked once.
+    async fn hits_of_nodes(&self, call: &Call) -> (Vec<NodeHits>, Vec<u64>) {
+        let me = self.nodes.me;
+        let mut others = self.nodes.peers.borrow().ids.clone();
+        others.remove(&me);
+        let until = self.until_others(call);
+        let asked = others.into_iter().map(|node| async move {
+            let request = NodeRequest {
+                subject: self.forward.limit_hits(node),
+                payload: Bytes::new(),
+                id: None,
+                until,
+            };
+            request.send(&self.client).await.map_err(|_| node)
+        });
+        let mut answered = vec![self.counters.hits.of_node(me)];
+        let mut unanswered = Vec::new();
+        for answer in join_all(asked).await {
+            match answer {
+                Ok(hits) => answered.push(hits),
+                Err(node) => unanswered.push(node),
+            }
+        }
+        (answered, unanswered)
+    }
+
+    /// What the others say is to arrive in time, though some do not answer.
+    fn until_others(&self, call: &Call) -> Instant {
+        let now = Instant::now();
+        now + call.until().saturating_duration_since(now) * 3 / 4
     }
 
     async fn history(
@@ -189,9 +239,7 @@ impl Limits {
         call: &Call,
     ) -> Result<(Vec<R>, Vec<u32>), ApiError> {
         let name = LineName::try_from("-").map_err(|_| unknown_op(op))?;
-        // What the others say is to arrive in time, though a shard may have no leader.
-        let now = Instant::now();
-        let until = now + call.until().saturating_duration_since(now) * 3 / 4;
+        let until = self.until_others(call);
         let asked = (0..self.shards).map(|shard| {
             let subject = self.subjects.admin_shard(shard, &name, op);
             self.ask(subject, body, Effect::None, until)
@@ -267,6 +315,7 @@ fn tried(
             version,
             dry_run: true,
             changes,
+            notes: Vec::new(),
         }),
         false => Err(rules_changed(&domain, version)),
     }

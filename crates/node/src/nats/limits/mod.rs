@@ -18,6 +18,7 @@ pub mod own;
 mod parts;
 mod permits;
 mod rule_counters;
+pub mod rule_hits;
 pub mod rules;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use async_nats::{Client, Message};
 use futures::future::join_all;
 use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
-use nowserving_limit::{Answer, Entries, Matched, Rules, Verdict, combine};
+use nowserving_limit::{Answer, Entries, Limit, Matched, Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
@@ -36,7 +37,7 @@ use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
 use self::own::Own;
@@ -47,6 +48,7 @@ use self::rule_counters::RuleCounters;
 use self::rules::{KnownDomain, KnownRules, RulesReceiver, in_words};
 use super::node_request::Times;
 use super::parse::{client_id, hash, header, message_id};
+use super::peers::PeerList;
 use super::respond::Responder;
 use super::who::TrustRequestInfo;
 
@@ -67,6 +69,14 @@ pub struct Limits {
     trust: TrustRequestInfo,
     permits: Permits,
     counters: Arc<RuleCounters>,
+    nodes: Nodes,
+}
+
+/// This node, and the others.
+#[derive(Debug)]
+pub struct Nodes {
+    pub me: u64,
+    pub peers: watch::Receiver<PeerList>,
 }
 
 /// One request under way.
@@ -98,7 +108,7 @@ impl Limits {
         (subjects, forward): (Subjects, Subjects),
         responder: Responder,
         (known, counters): (RulesReceiver, Arc<RuleCounters>),
-        shards: u32,
+        (shards, nodes): (u32, Nodes),
         trust: TrustRequestInfo,
     ) -> Self {
         Limits {
@@ -112,6 +122,7 @@ impl Limits {
             trust,
             permits: Permits::default(),
             counters,
+            nodes,
         }
     }
 
@@ -273,6 +284,8 @@ impl Limits {
         if !ask.dry_run && ask.hits() > 0 {
             let answered = matched.iter().zip(verdicts);
             self.counters.count(rules, entries, answered);
+            let hits = &self.counters.hits;
+            hits.count(rules, entries, verdicts, ask.hits());
         }
     }
 
@@ -571,6 +584,9 @@ fn descriptor_reply(matched: &Matched<'_>, verdict: Option<&Verdict>) -> Descrip
         allowed: answer.allowed,
         limit: Some(answer.limit),
         unit: limit.map(|limit| limit.unit().name().to_owned()),
+        burst: limit
+            .filter(|limit| limit.algorithm().is_bucket())
+            .map(Limit::capacity),
         remaining: Some(answer.remaining),
         reset_ms: Some(answer.reset_ms()),
         retry_after_ms: answer.retry_after_ms(),

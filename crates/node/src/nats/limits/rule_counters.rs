@@ -13,6 +13,8 @@ use metrics::Counter;
 use nowserving_limit::{Limit, Matched, MetricValues, Rules, Verdict};
 use nowserving_line::LineName;
 
+use super::rule_hits::HitCounters;
+
 const RATE_LIMIT_TOTAL: &str = "nowserving_rate_limit_total";
 /// Names of rules that a node counts apart. They are kept until it ends.
 const NAMES_MAX: usize = 10_000;
@@ -30,6 +32,8 @@ const OTHER: &str = "other";
 #[derive(Debug, Default)]
 pub struct RuleCounters {
     names: RwLock<Names>,
+    /// Those of `limit stats`.
+    pub hits: HitCounters,
 }
 
 #[derive(Debug, Default)]

@@ -12,6 +12,9 @@ use tokio::sync::watch;
 
 use super::rule_counters::RuleCounters;
 
+/// So many notes of an `apply` are told.
+const NOTES_MAX: usize = 100;
+
 /// The rules of all domains.
 #[derive(Debug, Default)]
 pub struct KnownRules {
@@ -70,10 +73,13 @@ fn read(texts: &RuleTexts, before: Option<&KnownRules>, counters: &RuleCounters)
         });
         (domain.clone(), domain_rules)
     });
-    KnownRules {
+    let known = KnownRules {
         domains: domains.collect(),
         version: texts.version(),
-    }
+    };
+    let all = known.domains.values().map(|domain| &domain.rules);
+    counters.hits.keep(all);
+    known
 }
 
 /// Reads a text with the rules of one domain.
@@ -100,6 +106,13 @@ pub fn changes(before: Option<&KnownDomain>, after: &Rules) -> Vec<String> {
         lines.push(format!("… and {} more", all.len() - LINES_MAX));
     }
     lines
+}
+
+/// What to know of the rules that do not what they seem to say, a line each.
+pub fn notes(rules: &Rules) -> Vec<String> {
+    let mut notes = rules.notes();
+    notes.truncate(NOTES_MAX);
+    notes
 }
 
 /// Each rule in words.
