@@ -42,18 +42,12 @@ pub fn age(
     start: u64,
     leader_since: Option<Micros>,
 ) -> Age {
-    let timeout_us = timeout_us(request);
     let forwarded = delivery.via == Via::Forwarded;
     if forwarded && delivery.forwarded_at.is_some_and(|at| at.start != start) {
         return Age::ForAnother;
     }
-    let late_by_client = request_left_ms(request, now).is_none();
-    let late_by_forwarder = forwarded
-        && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
-    #[cfg(feature = "bite")]
-    let late_by_forwarder = late_by_forwarder && !is(Break::S14Forwarded);
-    let late_by_nats = lay_unread(request.reply.taken, delivery.routed_after);
-    let late = late_by_client || late_by_forwarder || late_by_nats;
+    let late_by_sender = request_left_ms(request, now).is_none();
+    let late = late_by_sender || was_held_back(request, delivery, now);
     #[cfg(feature = "bite")]
     let late = late && !is(Break::S14Late);
     if request.deadline <= now.us {
@@ -66,6 +60,27 @@ pub fn age(
     } else {
         Age::Fresh
     }
+}
+
+/// Whether a node or NATS held a request back for too long, whatever its sender says.
+fn was_held_back(request: &Request, delivery: Delivery, now: Now) -> bool {
+    let timeout_us = timeout_us(request);
+    let late_by_forwarder = delivery.via == Via::Forwarded
+        && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
+    #[cfg(feature = "bite")]
+    let late_by_forwarder = late_by_forwarder && !is(Break::S14Forwarded);
+    late_by_forwarder || lay_unread(request.reply.taken, delivery.routed_after)
+}
+
+/// How long ago a request was sent, in ms, if it is late by its sender's word alone.
+#[must_use]
+pub fn late_by_sender_alone(request: &Request, delivery: Delivery, now: Now) -> Option<u64> {
+    let late = request_left_ms(request, now).is_none();
+    let alone = late && !was_held_back(request, delivery, now);
+    request
+        .sent_ms
+        .filter(|_| alone)
+        .map(|sent_ms| now.wall_ms.saturating_sub(sent_ms))
 }
 
 /// Whether a message that was routed to this node after this moment was read too late.
@@ -213,6 +228,20 @@ mod tests {
             let delivery = delivery(Via::Plain, TAKEN, None);
             assert_eq!(is_late(&write(Some(sent_ms)), delivery), late, "{sent_ms}");
         }
+    }
+
+    #[test]
+    fn a_wrong_header_is_told_from_what_was_held_back() {
+        let in_seconds = NOW.wall_ms / 1_000;
+        let plain = |routed_after| delivery(Via::Plain, routed_after, None);
+        let ago = |sent_ms, delivery| late_by_sender_alone(&write(sent_ms), delivery, NOW);
+        assert_eq!(
+            ago(Some(in_seconds), plain(TAKEN)),
+            Some(NOW.wall_ms - in_seconds)
+        );
+        assert_eq!(ago(Some(NOW.wall_ms), plain(TAKEN)), None);
+        assert_eq!(ago(None, plain(TAKEN)), None);
+        assert_eq!(ago(Some(in_seconds), plain(TAKEN - SECOND - 1)), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nowserving_shard::members::MembersRefused;
 use nowserving_shard::requests::{Answer, Origin};
 use nowserving_shard::state::State;
 
-use crate::age::{Age, age, taken_now};
+use crate::age::{Age, age, late_by_sender_alone, taken_now};
 use crate::balance::Balance;
 use crate::candidates::{self, Candidates};
 use crate::contact::{Contact, Standing};
@@ -27,7 +27,7 @@ use crate::kv;
 use crate::listing;
 use crate::membership::Membership;
 use crate::outbox::{Clocks, NodeCtx, Outbox};
-use crate::refusals::unavailable;
+use crate::refusals::{late, late_by_header, outcome_unknown, unavailable};
 use crate::request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 use crate::shard::Shard;
 use crate::standing::FIRST_COMPLAINT_US;
@@ -326,6 +326,17 @@ impl Engine {
             metrics::counter!("nowserving_late_writes_total").increment(1);
         }
         let action = decide(case);
+        let by_header = match (case.age, action) {
+            (Age::Late, Action::RefuseLate) => Some(late()),
+            (Age::Late, Action::RefuseUnknown) => Some(outcome_unknown()),
+            _ => None,
+        };
+        if let Some(error) = by_header
+            && let Some(ago_ms) = late_by_sender_alone(&request, delivery, now)
+        {
+            let error = late_by_header(error, ago_ms);
+            return self.ctx.out.refuse(request.reply, error);
+        }
         let (waiter, mut ask) = Waiter::of(taken_now(request, now), delivery);
         let mut refused = None;
         if let (Action::Take, Ask::Members(members)) = (&action, &mut ask) {

@@ -2,6 +2,9 @@
 
 use nowserving_line::LineName;
 use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::header::SENT_MS_HEADER;
+
+use crate::age::{CLOCK_TOLERANCE_MS, LATE_MAX_US};
 
 /// Nothing happened, and it may be tried again.
 pub fn unavailable() -> ApiError {
@@ -16,10 +19,25 @@ pub fn unavailable() -> ApiError {
 pub fn late() -> ApiError {
     ApiError::new(
         Code::Unavailable,
-        "the request came too long after it was sent, or the clocks of its sender and of this node differ; \
-         nothing happened",
+        "the request came too long after it was sent; nothing happened",
     )
     .retry_after_ms(250)
+}
+
+/// `error`, of a request that is refused because it was sent so long ago by its header alone. The next try would say the same.
+pub fn late_by_header(error: ApiError, ago_ms: u64) -> ApiError {
+    let tolerance_ms = LATE_MAX_US / 1_000 + CLOCK_TOLERANCE_MS;
+    let outcome = match error.code {
+        Code::OutcomeUnknown => "this copy of the request is not executed",
+        _ => "nothing happened",
+    };
+    ApiError::new(
+        error.code,
+        format!(
+            "{SENT_MS_HEADER}: by this header the request was sent {ago_ms} ms ago, and it may take its timeout + \
+             {tolerance_ms} ms; the header is wrong (it is in milliseconds since 1970), or a clock is; {outcome}"
+        ),
+    )
 }
 
 /// Nothing happened, and it may be tried again.

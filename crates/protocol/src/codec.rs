@@ -1,4 +1,4 @@
-//! Payloads: MessagePack maps with string keys, or JSON if the first byte is `{`.
+//! Payloads: MessagePack maps with string keys, told by their first byte, or else JSON objects.
 //!
 //! The decoders are serde's. Three checks are added to rmp-serde, because derived
 //! readers also take an array for a map and numbers for the names of fields, and
@@ -26,12 +26,15 @@ pub const MAX_REQUEST_BYTES: usize = 65_536;
 /// that a newer client sends and this build skips may need a few more.
 const DEPTH_MAX: usize = 32;
 
+/// In UTF-8, as editors of some systems write it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The format of a payload.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// JSON: the first byte is `{`.
+    /// JSON: anything else, also an empty payload.
     Json,
-    /// MessagePack: anything else, also an empty payload.
+    /// MessagePack: the first byte is that of a map, which no text begins with.
     MsgPack,
 }
 
@@ -39,8 +42,8 @@ impl Format {
     /// The format of a payload; its answer has the same.
     pub fn of(payload: &[u8]) -> Format {
         match payload.first() {
-            Some(b'{') => Format::Json,
-            _ => Format::MsgPack,
+            Some(0x80..=0x8f | 0xde | 0xdf) => Format::MsgPack,
+            _ => Format::Json,
         }
     }
 }
@@ -56,13 +59,12 @@ pub fn decode_request<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError
     decode(payload)
 }
 
-/// Reads a payload. An empty one is an empty map. Errors are `bad_request` and
-/// name the field that is missing or wrong.
+/// Reads a payload. One that is empty or blank is an empty map; a byte order mark and blanks before JSON are passed
+/// over. Errors are `bad_request` and name the field that is missing or wrong.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    match (payload, Format::of(payload)) {
-        ([], _) => decode_json(b"{}"),
-        (_, Format::Json) => decode_json(payload),
-        (_, Format::MsgPack) => decode_msgpack(payload),
+    match Format::of(payload) {
+        Format::Json => decode_json(payload),
+        Format::MsgPack => decode_msgpack(payload),
     }
 }
 
@@ -82,6 +84,19 @@ pub fn encode<T: Serialize>(value: &T, format: Format) -> Vec<u8> {
 }
 
 fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
+    let text = payload
+        .strip_prefix(BYTE_ORDER_MARK)
+        .unwrap_or(payload)
+        .trim_ascii_start();
+    let payload = match text.first() {
+        None => b"{}",
+        Some(b'{') => text,
+        Some(_) => {
+            return Err(ApiError::bad_request(
+                "payload: neither a JSON object nor a MessagePack map",
+            ));
+        }
+    };
     let mut deserializer = serde_json::Deserializer::from_slice(payload);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(named)?;
     deserializer
@@ -92,11 +107,6 @@ fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
 
 fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     let bad = |what: &dyn fmt::Display| ApiError::bad_request(format!("payload: {what}"));
-    if !matches!(payload[0], 0x80..=0x8f | 0xde | 0xdf) {
-        return Err(bad(
-            &"neither a MessagePack map nor JSON that begins with a brace",
-        ));
-    }
     let mut deserializer = rmp_serde::Deserializer::new(payload);
     // rmp-serde refuses the level at which its counter reaches zero.
     deserializer.set_max_depth(DEPTH_MAX + 1);

@@ -156,8 +156,39 @@ fn requests_omit_unset_fields() {
 #[test]
 fn an_empty_payload_is_an_empty_map() {
     assert_eq!(decode::<Info>(b"").unwrap(), Info::default());
-    assert_eq!(Format::of(b""), Format::MsgPack);
-    assert!(refusal::<Claim>(b"").contains("`ticket`"));
+    for blank in [&b""[..], b" \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"] {
+        assert_eq!(decode::<Info>(blank).unwrap(), Info::default());
+        assert_eq!(Format::of(blank), Format::Json);
+        assert!(refusal::<Claim>(blank).contains("`ticket`"));
+    }
+}
+
+#[test]
+fn blanks_and_a_byte_order_mark_before_json_are_passed_over() {
+    for before in [" ", "\n", "\t\r\n  ", "\u{feff}", "\u{feff}\n "] {
+        let payload = format!("{before}{{\"ticket\": \"t\"}}\n");
+        assert_eq!(Format::of(payload.as_bytes()), Format::Json);
+        assert_eq!(decode::<Claim>(payload.as_bytes()).unwrap().ticket, "t");
+    }
+}
+
+#[test]
+fn only_the_first_byte_of_a_map_asks_for_message_pack() {
+    for first in 0..=u8::MAX {
+        let format = match first {
+            0x80..=0x8f | 0xde | 0xdf => Format::MsgPack,
+            _ => Format::Json,
+        };
+        assert_eq!(Format::of(&[first]), format, "{first:#x}");
+    }
+    for neither in [&b"key=a"[..], b"[1]", b"null", b"\"{}\"", b"\xc0", b" [{}]"] {
+        assert_eq!(Format::of(neither), Format::Json);
+        let message = refusal::<Info>(neither);
+        assert!(
+            message.contains("neither a JSON object nor a MessagePack map"),
+            "{message}"
+        );
+    }
 }
 
 #[test]
@@ -336,7 +367,6 @@ fn payloads_other_than_maps_are_refused() {
     let array = msgpack(&["t"]);
     for payload in [
         &array[..],
-        b" {}",
         b"[]",
         b"null",
         b"\"ticket\"",

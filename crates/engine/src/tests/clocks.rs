@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use nowserving_line::{Op, Settings, TokenBy, TokenRef};
 use nowserving_protocol::admin::{Journal, JournalEntryReply, JournalReply};
+use nowserving_protocol::error::Code;
 use nowserving_protocol::user::{Consistency, StatusReply};
 use proptest::prelude::*;
 
 use super::rig::name;
-use super::rig::{Rig, WALL_MS, config, enter};
+use super::rig::{Rig, SHARD, WALL_MS, config, enter};
+use crate::delivery::Via;
 use crate::io::Input;
 use crate::request::{Ask, Outcome};
 use nowserving_shard::published::OutEvent;
@@ -49,6 +51,27 @@ fn restart(rig: Rig, away_ms: u64) -> Rig {
     next.wall_ms = rig.wall_ms + away_ms;
     next.lead();
     next
+}
+
+/// A write that is late by its header alone: by how much is said, and not that it may be repeated as it is.
+#[test]
+fn a_header_in_seconds_is_named() {
+    for (via, code) in [
+        (Via::Plain, Code::Unavailable),
+        (SHARD, Code::OutcomeUnknown),
+    ] {
+        let mut rig = with_line();
+        rig.answers();
+        let (mut request, delivery) = rig.message(Ask::Write(enter("a")), rig.now + 2_000_000, via);
+        request.sent_ms = Some(WALL_MS / 1_000);
+        rig.input(Input::Request { request, delivery });
+        let error = rig.answers().pop().unwrap().unwrap_err();
+        assert_eq!((error.code, error.retry_after_ms), (code, None));
+        let ago_ms = (rig.wall_ms - WALL_MS / 1_000).to_string();
+        for part in ["Nowserving-Sent-Ms", &ago_ms] {
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
 }
 
 /// Node 1 leads, and has a line.

@@ -6,7 +6,7 @@ use async_nats::client::RequestErrorKind;
 use async_nats::{Client, HeaderMap, Message, Request};
 use bytes::Bytes;
 use nowserving_engine::left_by_sender_ms;
-use nowserving_engine::refusals::late;
+use nowserving_engine::refusals::{late, late_by_header};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
@@ -26,7 +26,8 @@ use crate::clock;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub until: Instant,
-    writes_until: Option<Instant>,
+    /// Or how long ago the message was sent, in ms: too long.
+    writes_until: Result<Instant, u64>,
 }
 
 impl Times {
@@ -40,10 +41,13 @@ impl Times {
         let (clock, now) = (clock::now(), Instant::now());
         let left = Duration::from_micros(deadline.saturating_sub(clock.us));
         let timeout = Duration::from_micros(deadline.saturating_sub(taken));
-        let by_sender = left_by_sender_ms(sent_ms, timeout, clock).map(Duration::from_millis);
+        let writes_until = match left_by_sender_ms(sent_ms, timeout, clock) {
+            Some(by_sender_ms) => Ok(now + left.min(Duration::from_millis(by_sender_ms))),
+            None => Err(clock.wall_ms.saturating_sub(sent_ms.unwrap_or_default())),
+        };
         Ok(Times {
             until: now + left,
-            writes_until: by_sender.map(|by_sender| now + left.min(by_sender)),
+            writes_until,
         })
     }
 
@@ -51,7 +55,7 @@ impl Times {
     pub fn until(until: Instant) -> Self {
         Times {
             until,
-            writes_until: Some(until),
+            writes_until: Ok(until),
         }
     }
 
@@ -60,7 +64,8 @@ impl Times {
     /// # Errors
     /// `unavailable`: by its sender's clock it comes too late.
     pub fn for_writes(&self) -> Result<Instant, ApiError> {
-        self.writes_until.ok_or_else(late)
+        let late = |ago_ms| late_by_header(late(), ago_ms);
+        self.writes_until.map_err(late)
     }
 }
 
@@ -208,7 +213,12 @@ mod tests {
     fn what_was_sent_long_ago_writes_nothing() {
         let fresh = sent(0).unwrap();
         assert_eq!(fresh.for_writes(), Ok(fresh.until));
-        assert_eq!(sent(60_000).unwrap().for_writes(), Err(late()));
+        let error = sent(60_000).unwrap().for_writes().unwrap_err();
+        assert_eq!(
+            (error.code, error.retry_after_ms),
+            (Code::Unavailable, None)
+        );
+        assert!(error.message.starts_with(SENT_MS_HEADER), "{error}");
         // Timeout, a second and the tolerance for clocks make 7.9 s.
         let held_back = sent(7_000).unwrap();
         assert!(held_back.for_writes().unwrap() < held_back.until);
