@@ -54,7 +54,7 @@ use crate::keys::Keys;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
 use crate::nats::limits::own::Own;
-use crate::nats::limits::{self, Limits, Nodes};
+use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
@@ -454,7 +454,6 @@ impl Node {
         let counters = Arc::default();
         let rules = limits::rules::run(ends.rules, knows, Arc::clone(&counters));
         start("rules of limits", rules);
-        let me = self.config.id;
         let trust = TrustRequestInfo(self.config.trust_request_info);
         let parser = Parser::new(
             self.subjects.clone(),
@@ -464,13 +463,6 @@ impl Node {
             trust,
         )?;
         let (forward, results) = (parser.forward.clone(), ends.control.clone());
-        let hits = limits::rule_hits::answer(
-            client.clone(),
-            (me, forward.limit_hits(me)),
-            responder.clone(),
-            Arc::clone(&counters),
-        );
-        start("hits of limits", hits);
         tokio::spawn(forward::run(
             client.clone(),
             forward.clone(),
@@ -494,13 +486,7 @@ impl Node {
                 (subjects.clone(), forward),
                 responder.clone(),
                 (known, counters),
-                (
-                    self.config.shards,
-                    Nodes {
-                        me,
-                        peers: ends.peer_list.clone(),
-                    },
-                ),
+                (self.config.shards, self.config.id, ends.peer_list.clone()),
                 trust,
             )),
             public_keys: PublicKeys::new(&subjects, responder.clone()),
@@ -509,6 +495,7 @@ impl Node {
             probed: echoes,
         };
         let limits = service.limits.clone();
+        start("hits of limits", limits.clone().answer_nodes());
         let (stop_plain, stop) = oneshot::channel();
         let plain = service.clone().listen_plain(ends.standing.clone(), stop);
         start("shard subjects", service.listen_shards());

@@ -17,9 +17,9 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
+use super::limits::Limits;
 use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
-use super::limits::{Limits, Nodes};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
 use super::peers::PeerList;
@@ -280,13 +280,7 @@ impl TestService {
             (Subjects::default(), Subjects::default()),
             responder.clone(),
             (watch::channel(Some(Arc::new(rules))).1, Arc::default()),
-            (
-                SHARDS,
-                Nodes {
-                    me: 1,
-                    peers: watch::channel(PeerList::default()).1,
-                },
-            ),
+            (SHARDS, 1, watch::channel(PeerList::default()).1),
             trust,
         ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone(), trust);

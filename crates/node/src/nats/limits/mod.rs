@@ -18,7 +18,7 @@ pub mod own;
 mod parts;
 mod permits;
 mod rule_counters;
-pub mod rule_hits;
+mod rule_hits;
 pub mod rules;
 
 use std::collections::BTreeMap;
@@ -74,9 +74,9 @@ pub struct Limits {
 
 /// This node, and the others.
 #[derive(Debug)]
-pub struct Nodes {
-    pub me: u64,
-    pub peers: watch::Receiver<PeerList>,
+struct Nodes {
+    me: u64,
+    peers: watch::Receiver<PeerList>,
 }
 
 /// One request under way.
@@ -108,7 +108,7 @@ impl Limits {
         (subjects, forward): (Subjects, Subjects),
         responder: Responder,
         (known, counters): (RulesReceiver, Arc<RuleCounters>),
-        (shards, nodes): (u32, Nodes),
+        (shards, me, peers): (u32, u64, watch::Receiver<PeerList>),
         trust: TrustRequestInfo,
     ) -> Self {
         Limits {
@@ -122,7 +122,7 @@ impl Limits {
             trust,
             permits: Permits::default(),
             counters,
-            nodes,
+            nodes: Nodes { me, peers },
         }
     }
 

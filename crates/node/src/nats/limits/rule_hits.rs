@@ -7,16 +7,16 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use async_nats::{Client, HeaderMap};
+use async_nats::HeaderMap;
 use futures::StreamExt as _;
 use nowserving_limit::{Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::limits::{NodeCounts, NodeHits, RuleHits};
 
-use super::super::respond::Responder;
+use super::Limits;
 use crate::clock;
 
 /// The counts of all rules that this node knows, by their paths in words: as many as there are rules.
@@ -115,23 +115,22 @@ impl Hits {
     }
 }
 
-/// Tells other nodes, until the connection is closed.
-///
-/// # Errors
-/// The subscription cannot be made.
-pub async fn answer(
-    client: Client,
-    (node, subject): (u64, String),
-    responder: Responder,
-    counters: std::sync::Arc<super::rule_counters::RuleCounters>,
-) -> anyhow::Result<()> {
-    let mut asked = client.subscribe(subject).await?;
-    while let Some(message) = asked.next().await {
-        let hits = encode(&counters.hits.of_node(node), Format::MsgPack);
-        let reply = message.reply.as_deref();
-        responder.send(reply, HeaderMap::new(), hits.into()).await;
+impl Limits {
+    /// Tells other nodes what this one has counted, until the connection is closed.
+    ///
+    /// # Errors
+    /// The subscription cannot be made.
+    pub async fn answer_nodes(self: Arc<Self>) -> anyhow::Result<()> {
+        let me = self.nodes.me;
+        let mut asked = self.client.subscribe(self.forward.limit_hits(me)).await?;
+        while let Some(message) = asked.next().await {
+            let hits = encode(&self.counters.hits.of_node(me), Format::MsgPack);
+            let reply = message.reply.as_deref();
+            let sent = self.responder.send(reply, HeaderMap::new(), hits.into());
+            sent.await;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
