@@ -24,7 +24,7 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, LoadedKey, NodeFacts,
+    Candidate, ClosedConnection, Existing, Founder, Frame, FramePart, LaggingMember, LoadedKey, NodeFacts,
     PeerDisk, ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
 };
 
@@ -325,6 +325,7 @@ mod tests {
                 data: Bytes::from_static(b"part"),
             }),
             lagging: Vec::new(),
+            part: None,
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
+use super::payload_limit::PayloadLimit;
 use super::limits::Limits;
 use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
@@ -255,6 +256,7 @@ impl TestService {
         let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
         let responder = Responder {
             client: server.client.clone(),
+            limit: PayloadLimit::of(&server.client),
             subjects: Subjects::default(),
             keys: keys.clone(),
             cluster: "test".into(),
