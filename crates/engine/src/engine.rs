@@ -484,7 +484,8 @@ impl Engine {
 
     /// Turns the collected input into log entries, writes and frames.
     fn end_turn(&mut self, now: Now, inbox_empty: bool) -> Result<(), ExitReason> {
-        if std::mem::take(&mut self.requests_dropped) || !self.ctx.has_room {
+        let hears_nobody = self.ctx.payload.problem().is_some();
+        if std::mem::take(&mut self.requests_dropped) || !self.ctx.has_room || hears_nobody {
             self.ctx.reachability.skip(now.us);
         } else {
             self.ctx.reachability.advance(now.us);

@@ -136,7 +136,10 @@ impl Incomplete {
 
     fn join(self) -> Bytes {
         let mut whole = BytesMut::with_capacity(self.bytes);
-        self.parts.iter().flatten().for_each(|it| whole.extend_from_slice(it));
+        self.parts
+            .iter()
+            .flatten()
+            .for_each(|it| whole.extend_from_slice(it));
         whole.freeze()
     }
 }
@@ -187,7 +190,11 @@ mod tests {
     fn parts_may_come_twice_and_in_any_order_and_a_lost_one_is_a_lost_frame() {
         let whole = frame(5, 5_000);
         let parts = cut(whole.clone(), LIMIT);
-        let mut mixed: Vec<Frame> = parts.iter().rev().flat_map(|it| [it.clone(), it.clone()]).collect();
+        let mut mixed: Vec<Frame> = parts
+            .iter()
+            .rev()
+            .flat_map(|it| [it.clone(), it.clone()])
+            .collect();
         let mut assembly = Assembly::default();
         let last = mixed.pop().unwrap();
         assert_eq!(put_together(&mut assembly, &mixed), [whole.clone()]);
@@ -197,14 +204,23 @@ mod tests {
         let mut assembly = Assembly::default();
         assert_eq!(put_together(&mut assembly, rest), []);
         let next = frame(6, 5_000);
-        assert_eq!(put_together(&mut assembly, &cut(next.clone(), LIMIT)[..2]), []);
+        assert_eq!(
+            put_together(&mut assembly, &cut(next.clone(), LIMIT)[..2]),
+            []
+        );
         assert_eq!(assembly.take(lost.clone()), None, "it is late");
-        assert_eq!(put_together(&mut assembly, &cut(next.clone(), LIMIT)[2..]), [next]);
+        assert_eq!(
+            put_together(&mut assembly, &cut(next.clone(), LIMIT)[2..]),
+            [next]
+        );
         // A start of the sender begins to count anew.
         let mut again = frame(1, 5_000);
         again.starts = vec![99];
         assert_eq!(put_together(&mut assembly, rest), []);
-        assert_eq!(put_together(&mut assembly, &cut(again.clone(), LIMIT)), [again]);
+        assert_eq!(
+            put_together(&mut assembly, &cut(again.clone(), LIMIT)),
+            [again]
+        );
     }
 
     #[test]

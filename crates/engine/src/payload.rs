@@ -44,7 +44,10 @@ impl Engine {
             None if was < self.ctx.payload.min => {
                 tracing::info!(max_payload = bytes, "the NATS server takes enough again");
             }
-            None => tracing::info!(max_payload = bytes, "bytes that the NATS server takes in one message"),
+            None => tracing::info!(
+                max_payload = bytes,
+                "bytes that the NATS server takes in one message"
+            ),
         }
         self.announce_standing(now);
     }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_log::EngineOptions;
+use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_security::{Security, SecurityError};
 use nowserving_shard::command;
 use nowserving_shard::members::Members;

@@ -65,6 +65,7 @@ mod rules;
 mod schedule;
 mod sdk;
 mod secured;
+mod small_messages;
 mod snapshots;
 mod soaks;
 mod steering;

@@ -119,7 +119,10 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         Err(error) if error.kind() == RequestErrorKind::NoResponders => ForwardResult::NoResponders,
         Err(error) if error.kind() == RequestErrorKind::TimedOut => ForwardResult::TimedOut,
         Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
-            ForwardResult::TooLarge { bytes, bytes_max: client.max_payload() }
+            ForwardResult::TooLarge {
+                bytes,
+                bytes_max: client.max_payload(),
+            }
         }
         Err(_) => ForwardResult::Failed,
     }
@@ -152,7 +155,9 @@ fn headers(it: &ForwardTry) -> HeaderMap {
 fn wire_bytes(headers: &HeaderMap) -> usize {
     let fields = headers.iter().flat_map(|(name, values)| {
         let name = name.to_string().len();
-        values.iter().map(move |value| name + value.as_str().len() + ": \r\n".len())
+        values
+            .iter()
+            .map(move |value| name + value.as_str().len() + ": \r\n".len())
     });
     "NATS/1.0\r\n\r\n".len() + fields.sum::<usize>()
 }

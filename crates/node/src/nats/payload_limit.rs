@@ -175,7 +175,10 @@ impl Again {
             }
         }
         let too_small = peers.is_too_small() || service.is_too_small();
-        let refused = limits.each().iter().any(|it| it.shared.refused.load(Ordering::Relaxed));
+        let refused = limits
+            .each()
+            .iter()
+            .any(|it| it.shared.refused.load(Ordering::Relaxed));
         let pause = match (too_small, refused) {
             (true, _) => TOO_SMALL_AGAIN,
             (false, true) => REFUSED_AGAIN,
@@ -185,7 +188,10 @@ impl Again {
             return None;
         }
         self.at = Some(Instant::now());
-        limits.each().iter().for_each(|it| it.shared.refused.store(false, Ordering::Relaxed));
+        limits
+            .each()
+            .iter()
+            .for_each(|it| it.shared.refused.store(false, Ordering::Relaxed));
         // Frames are repeated, and the answers on the service connection are not: that one follows if the limits differ
         // then.
         Some(match service.is_too_small() && !peers.is_too_small() {

@@ -17,12 +17,12 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
-use super::payload_limit::PayloadLimit;
 use super::limits::Limits;
 use super::limits::own::Own;
 use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
+use super::payload_limit::PayloadLimit;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;

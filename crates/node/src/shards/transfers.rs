@@ -156,7 +156,11 @@ impl Transfers {
     }
 
     /// `None`: another snapshot has taken the place of the one that is asked for.
-    fn read(&self, request: &SnapshotRequest, bytes_max: usize) -> io::Result<Option<SnapshotChunk>> {
+    fn read(
+        &self,
+        request: &SnapshotRequest,
+        bytes_max: usize,
+    ) -> io::Result<Option<SnapshotChunk>> {
         let file = File::open(self.dir.join(file_name(request.shard)))?;
         let len = file.metadata()?.len();
         let mut digest = [0; DIGEST_BYTES];

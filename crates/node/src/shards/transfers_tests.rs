@@ -47,7 +47,10 @@ fn a_file_is_copied_part_by_part_and_goes_on_after_a_restart() {
         if offset == file.bytes {
             break;
         }
-        let chunk = of(&from).read(&request(&file, offset), PART_BYTES).unwrap().unwrap();
+        let chunk = of(&from)
+            .read(&request(&file, offset), PART_BYTES)
+            .unwrap()
+            .unwrap();
         let after = offset + chunk.data.len() as u64;
         let job = || Job::Store {
             file,
@@ -82,7 +85,12 @@ fn another_file_is_begun_anew() {
     assert_eq!(stored(&transfers, open), Some(0));
     let kept = fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(kept, 2, "the node's own, and one that comes in");
-    assert!(transfers.read(&request(&other, 0), PART_BYTES).unwrap().is_none());
+    assert!(
+        transfers
+            .read(&request(&other, 0), PART_BYTES)
+            .unwrap()
+            .is_none()
+    );
     assert!(
         transfers
             .read(&request(&file, file.bytes), PART_BYTES)
