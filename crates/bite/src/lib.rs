@@ -123,6 +123,8 @@ breaks! {
     L3: "L3",
     /// A node takes no snapshot of a peer.
     L3Snapshot: "L3",
+    /// What is larger than the transport takes is refused instead of sent in parts.
+    L3Parts: "L3" | "L1" | "L5",
     /// A seat is not taken from a token that never claims it.
     L4: "L4",
     /// A new leader gives those who wait two timeouts more.

@@ -27,6 +27,7 @@ use crate::kv;
 use crate::listing;
 use crate::membership::Membership;
 use crate::outbox::{Clocks, NodeCtx, Outbox};
+use crate::payload::Payload;
 use crate::refusals::{late, late_by_header, outcome_unknown, unavailable};
 use crate::request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 use crate::shard::Shard;
@@ -45,9 +46,6 @@ pub const WRITES_IN_FLIGHT_MAX: usize = 32;
 /// The rest waits for the next turn. A node that is behind, after its start or an absence, must read requests and
 /// frames meanwhile. One entry alone can be twice as much.
 pub(crate) const WORK_IN_TURN_MAX: usize = 2_048;
-/// Raft messages in one frame at most this many bytes; a frame must stay below the transport's
-/// payload limit (1 MiB by default). Hashes of the state, one a shard at most, come on top.
-const FRAME_BYTES_MAX: usize = 640 * 1_024;
 /// Refused Raft messages are warned about this often at most.
 const WARNING_INTERVAL_US: Micros = 1_000_000;
 
@@ -164,6 +162,10 @@ impl Engine {
                 disk_full: false,
                 has_room: true,
                 entry_format: config.entry_format,
+                payload: Payload {
+                    max: config.max_payload_min,
+                    min: config.max_payload_min,
+                },
                 out: Outbox::default(),
                 forwards: Forwards::new(config.seed),
                 members_changed: false,
@@ -279,6 +281,8 @@ impl Engine {
             Input::ProbeEchoed { sent_at } => self.ctx.reachability.echo(sent_at),
             Input::RequestsDropped => self.requests_dropped = true,
             Input::DiskFull(full) => self.disk_full(full),
+            Input::MaxPayload(bytes) => self.max_payload(bytes, now.us),
+            Input::FrameRefused { to, shards } => self.frame_refused(to, &shards, now.us),
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Candidate(candidate) => self.note_candidate(candidate, now.us),
             Input::OtherCluster(members) => self.note_other_cluster(&members, true, now.us),
@@ -296,6 +300,7 @@ impl Engine {
     }
 
     fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
+        let takes_requests = self.takes_requests() && !self.ended;
         let shard = self.shards.get_mut(&request.shard);
         let leader_since = shard.as_deref().and_then(Shard::leader_since);
         let effect = match request.ask.effect() {
@@ -304,7 +309,7 @@ impl Engine {
             effect => effect,
         };
         let case = Case {
-            role: if !self.contact.is_in_touch() || self.ended {
+            role: if !takes_requests {
                 Role::OutOfTouch
             } else if shard.as_ref().is_some_and(|shard| shard.serves_as_leader()) {
                 Role::Leader
@@ -424,6 +429,7 @@ impl Engine {
         peer.metrics_addr = body.metrics_addr;
         peer.version = body.version;
         peer.entry_format = body.entry_format;
+        peer.max_payload = body.max_payload;
         peer.keys = body.keys;
         if peer.start != header.start {
             peer.start = header.start;
@@ -489,7 +495,8 @@ impl Engine {
 
     /// Turns the collected input into log entries, writes and frames.
     fn end_turn(&mut self, now: Now, inbox_empty: bool) -> Result<(), ExitReason> {
-        if std::mem::take(&mut self.requests_dropped) || !self.ctx.has_room {
+        let hears_nobody = self.ctx.payload.problem().is_some();
+        if std::mem::take(&mut self.requests_dropped) || !self.ctx.has_room || hears_nobody {
             self.ctx.reachability.skip(now.us);
         } else {
             self.ctx.reachability.advance(now.us);
@@ -627,11 +634,12 @@ impl Engine {
                 ..self.batch(to, now)
             },
         };
+        let bytes_max = self.ctx.payload.content_bytes_max();
         let mut frames = Vec::with_capacity(1);
         let mut batch = Vec::with_capacity(messages.len());
         let mut bytes = 0;
         for message in messages {
-            if bytes + message.raft.len() > FRAME_BYTES_MAX && !batch.is_empty() {
+            if bytes + message.raft.len() > bytes_max && !batch.is_empty() {
                 frames.push(frame_of(std::mem::take(&mut batch), Vec::new()));
                 bytes = 0;
             }

@@ -24,8 +24,8 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Existing, Founder, Frame, LaggingMember, LoadedKey, NodeFacts,
-    PeerDisk, ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Existing, Founder, Frame, FramePart, LaggingMember, LoadedKey,
+    NodeFacts, PeerDisk, ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.
@@ -325,6 +325,7 @@ mod tests {
                 data: Bytes::from_static(b"part"),
             }),
             lagging: Vec::new(),
+            part: None,
         }
     }
 

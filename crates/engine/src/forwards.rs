@@ -156,6 +156,14 @@ impl Forwards {
             return;
         };
         let (maybe_executed, pause_us) = match result {
+            ForwardResult::TooLarge { bytes, bytes_max } if !forward.maybe_executed => {
+                let error = ApiError::bad_request(format!(
+                    "the request has {bytes} bytes with its headers, the NATS server takes {bytes_max} (max_payload)"
+                ));
+                out.refuse(forward.waiter.reply, error);
+                return self.run_due(leader, now, out);
+            }
+            ForwardResult::TooLarge { .. } => (false, PAUSE_US),
             ForwardResult::NoResponders
             | ForwardResult::Answered {
                 error: Some(Code::NotLeader | Code::Unavailable),

@@ -41,6 +41,8 @@ pub struct FrameBody {
     pub version: String,
     /// The newest format of log entries that the sender reads; 0: it does not say.
     pub entry_format: u32,
+    /// What the sender's transport takes in one message, in bytes; 0: it does not say.
+    pub max_payload: u64,
     /// The cluster keys that the sender has loaded.
     pub keys: Vec<KeyPrint>,
     pub messages: Vec<(u32, Message)>,
@@ -66,6 +68,8 @@ pub struct PeerBatch {
     pub lagging: Vec<LaggingMember>,
     /// The newest format of log entries that this node reads.
     pub entry_format: u32,
+    /// What this node's transport takes in one message, in bytes.
+    pub max_payload: u64,
     /// The cluster keys that this node has loaded.
     pub keys: Vec<KeyPrint>,
     /// A quorum has accepted this start of this node.
@@ -124,6 +128,7 @@ impl Engine {
             closed: self.closed.to_frame(),
             lagging: self.lagging.clone(),
             entry_format: self.ctx.entry_format,
+            max_payload: self.ctx.payload.max as u64,
             keys: self.keys.clone(),
             in_touch: self.contact.is_in_touch(),
             in_no_group: self.is_in_no_group(),

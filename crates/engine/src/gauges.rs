@@ -27,6 +27,7 @@ impl Engine {
             .min(Duration::from_secs(3_600));
         gauge!("nowserving_service_unreachable_seconds").set(unreachable_for.as_secs_f64());
         gauge!("nowserving_disk_full").set(f64::from(u8::from(self.ctx.disk_full)));
+        gauge!("nowserving_max_payload_bytes").set(self.ctx.payload.max as f64);
         let known = self.shards.values().map(|s| &s.replica);
         let leaderless = known.clone().filter(|it| it.leader().is_none()).count();
         gauge!("nowserving_shards_without_leader").set(leaderless as f64);

@@ -61,6 +61,8 @@ pub struct Config {
     pub version: String,
     /// The newest format of log entries that this node reads: that of its build.
     pub entry_format: u32,
+    /// A node whose transport takes less in one message serves nobody, in bytes.
+    pub max_payload_min: usize,
     /// Every draw of the engine is a hash of this: random for each start in production.
     pub seed: u64,
 }
@@ -178,6 +180,14 @@ pub enum Input {
     RequestsDropped,
     /// The disk of this node has become full, or has room again. Writes wait for room, so none fails.
     DiskFull(bool),
+    /// What the transport takes in one message, in bytes: at the start, and when that has changed.
+    MaxPayload(usize),
+    /// The transport has refused an [`Output::Frame`], or a part of it: the frame is lost.
+    FrameRefused {
+        to: u64,
+        /// The shards of the messages in it.
+        shards: Vec<u32>,
+    },
     /// How NATS routes requests on plain subjects.
     Mapping(Mapping),
     /// A node asks to be added.
@@ -256,7 +266,12 @@ pub enum Output {
     },
     /// Read a part of this node's snapshot for a peer ([`Input::SnapshotRead`]), if that is still the file
     /// that is asked for.
-    ReadSnapshot { to: u64, request: SnapshotRequest },
+    ReadSnapshot {
+        to: u64,
+        request: SnapshotRequest,
+        /// The part's length at most.
+        bytes_max: usize,
+    },
     /// Forward a request to the leader of its shard, once ([`Input::Forwarded`]).
     Forward(ForwardTry),
     /// From now on, subscribe to a shard's subjects in this way.
@@ -345,6 +360,12 @@ pub enum ForwardResult {
     TimedOut,
     /// It could not be sent, or the connection was lost.
     Failed,
+    /// It is larger than what the transport takes in one message: nothing happened.
+    TooLarge {
+        /// With its headers.
+        bytes: usize,
+        bytes_max: usize,
+    },
 }
 
 /// A leader's answer, which the engine does not decode.

@@ -101,15 +101,20 @@ impl Engine {
     /// a node.
     pub(crate) fn client_reachable(&self, now: Micros) -> bool {
         self.stopping_since.is_none()
-            && self.contact.is_in_touch()
+            && self.takes_requests()
             && self.ctx.reachability.unreachable_for(now) <= UNREACHABLE_MAX
+    }
+
+    /// Whether this node takes part, and its transport takes answers and entries.
+    pub(crate) fn takes_requests(&self) -> bool {
+        self.contact.is_in_touch() && self.ctx.payload.problem().is_none()
     }
 
     /// Decides on the subscriptions of each shard: a leader in its lease subscribes, and while no node leads,
     /// all nodes do, so that some node answers. A node that does not take part never subscribes.
     pub(crate) fn update_subscriptions(&mut self, now: Micros) {
         let stopping = self.stopping_since.is_some();
-        let takes_part = self.contact.is_in_touch() && self.drained_at.is_none();
+        let takes_part = self.takes_requests() && self.drained_at.is_none();
         for shard in self.shards.values_mut() {
             let wanted = if !takes_part {
                 Subscription::No
@@ -133,7 +138,9 @@ impl Engine {
 
     fn hand_over(&mut self, now: Micros) {
         let unreachable_for = self.ctx.reachability.unreachable_for(now);
-        let unfit = unreachable_for > UNREACHABLE_MAX || self.ctx.disk_full;
+        let unfit = unreachable_for > UNREACHABLE_MAX
+            || self.ctx.disk_full
+            || self.ctx.payload.problem().is_some();
         let election_us = self.config.election_ms * 1_000;
         let stopping = self.stopping_since.is_some();
         // Without nodes that are stopping too: they would hand the shard on.

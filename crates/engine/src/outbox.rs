@@ -15,6 +15,7 @@ use crate::delivery::{Action, LeaderTime, Role, decide_unexecuted};
 use crate::forwards::{Forwards, Leader};
 use crate::frames::OutMessage;
 use crate::io::{Now, Output};
+use crate::payload::Payload;
 use crate::peer::Peer;
 use crate::refusals::{late, outcome_unknown, unavailable};
 use crate::request::{Inbox, Outcome, ReplyTo};
@@ -100,6 +101,8 @@ pub(crate) struct NodeCtx {
     pub has_room: bool,
     /// The newest format of log entries that this node reads.
     pub entry_format: u32,
+    /// What the transport takes in one message.
+    pub payload: Payload,
     pub out: Outbox,
     pub forwards: Forwards,
     /// The members in a shard's state, or a group's members, have changed.

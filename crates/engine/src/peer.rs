@@ -35,6 +35,8 @@ pub struct Peer {
     pub version: String,
     /// The newest format of log entries that it reads; 0: it has not said.
     pub entry_format: u32,
+    /// What its transport takes in one message, in bytes; 0: it has not said.
+    pub max_payload: u64,
     /// The cluster keys that it has loaded.
     pub keys: Vec<KeyPrint>,
     /// Of the members that it knows.

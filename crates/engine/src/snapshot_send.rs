@@ -162,9 +162,11 @@ impl Shard {
             return self.offer_snapshot_again(from, ctx.now.us);
         }
         self.snapshot_sends.asked(from, ctx.now.us);
-        ctx.out
-            .outputs
-            .push(Output::ReadSnapshot { to: from, request });
+        ctx.out.outputs.push(Output::ReadSnapshot {
+            to: from,
+            request,
+            bytes_max: ctx.payload.content_bytes_max(),
+        });
     }
 
     /// A part of a snapshot goes to a peer.

@@ -99,6 +99,7 @@ impl Engine {
         if self.ctx.disk_full {
             problems.push("the disk is full".to_owned());
         }
+        problems.extend(self.ctx.payload.problem());
         match self.contact.standing(now) {
             Standing::InTouch => problems.extend(self.no_quorum(now)),
             Standing::Waiting(reason) | Standing::Refused(Refusal { reason, .. }) => {

@@ -75,6 +75,10 @@ impl Engine {
                 true => Some(self.config.version.clone()),
                 false => peer.map(|p| p.version.clone()).filter(|v| !v.is_empty()),
             },
+            max_payload_bytes: match me {
+                true => Some(self.ctx.payload.max as u64),
+                false => peer.map(|p| p.max_payload).filter(|it| *it != 0),
+            },
             votes_in: count(&votes) as u32,
             caught_up_in: self.caught_up_in(id, now) as u32,
             snapshots: self.snapshots_sent(|to| to == id, now),

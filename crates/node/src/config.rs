@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use nowserving_log::EngineOptions;
+use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_security::{Security, SecurityError};
 use nowserving_shard::command;
 use nowserving_shard::members::Members;
@@ -219,6 +220,7 @@ impl Config {
             metrics_addr: self.metrics_addr.map(|addr| addr.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             entry_format: command::FORMAT,
+            max_payload_min: MAX_PAYLOAD_MIN,
             seed,
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::{self, Config, ConfigError};
 use crate::keys::Keys;
+use crate::nats::payload_limit::PayloadLimit;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
@@ -105,6 +106,7 @@ impl Draft {
         let (client, _) =
             connect::connect(&servers, security, name, "peers", stats, rights).await?;
         let link = NatsLink {
+            limit: PayloadLimit::of(&client),
             client,
             subjects: self.subjects.clone(),
         };

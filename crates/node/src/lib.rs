@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nowserving_engine::envelope::{Candidate, Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_log::{EngineLog, LogStore};
@@ -57,6 +57,7 @@ use crate::nats::limits::own::Own;
 use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
 use crate::nats::parse::Parser;
+use crate::nats::payload_limit::{self, PayloadLimit};
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
 use crate::nats::public_keys::PublicKeys;
 use crate::nats::respond::Responder;
@@ -217,10 +218,19 @@ impl Node {
         // Frames that are dropped say nothing about users: counted apart.
         let peer_servers = self.config.peer_nats().parse()?;
         let (peers, _) = connect(peer_servers, "peers", Arc::default()).await?;
+        let payload = payload_limit::Limits {
+            service: PayloadLimit::of(&service),
+            peers: PayloadLimit::of(&peers),
+        };
+        payload_limit::begin_counters();
         let link = NatsLink {
             client: peers,
+            limit: payload.peers.clone(),
             subjects: self.subjects.clone(),
         };
+        // They end with this function: a node that goes on under a new number has new ones.
+        let mut witnesses = JoinSet::new();
+        witnesses.spawn(payload.clone().watch(fatal.clone()));
         let founder = Founder {
             disk_id: self.origin.disk_id,
             id: self.config.id,
@@ -236,15 +246,20 @@ impl Node {
             }
         }
         let known = known_peers::KnownPeers::open(&self.data.path)?;
-        let senders = Senders::new(link.clone(), self.origin.clone(), known.report());
+        let (control, control_in) = unbounded();
+        let origin = self.origin.clone();
+        let senders = Senders::new(link.clone(), origin, known.report(), control.clone());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
-        let (ends, inputs, outputs) = channels(senders, welcomes_out, self.health.clone());
+        let (ends, inputs, outputs) = channels(
+            senders,
+            (control, control_in),
+            welcomes_out,
+            self.health.clone(),
+        );
         let watched = (self.data.path.clone(), self.log.clone());
         disk_space::watch(watched.0, watched.1, ends.control.clone())?;
-        let loop_ended = self.start_loop(inputs, outputs, connection.clone())?;
+        let loop_ended = self.start_loop(inputs, outputs, connection.clone(), payload.clone())?;
         let (named, connections) = watch::channel(Connections::new());
-        // They end with this function: a node that goes on under a new number has new ones.
-        let mut witnesses = JoinSet::new();
         for server in servers.each() {
             let (client, number) = connect(server, "witness", Arc::default()).await?;
             let witness = Witness {
@@ -307,7 +322,7 @@ impl Node {
         let standing = ends.standing.clone();
         let list = ends.peer_list.clone();
         let control = ends.control.clone();
-        let serving = self.start_service(&service, ends, stats)?;
+        let serving = self.start_service(&service, payload.service, ends, stats)?;
         let keys = self.keys.clone();
         let renumbered = ask_while_refused(&mut self.data, standing, list, &link, &keys);
         let stop = async {
@@ -373,6 +388,7 @@ impl Node {
         inputs: Inputs,
         outputs: Outputs,
         connection: ConnectionNumber,
+        payload: payload_limit::Limits,
     ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
         let snapshot_dir = self.data.snapshots();
         let log: Arc<dyn LogStore> = self.log.clone();
@@ -397,6 +413,8 @@ impl Node {
             outputs,
             connection,
             known_connection: 0,
+            payload,
+            known_max_payload: 0,
             persister,
             snapshots,
             transfers,
@@ -437,11 +455,13 @@ impl Node {
     fn start_service(
         &self,
         client: &async_nats::Client,
+        limit: PayloadLimit,
         ends: NatsEnds,
         stats: Arc<Stats>,
     ) -> anyhow::Result<Serving> {
         let responder = Responder {
             client: client.clone(),
+            limit,
             subjects: self.subjects.clone(),
             keys: self.keys.clone(),
             cluster: self.config.cluster.as_str().into(),
@@ -619,12 +639,12 @@ fn command_for(candidate: &Candidate, members: &Members) -> String {
 
 fn channels(
     peers: Senders,
+    (control, control_in): (Sender<Input>, Receiver<Input>),
     welcomes: mpsc::Sender<Welcome>,
     health: Arc<Health>,
 ) -> (NatsEnds, Inputs, Outputs) {
     let (requests, requests_in) = bounded(REQUESTS_MAX);
     let (frames, frames_in) = bounded(FRAMES_MAX);
-    let (control, control_in) = unbounded();
     let (answers_out, answers) = mpsc::unbounded_channel();
     let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
     let (forwards_out, forwards) = mpsc::unbounded_channel();

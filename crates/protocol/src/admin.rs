@@ -546,6 +546,10 @@ pub struct NodeStatus {
     /// Its build, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What its NATS server takes in one message (`max_payload`), in bytes, if known. With less than 65,536 it serves
+    /// nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_payload_bytes: Option<u64>,
     /// In how many shards it votes.
     #[serde(default)]
     pub votes_in: u32,

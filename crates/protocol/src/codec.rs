@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
 
+/// The smallest `max_payload` of a NATS server that a cluster works with, in bytes.
+pub const MAX_PAYLOAD_MIN: usize = 65_536;
+
 /// The largest request that is read, in bytes: it bounds the cost of one message. No
 /// request needs a tenth of it.
 pub const MAX_REQUEST_BYTES: usize = 65_536;

@@ -160,6 +160,7 @@ fn replies_go_both_ways() {
         refuses_snapshots: 0,
         metrics_addr: None,
         version: None,
+        max_payload_bytes: Some(65_536),
         votes_in: 3,
         caught_up_in: 2,
         snapshots: None,

@@ -113,6 +113,7 @@ fn replies_to_operators() {
         refuses_snapshots: 0,
         metrics_addr: Some("127.0.0.1:9100".to_owned()),
         version: Some("0.1.0".to_owned()),
+        max_payload_bytes: None,
         votes_in: 3,
         caught_up_in: 0,
         snapshots: None,

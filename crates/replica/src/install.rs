@@ -34,6 +34,12 @@ impl Replica {
         waits && self.role() == Role::Leader
     }
 
+    /// A message to a peer was lost on the way out. As a leader, this replica finds out anew what the peer has before it
+    /// sends more.
+    pub fn report_unreachable(&mut self, peer: u64) {
+        self.raw.report_unreachable(peer);
+    }
+
     /// A peer did not get the snapshot that it was told of: it is probed, and told of the newest one if it
     /// still needs one. (That it has installed one, raft learns from its acknowledgement.)
     pub fn report_snapshot_failed(&mut self, peer: u64) {

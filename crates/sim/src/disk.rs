@@ -225,14 +225,14 @@ impl Disk {
     }
 
     /// The part of this node's snapshot that a peer asks for.
-    pub fn read_part(&self, request: &SnapshotRequest) -> Option<SnapshotChunk> {
+    pub fn read_part(&self, request: &SnapshotRequest, bytes_max: usize) -> Option<SnapshotChunk> {
         let bytes = self.snapshots.get(&request.shard)?;
         let file = SnapshotFile::of(bytes)?;
         let from = usize::try_from(request.offset).ok()?;
         if file.digest[..] != request.digest[..] || from >= bytes.len() {
             return None;
         }
-        let to = bytes.len().min(from + CHUNK_BYTES);
+        let to = bytes.len().min(from + CHUNK_BYTES.min(bytes_max));
         Some(SnapshotChunk {
             shard: request.shard,
             digest: request.digest.clone(),

@@ -74,6 +74,8 @@ pub struct Env {
     pub links_last: BTreeMap<(NodeId, NodeId), Time>,
     /// What a slow network adds to each way between two nodes.
     pub links_slow_us: Time,
+    /// What the server takes in one message, in bytes.
+    pub max_payload: usize,
     /// Whether the server maps users' plain requests to their shards.
     pub mapped: bool,
     /// The newest version of each line that any client has been told.

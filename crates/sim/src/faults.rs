@@ -69,6 +69,12 @@ kinds! {
     DeliveryDoubled = "delivery_doubled",
     /// The server begins or ceases to map plain requests to their shards.
     MappingChanges = "mapping_changes",
+    /// The server is reloaded, and takes more or less in one message.
+    MaxPayloadChanges = "max_payload_changes",
+    /// A frame is larger than the server takes by now: it closes the connection.
+    FrameTooLarge = "frame_too_large",
+    /// A frame travels in parts.
+    FrameInParts = "frame_in_parts",
     /// A node's inbox is full most of the time, for a while.
     InboxFull = "inbox_full",
     /// A node turns a request away unread, as its inbox is full.
@@ -328,6 +334,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::LogBitFlip => (10_000, 60_000),
         Fault::FilesPinned => (1_000, 6_000),
         Fault::MappingChanges => (4_000, 15_000),
+        Fault::MaxPayloadChanges => (1_000, 6_000),
         Fault::InboxFull => (3_000, 12_000),
         Fault::DiskFull => (4_000, 20_000),
         Fault::BuildChanges => (2_000, 8_000),

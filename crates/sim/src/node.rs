@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nowserving_engine::envelope::Welcome;
+use nowserving_engine::frame_parts::Assembly;
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
@@ -17,6 +18,7 @@ use crate::disk::{CLUSTER, Disk, FIRST_NODES};
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::nats::NodeId;
+use crate::peers::MAX_PAYLOAD_MIN;
 use crate::service::Service;
 use crate::timeline::Time;
 use crate::witness::Witnessed;
@@ -88,6 +90,10 @@ pub struct Running {
     known_connection: u64,
     to_write: VecDeque<Job>,
     writing: bool,
+    /// What its client library lets through in one message: learned when it connects.
+    pub max_payload: usize,
+    /// Frames of peers that come in parts.
+    pub assembly: Assembly,
     /// Its engine was told that the disk is full.
     disk_full: bool,
     /// The loop has seen a full inbox.
@@ -162,6 +168,7 @@ impl Node {
             metrics_addr: None,
             version: "sim".to_owned(),
             entry_format: env.builds.entry_format(id),
+            max_payload_min: MAX_PAYLOAD_MIN,
             seed: env.random.next(),
         };
         let now = self.clock.read(env.timeline.now());
@@ -191,6 +198,8 @@ impl Node {
             known_connection: 0,
             to_write: VecDeque::new(),
             writing: false,
+            max_payload: 0,
+            assembly: Assembly::default(),
             disk_full: false,
             crowded: false,
             downloads: BTreeSet::new(),
@@ -201,6 +210,7 @@ impl Node {
         self.process_event(env, 0, Process::Probe);
         self.process_event(env, 0, Process::Witness);
         self.learn_mapping(env);
+        self.learn_max_payload(env);
         self.process_event(env, PURGE_US, Process::Purge);
         self.look_at_disk(env);
         self.plan_turn(env, 0);
@@ -214,6 +224,17 @@ impl Node {
             false => Mapping::Missing,
         };
         self.push(env, Input::Mapping(mapping));
+    }
+
+    /// The node connects (again) for its frames, and so learns what the server takes in one message.
+    pub fn learn_max_payload(&mut self, env: &mut Env) {
+        let bytes = env.max_payload;
+        if let Some(running) = &mut self.running
+            && running.max_payload != bytes
+        {
+            running.max_payload = bytes;
+            self.push(env, Input::MaxPayload(bytes));
+        }
     }
 
     /// The node notices that little room is left.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
-use nowserving_engine::envelope::{Frame, NodeFacts};
+use nowserving_engine::envelope::{Frame, NodeFacts, ShardMessage};
+use nowserving_engine::frame_parts;
 use nowserving_engine::{
     FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader, Refusal, Standing,
 };
@@ -14,7 +15,8 @@ use crate::env::Env;
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::node::Node;
-use crate::world::Event;
+use crate::random::Random;
+use crate::world::{Event, Process};
 
 /// A frame on its way.
 #[derive(Debug)]
@@ -22,6 +24,17 @@ pub struct Sent {
     /// Which node sent it, from which disk and in which start, and the disks that it tells of; nothing else is in it.
     stamp: Frame,
     batch: PeerBatch,
+    /// As the server gets it: one message, or several.
+    parts: Vec<Frame>,
+}
+
+/// The minimum of nodes here. Their messages are as much smaller than those of real ones.
+pub const MAX_PAYLOAD_MIN: usize = 1_024;
+
+/// What a server takes in one message.
+pub fn draw_max_payload(random: &mut Random) -> usize {
+    let min = MAX_PAYLOAD_MIN as u64;
+    random.between(min, 16 * min) as usize
 }
 
 impl Node {
@@ -29,6 +42,73 @@ impl Node {
     pub fn send_frame(&mut self, env: &mut Env, to: NodeId, batch: PeerBatch) {
         let from = self.id;
         env.frames_sent += 1;
+        let Some(parts) = self.publishable(env, to, &batch) else {
+            return;
+        };
+        let identity = &self.disk.identity;
+        let facts = NodeFacts {
+            in_touch: batch.in_touch,
+            ..NodeFacts::default()
+        };
+        let stamp = Frame {
+            to,
+            facts: Some(facts),
+            disks: match batch.reports_disks {
+                true => identity.disks(),
+                false => Vec::new(),
+            },
+            ..identity.stamp(from)
+        };
+        let count = parts.len();
+        let sent = Rc::new(Sent {
+            stamp,
+            batch,
+            parts,
+        });
+        for part in 0..count {
+            self.send_part(env, to, &sent, part);
+        }
+    }
+
+    /// What the node publishes of a frame, as its client library knows the server's limit. `None`: it is refused, by the
+    /// library, or by a server that takes less by now and closes the connection.
+    fn publishable(&mut self, env: &mut Env, to: NodeId, batch: &PeerBatch) -> Option<Vec<Frame>> {
+        let known = self.running.as_ref()?.max_payload;
+        let messages = batch.messages.iter().map(|message| ShardMessage {
+            shard: message.shard,
+            raft: message.raft.clone().into(),
+        });
+        let members = batch.members.as_ref().map(|it| it.encode());
+        let frame = Frame {
+            to,
+            seq: env.frames_sent,
+            messages: messages.collect(),
+            state_hashes: batch.state_hashes.clone(),
+            members: members.unwrap_or_default().into(),
+            snapshot_chunk: batch.snapshot_chunk.as_deref().cloned(),
+            ..self.disk.identity.stamp(self.id)
+        };
+        let parts = frame_parts::cut(frame, known);
+        let largest = parts.iter().map(frame_parts::sealed_bytes).max()?;
+        if largest > known {
+            let shards = batch.messages.iter().map(|it| it.shard).collect();
+            self.push(env, Input::FrameRefused { to, shards });
+            return None;
+        }
+        if largest > env.max_payload {
+            env.counts.add(Fault::FrameTooLarge);
+            let delay = env.random.around(20_000);
+            self.process_event(env, delay, Process::LearnMaxPayload);
+            return None;
+        }
+        if parts.len() > 1 {
+            env.counts.add(Fault::FrameInParts);
+        }
+        Some(parts)
+    }
+
+    fn send_part(&mut self, env: &mut Env, to: NodeId, sent: &Rc<Sent>, part: usize) {
+        let from = self.id;
         if env.links_cut.get(&(from, to)).is_some_and(|cut| *cut > 0)
             || env.strikes(Fault::FrameLost)
         {
@@ -47,35 +127,40 @@ impl Node {
             at = at.max(*last);
             *last = at;
         }
-        let identity = &self.disk.identity;
-        let facts = NodeFacts {
-            in_touch: batch.in_touch,
-            ..NodeFacts::default()
-        };
-        let stamp = Frame {
-            to,
-            facts: Some(facts),
-            disks: match batch.reports_disks {
-                true => identity.disks(),
-                false => Vec::new(),
-            },
-            ..identity.stamp(from)
-        };
-        let sent = Rc::new(Sent { stamp, batch });
         let copies = 1 + u64::from(env.strikes(Fault::FrameDoubled));
         for copy in 0..copies {
             let late = copy * env.random.around(20_000);
             let frame = Event::Frame {
                 to,
                 sent: sent.clone(),
+                part,
             };
             env.timeline.at(at + late, frame);
         }
     }
 
-    /// A frame comes.
-    pub fn frame(&mut self, env: &mut Env, sent: &Sent) {
-        let Sent { stamp, batch } = sent;
+    /// A frame comes, or a part of one.
+    pub fn part(&mut self, env: &mut Env, sent: &Sent, part: usize) {
+        let (Some(running), Some(part)) = (&mut self.running, sent.parts.get(part)) else {
+            return;
+        };
+        let Some(frame) = running.assembly.take(part.clone()) else {
+            return;
+        };
+        let came = frame.messages.iter().map(|it| (it.shard, &it.raft[..]));
+        let went = sent
+            .batch
+            .messages
+            .iter()
+            .map(|it| (it.shard, &it.raft[..]));
+        if !came.eq(went) {
+            env.violated("S2", format!("a frame of node {} is not whole", frame.from));
+        }
+        self.frame(env, sent);
+    }
+
+    fn frame(&mut self, env: &mut Env, sent: &Sent) {
+        let Sent { stamp, batch, .. } = sent;
         let from = stamp.from;
         let mut header = PeerHeader {
             start: stamp.starts.first().copied(),
@@ -144,6 +229,7 @@ impl Node {
                 metrics_addr: String::new(),
                 version: "sim".to_owned(),
                 entry_format: batch.entry_format,
+                max_payload: batch.max_payload,
                 keys: batch.keys.clone(),
                 messages,
                 state_hashes: batch.state_hashes.clone(),

@@ -35,7 +35,11 @@ impl Node {
                 offset: self.disk.store_incoming(file, &chunk).filter(|_| !fails),
             },
             Output::DropIncoming { shard } => return self.disk.drop_incoming(shard),
-            Output::ReadSnapshot { to, request } => match self.disk.read_part(&request) {
+            Output::ReadSnapshot {
+                to,
+                request,
+                bytes_max,
+            } => match self.disk.read_part(&request, bytes_max) {
                 Some(chunk) => Input::SnapshotRead { to, chunk },
                 None => return,
             },

@@ -7,7 +7,8 @@ use crate::faults::{Fault, Weather};
 use crate::ill::{Ill, SLOW_SYNC_US};
 use crate::nats::NodeId;
 use crate::node::Node;
-use crate::world::{Event, JUMP_MS_MAX, Lasting, SETTLED_US, World};
+use crate::peers::{MAX_PAYLOAD_MIN, draw_max_payload};
+use crate::world::{Event, JUMP_MS_MAX, Lasting, Process, SETTLED_US, World};
 
 impl World {
     /// A process stands still for a while.
@@ -176,6 +177,14 @@ impl World {
                     node.learn_mapping(&mut self.env);
                 }
             }
+            Fault::MaxPayloadChanges => {
+                self.env.counts.add(kind);
+                let bytes = match self.env.random.below(6) {
+                    0 => self.env.random.between(300, MAX_PAYLOAD_MIN as u64 - 1) as usize,
+                    _ => draw_max_payload(&mut self.env.random),
+                };
+                self.set_max_payload(bytes);
+            }
             Fault::InboxFull if self.env.full_inboxes.insert(id) => {
                 self.lasting(kind, Lasting::FullInbox(id));
             }
@@ -191,6 +200,18 @@ impl World {
             | Fault::OperatorSchedules
             | Fault::OperatorLooks => self.clients.operate(&mut self.env, kind),
             _ => {}
+        }
+    }
+
+    /// The server is reloaded. Nodes learn of it when they publish too much, or some time later.
+    fn set_max_payload(&mut self, bytes: usize) {
+        self.env.max_payload = bytes;
+        self.env.note(format_args!(
+            "the server takes {bytes} bytes in one message"
+        ));
+        for node in self.nodes.values() {
+            let later = self.env.random.around(1_000_000).min(2_000_000);
+            node.process_event(&mut self.env, later, Process::LearnMaxPayload);
         }
     }
 
@@ -400,6 +421,8 @@ impl World {
         for id in self.node_ids() {
             self.clear_disk(id);
         }
+        let max_payload = self.env.max_payload.max(MAX_PAYLOAD_MIN);
+        self.set_max_payload(max_payload);
         self.env.clients_stalled.clear();
         self.env.end_stalls();
         self.clients.open_all(&mut self.env);

@@ -24,7 +24,7 @@ use crate::lost_disks::Lost;
 use crate::nats::{NodeId, Subject, SubscriptionId};
 use crate::node::{Node, Setup, Written};
 use crate::operator::{OPERATOR, Operator};
-use crate::peers::Sent;
+use crate::peers::{Sent, draw_max_payload};
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
@@ -48,6 +48,8 @@ pub enum Event {
         to: NodeId,
         /// The frame.
         sent: Rc<Sent>,
+        /// Which part of it.
+        part: usize,
     },
     /// Something in a connection's buffer may be read by its node.
     ReadByNode {
@@ -189,6 +191,8 @@ pub enum Process {
     },
     /// The log is looked at.
     Purge,
+    /// The node connects again, and learns what the server takes in one message.
+    LearnMaxPayload,
     /// A thread has done something about a snapshot from peer to peer.
     Transfer(Box<Output>),
     /// The task of a subscription takes what lies in its queue.
@@ -334,6 +338,7 @@ impl World {
             snapshot_entries: random.between(100, 500),
             log_bytes_max: random.between(4_000, 60_000),
         };
+        let max_payload = draw_max_payload(&mut random);
         let jumps = weather.interval(Fault::ClockJump).is_some();
         let nodes_behind_ms = if jumps { JUMP_MS_MAX } else { 0 } + WALL_OFF_MS_MAX;
         let mut env = Env {
@@ -351,6 +356,7 @@ impl World {
             heard_by_key: BTreeMap::new(),
             answers_from: LED_US,
             frames_sent: 0,
+            max_payload,
             forwards_sent: 0,
             links_last: BTreeMap::new(),
             links_slow_us: 0,
@@ -485,9 +491,9 @@ impl World {
         let env = &mut self.env;
         match event {
             Event::Process { node, start, what } => self.process(node, start, what),
-            Event::Frame { to, sent } => {
+            Event::Frame { to, sent, part } => {
                 if let Some(node) = self.nodes.get_mut(&to) {
-                    node.frame(env, &sent);
+                    node.part(env, &sent, part);
                 }
             }
             Event::ReadByNode { node, number } => {
@@ -585,6 +591,7 @@ impl World {
                 members,
             } => node.make_snapshot(env, shard, index, members),
             Process::Purge => node.purge(env),
+            Process::LearnMaxPayload => node.learn_max_payload(env),
             Process::Transfer(job) => node.transfer(env, *job),
             Process::TakeRequests(subscription) => node.take_requests(env, subscription),
             Process::Drained(subscription) => node.drained(env, subscription),

@@ -34,6 +34,8 @@ pub struct Options {
     pub log_bytes_max: u64,
     /// Whether the nats-server maps plain subjects to shards.
     pub mapping: bool,
+    /// What the nats-server takes in one message, if not its default of 1 MiB.
+    pub max_payload: Option<usize>,
     /// The `authorization` block of the nats-server's configuration; `nodes` and `tests` must be among
     /// the users. Without it every connection has all rights.
     pub authorization: Option<String>,
@@ -62,6 +64,7 @@ impl Default for Options {
             snapshot_entries: 20_000,
             log_bytes_max: 256 << 20,
             mapping: true,
+            max_payload: None,
             authorization: None,
             proxied: false,
             nats_servers: 1,
@@ -72,6 +75,10 @@ impl Default for Options {
             election: None,
         }
     }
+}
+
+fn max_payload(bytes: usize) -> String {
+    format!("max_payload: {bytes}\n")
 }
 
 /// Writes the file of a cluster key; `which` tells it from others.
@@ -173,9 +180,10 @@ impl Cluster {
             }
         }
         let mapped_shards = options.mapping.then_some(options.shards);
-        let more = options.authorization.as_deref().unwrap_or_default();
+        let limit = options.max_payload.map(max_payload);
+        let more = limit.unwrap_or_default() + options.authorization.as_deref().unwrap_or_default();
         let mut servers = match options.nats_servers {
-            1 => vec![Nats::start(folder.path(), mapped_shards, more).await?],
+            1 => vec![Nats::start(folder.path(), mapped_shards, &more).await?],
             several => Nats::start_cluster(folder.path(), several, mapped_shards, false).await?,
         };
         let urls: Vec<ServerAddr> = servers
@@ -226,6 +234,16 @@ impl Cluster {
             cluster.show_logs();
         }
         ready.map(|()| cluster)
+    }
+
+    /// From now on the nats-server takes so much in one message. It is reloaded, and does not tell its clients.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn set_max_payload(&mut self, bytes: usize) -> Result<()> {
+        let mapped_shards = self.options.mapping.then_some(self.options.shards);
+        self.nats
+            .reload(mapped_shards, "max_payload", &max_payload(bytes))
     }
 
     /// A client of this cluster.

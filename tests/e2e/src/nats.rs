@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 
 use crate::process::Process;
 use crate::program::nats_server;
@@ -107,6 +108,18 @@ impl Nats {
         let configuration = configuration(Some(self.port), None) + &self.more;
         self.process = start(&self.folder, &configuration).await?;
         Ok(())
+    }
+
+    /// Changes one line of its configuration, that of `field`, while it runs.
+    ///
+    /// # Errors
+    /// It has ended, or its file cannot be written.
+    pub fn reload(&mut self, mapped_shards: Option<u32>, field: &str, line: &str) -> Result<()> {
+        let rest = self.more.lines().filter(|it| !it.starts_with(field));
+        self.more = rest.map(|it| format!("{it}\n")).collect::<String>() + line;
+        let configuration = configuration(None, mapped_shards) + &self.more;
+        std::fs::write(self.folder.join("nats.conf"), configuration)?;
+        self.process.signal(Signal::HUP)
     }
 
     /// Starts it again on the same port after it was killed.

@@ -67,6 +67,7 @@ mod schedule;
 mod sdk;
 mod secured;
 mod signals;
+mod small_messages;
 mod snapshots;
 mod soaks;
 mod steering;

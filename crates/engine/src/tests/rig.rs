@@ -88,6 +88,7 @@ pub fn config(nodes: &[u64]) -> Config {
         metrics_addr: None,
         version: "test".into(),
         entry_format: command::FORMAT,
+        max_payload_min: 65_536,
         seed: 7,
     }
 }
@@ -326,6 +327,7 @@ impl Rig {
                 metrics_addr: String::new(),
                 version: String::new(),
                 entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),
+                max_payload: 0,
                 keys: self.keys.get(&from).cloned().unwrap_or_default(),
                 messages: messages.into_iter().map(|it| (0, it)).collect(),
                 state_hashes: Vec::new(),

@@ -438,6 +438,16 @@ pub const SECTIONS: &[Section] = &[
                 &["kind"],
                 "Times that messages to this node were dropped.",
             ),
+            gauge(
+                "nowserving_max_payload_bytes",
+                &[],
+                "What the NATS server takes in one message (its max_payload). Below 65,536 the node serves nobody.",
+            ),
+            counter(
+                "nowserving_publishes_refused_total",
+                &["what"],
+                "Messages that were larger than max_payload and are lost, by what they were: `frame`, `event`, `answer`; `by_server`: the limit was lowered, and the server refused them.",
+            ),
             counter(
                 "nowserving_events_published_total",
                 &[],

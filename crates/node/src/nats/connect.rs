@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Server};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Server, ServerError};
 use nowserving_protocol::servers::Servers;
 use nowserving_security::{Security, explained};
 
@@ -74,6 +74,10 @@ pub async fn connect(
                 stats.turn_away();
             }
             counted.note(&event);
+            if matches!(&event, Event::ServerError(error) if is_too_large(error)) {
+                metrics::counter!("nowserving_publishes_refused_total", "what" => "by_server")
+                    .increment(1);
+            }
             let unreported = (!rights.note(&event)).then_some(event);
             async move {
                 if let Some(event) = unreported {
@@ -90,6 +94,11 @@ pub async fn connect(
         _ => error.into(),
     })?;
     Ok((client, number))
+}
+
+/// Whether the server has refused a message as larger than its `max_payload`. It closes the connection after that.
+fn is_too_large(error: &ServerError) -> bool {
+    matches!(error, ServerError::Other(text) if text.eq_ignore_ascii_case("maximum payload violation"))
 }
 
 /// One client in the metrics.

@@ -109,6 +109,7 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         (false, None) => subjects.shard(it.shard, &it.line, it.op),
     };
     let headers = headers(&it);
+    let bytes = it.payload.len() + wire_bytes(&headers);
     let request = Request::new()
         .payload(it.payload)
         .headers(headers)
@@ -117,6 +118,12 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         Ok(message) => answered(message),
         Err(error) if error.kind() == RequestErrorKind::NoResponders => ForwardResult::NoResponders,
         Err(error) if error.kind() == RequestErrorKind::TimedOut => ForwardResult::TimedOut,
+        Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+            ForwardResult::TooLarge {
+                bytes,
+                bytes_max: client.max_payload(),
+            }
+        }
         Err(_) => ForwardResult::Failed,
     }
 }
@@ -142,6 +149,17 @@ fn headers(it: &ForwardTry) -> HeaderMap {
         headers.insert(TRACEPARENT_HEADER, trace.for_the_next().as_str());
     }
     headers
+}
+
+/// The length of headers on the wire.
+fn wire_bytes(headers: &HeaderMap) -> usize {
+    let fields = headers.iter().flat_map(|(name, values)| {
+        let name = name.to_string().len();
+        values
+            .iter()
+            .map(move |value| name + value.as_str().len() + ": \r\n".len())
+    });
+    "NATS/1.0\r\n\r\n".len() + fields.sum::<usize>()
 }
 
 fn answered(message: Message) -> ForwardResult {

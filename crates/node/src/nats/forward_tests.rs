@@ -3,7 +3,7 @@ use crossbeam_channel::Receiver;
 use nowserving_engine::ForwardId;
 use nowserving_line::LineName;
 
-use super::super::testing::{Published, Sent, TestServer};
+use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer};
 use super::*;
 
 fn a_try(id: u64) -> ForwardTry {
@@ -177,11 +177,16 @@ async fn no_responders_and_timeouts_are_distinguished() {
     test.sent(hurried).await;
     assert_eq!(test.result().await, (ForwardId(2), ForwardResult::TimedOut));
     let too_large = ForwardTry {
-        payload: vec![b' '; super::super::testing::MAX_PAYLOAD + 1].into(),
+        payload: vec![b' '; MAX_PAYLOAD + 1].into(),
         ..a_try(3)
     };
     test.tries.send(too_large).unwrap();
-    assert_eq!(test.result().await, (ForwardId(3), ForwardResult::Failed));
+    let (id, result) = test.result().await;
+    let ForwardResult::TooLarge { bytes, bytes_max } = result else {
+        panic!("{result:?}");
+    };
+    assert_eq!((id, bytes_max), (ForwardId(3), MAX_PAYLOAD));
+    assert!(bytes > MAX_PAYLOAD + 1, "its headers count");
 }
 
 #[tokio::test]

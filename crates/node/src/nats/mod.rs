@@ -16,6 +16,7 @@ pub mod parse;
 mod parse_admin;
 mod parse_kv;
 mod parse_limit;
+pub mod payload_limit;
 pub mod peers;
 pub mod probe;
 pub mod public_keys;

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
+use async_nats::client::PublishError;
 use bytes::Bytes;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::{Stream, StreamExt as _};
 use nowserving_engine::envelope::{
     self, Frame, FrameError, LoadedKey, NodeFacts, PeerDisk, ShardMessage,
 };
+use nowserving_engine::frame_parts::{self, Assembly};
 use nowserving_protocol::keys::KeyPrint;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::Connection;
@@ -17,6 +19,7 @@ use nowserving_shard::members::Members;
 use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 
+use super::payload_limit::PayloadLimit;
 use super::witness::Connections;
 use crate::keys::Keys;
 use crate::known_peers::KnownPeers;
@@ -45,13 +48,20 @@ struct Incoming {
 pub struct NatsLink {
     /// That connection.
     pub client: Client,
+    pub limit: PayloadLimit,
     pub subjects: Subjects,
 }
 
 impl NatsLink {
-    async fn send(&self, origin: &Origin, to: u64, sealed: Vec<u8>) -> anyhow::Result<()> {
-        let subject = self.subjects.raft(&origin.cluster, to, origin.me);
-        Ok(self.client.publish(subject, sealed.into()).await?)
+    /// Sends a frame, in parts if it is too large for one message. With an error it is lost.
+    async fn send(&self, origin: &Origin, frame: Frame) -> Result<(), PublishError> {
+        let subject = self.subjects.raft(&origin.cluster, frame.to, origin.me);
+        for part in frame_parts::cut(frame, self.limit.bytes()) {
+            let sealed = envelope::seal(origin.keys.in_use().frames.current(), &part);
+            metrics::counter!("nowserving_peer_bytes_sent_total").increment(sealed.len() as u64);
+            self.client.publish(subject.clone(), sealed.into()).await?;
+        }
+        Ok(())
     }
 
     /// The frames to this node's number, from nodes of other clusters too, until the connection is closed
@@ -140,6 +150,7 @@ impl Origin {
             key_id: Some(u32::from(self.keys.in_use().ring.current().id())),
             keys: batch.keys.iter().map(loaded_key).collect(),
             in_no_group: batch.in_no_group,
+            max_payload: batch.max_payload,
         }
     }
 
@@ -206,6 +217,8 @@ pub struct Senders {
     origin: Origin,
     /// What this node knows of its peers.
     disks: watch::Receiver<Vec<PeerDisk>>,
+    /// Frames that were refused.
+    control: Sender<Input>,
     runtime: tokio::runtime::Handle,
     /// A removed node keeps its task: the numbers of frames to it must grow.
     peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
@@ -214,11 +227,17 @@ pub struct Senders {
 impl Senders {
     /// Must be called in the runtime in which the tasks run.
     #[must_use]
-    pub fn new(link: NatsLink, origin: Origin, disks: watch::Receiver<Vec<PeerDisk>>) -> Self {
+    pub fn new(
+        link: NatsLink,
+        origin: Origin,
+        disks: watch::Receiver<Vec<PeerDisk>>,
+        control: Sender<Input>,
+    ) -> Self {
         Senders {
             link,
             origin,
             disks,
+            control,
             runtime: tokio::runtime::Handle::current(),
             peers: BTreeMap::new(),
         }
@@ -229,9 +248,9 @@ impl Senders {
         let sender = self.peers.entry(to).or_insert_with(|| {
             let (batches, inbox) = mpsc::channel(OUT_MAX);
             let (link, origin) = (self.link.clone(), self.origin.clone());
-            let disks = self.disks.clone();
+            let (disks, control) = (self.disks.clone(), self.control.clone());
             self.runtime
-                .spawn(send_frames(link, origin, disks, to, inbox));
+                .spawn(send_frames(link, origin, disks, control, to, inbox));
             batches
         });
         if sender.try_send(batch).is_err() {
@@ -244,6 +263,7 @@ async fn send_frames(
     link: NatsLink,
     origin: Origin,
     disks: watch::Receiver<Vec<PeerDisk>>,
+    control: Sender<Input>,
     to: u64,
     mut inbox: mpsc::Receiver<PeerBatch>,
 ) {
@@ -256,6 +276,7 @@ async fn send_frames(
             true => disks.borrow().clone(),
             false => Vec::new(),
         };
+        let shards = batch.messages.iter().map(|message| message.shard).collect();
         let messages = batch.messages.into_iter().map(|message| ShardMessage {
             shard: message.shard,
             raft: message.raft.into(),
@@ -278,13 +299,14 @@ async fn send_frames(
             members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
             snapshot_request: batch.snapshot_request,
             snapshot_chunk: batch.snapshot_chunk.map(|it| *it),
+            part: None,
         };
-        let sealed = envelope::seal(origin.keys.in_use().frames.current(), &frame);
         metrics::counter!("nowserving_peer_frames_sent_total").increment(1);
         metrics::counter!("nowserving_peer_append_messages_sent_total").increment(appends);
-        metrics::counter!("nowserving_peer_bytes_sent_total").increment(sealed.len() as u64);
-        if let Err(error) = link.send(&origin, to, sealed).await {
-            tracing::debug!(to, %error, "frame not sent");
+        if let Err(error) = link.send(&origin, frame).await {
+            link.limit.refused("frame", &error);
+            // Closed only while the node ends.
+            let _ = control.send(Input::FrameRefused { to, shards });
         }
     }
 }
@@ -304,9 +326,14 @@ pub async fn receive_frames(
     let mut warnings = Throttle::default();
     let mut reported_at: BTreeMap<u64, Instant> = BTreeMap::new();
     let mut incoming = link.receive(origin.me).await?;
+    let mut assembly = Assembly::default();
     while let Some(it) = incoming.next().await {
+        let opened = match open(it, &origin).map(|part| assembly.take(part)) {
+            Ok(None) => continue,
+            Ok(Some(frame)) => Ok(frame),
+            Err(refused) => Err(refused),
+        };
         metrics::counter!("nowserving_peer_frames_received_total").increment(1);
-        let opened = open(it, &origin);
         let frame =
             match opened.and_then(|frame| check(frame, &origin, &peers.borrow(), &mut known)) {
                 Ok(frame) => frame,
@@ -476,6 +503,7 @@ fn check(
         metrics_addr: facts.metrics_addr,
         version: facts.version,
         entry_format: facts.entry_format,
+        max_payload: facts.max_payload,
         keys: facts.keys.iter().filter_map(key_print).collect(),
         messages,
         state_hashes,

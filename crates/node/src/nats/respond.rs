@@ -16,6 +16,7 @@ use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
+use super::payload_limit::PayloadLimit;
 use super::stats::Stats;
 use super::tasks::{Finished, Tasks};
 use crate::backups::Backups;
@@ -30,6 +31,7 @@ const EVENTS_AT_ONCE: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Responder {
     pub client: Client,
+    pub limit: PayloadLimit,
     /// For the events' subjects.
     pub subjects: Subjects,
     /// Signs what `enter` and `find` give out, and what a moved token gets anew.
@@ -136,7 +138,7 @@ impl Responder {
                 metrics::counter!("nowserving_events_published_total").increment(1);
                 let sent = self.client.publish_with_headers(subject, headers, payload);
                 if let Err(error) = sent.await {
-                    tracing::debug!(%error, "event not published");
+                    self.limit.refused("event", &error);
                 }
             }
         }
@@ -194,7 +196,7 @@ impl Responder {
         let to = to.to_owned();
         let sent = self.client.publish_with_headers(to, headers, payload).await;
         if let Err(error) = sent {
-            tracing::debug!(%error, "answer not sent");
+            self.limit.refused("answer", &error);
         }
     }
 

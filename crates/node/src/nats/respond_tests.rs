@@ -23,6 +23,7 @@ impl Test {
     async fn start() -> Test {
         let server = TestServer::start().await;
         let responder = Responder {
+            limit: PayloadLimit::of(&server.client),
             client: server.client.clone(),
             subjects: Subjects::default(),
             keys: Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap(),

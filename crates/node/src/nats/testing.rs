@@ -23,6 +23,7 @@ use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
 use super::parse::Parser;
 use super::peers::PeerList;
+use super::payload_limit::PayloadLimit;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
@@ -256,6 +257,7 @@ impl TestService {
         let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
         let responder = Responder {
             client: server.client.clone(),
+            limit: PayloadLimit::of(&server.client),
             subjects: Subjects::default(),
             keys: keys.clone(),
             cluster: "test".into(),

@@ -25,6 +25,7 @@ use crate::Removed;
 use crate::clock::{monotonic_us, now, thread_cpu_time};
 use crate::health::Health;
 use crate::nats::connect::ConnectionNumber;
+use crate::nats::payload_limit::Limits;
 use crate::nats::peers::{PeerList, Senders};
 
 /// Requests that wait for the loop at most.
@@ -80,6 +81,10 @@ pub struct EngineLoop {
     pub connection: ConnectionNumber,
     /// The number that the engine knows.
     pub known_connection: u64,
+    /// What NATS takes in one message.
+    pub payload: Limits,
+    /// The bytes that the engine knows.
+    pub known_max_payload: usize,
     /// Writes the log.
     pub persister: Worker<persist::Job, Input>,
     /// Writes snapshots.
@@ -185,14 +190,18 @@ impl EngineLoop {
     }
 
     /// Gives the engine an input; before that, if it came by another service connection than the engine knows,
-    /// the number of that.
+    /// the number of that, and what NATS takes in one message.
     fn step(&mut self, input: Input) -> anyhow::Result<Option<ExitReason>> {
-        let number = self.connection.now();
-        if number == self.known_connection {
-            return self.step_one(input);
+        let (number, max_payload) = (self.connection.now(), self.payload.bytes());
+        let mut exit = None;
+        if max_payload != self.known_max_payload {
+            self.known_max_payload = max_payload;
+            exit = self.step_one(Input::MaxPayload(max_payload))?;
         }
-        self.known_connection = number;
-        let exit = self.step_one(Input::ConnectionNumber(number))?;
+        if number != self.known_connection {
+            self.known_connection = number;
+            exit = exit.or(self.step_one(Input::ConnectionNumber(number))?);
+        }
         Ok(exit.or(self.step_one(input)?))
     }
 
@@ -246,9 +255,17 @@ impl EngineLoop {
                 Output::DropIncoming { shard } => {
                     self.transfers.give(transfers::Job::Drop { shard })?;
                 }
-                Output::ReadSnapshot { to, request } => {
+                Output::ReadSnapshot {
+                    to,
+                    request,
+                    bytes_max,
+                } => {
                     // Full: the peer asks again.
-                    let job = transfers::Job::Read { to, request };
+                    let job = transfers::Job::Read {
+                        to,
+                        request,
+                        bytes_max,
+                    };
                     let _ = self.transfers.jobs.try_send(job);
                 }
                 // Closed only while the node ends.

@@ -17,7 +17,7 @@ use nowserving_shard::snapshot::DIGEST_BYTES;
 use super::snapshots::file_name;
 use super::worker::{Ends, Worker};
 
-/// A part of a snapshot: well below the transport's payload limit (1 MiB by default).
+/// A part of a snapshot at most; the engine says less if NATS takes less in one message.
 pub const CHUNK_BYTES: u32 = 256 << 10;
 /// The engine has at most one job a shard under way for itself, and one a shard and peer.
 const JOBS_MAX: usize = 2_048;
@@ -35,7 +35,11 @@ pub enum Job {
     /// Delete what is there of a peer's snapshot.
     Drop { shard: u32 },
     /// Read a part of this node's own for a peer.
-    Read { to: u64, request: SnapshotRequest },
+    Read {
+        to: u64,
+        request: SnapshotRequest,
+        bytes_max: usize,
+    },
 }
 
 /// Starts the thread over `dir`.
@@ -86,8 +90,12 @@ impl Transfers {
                 }
                 return None;
             }
-            Job::Read { to, request } => {
-                let read = self.read(&request);
+            Job::Read {
+                to,
+                request,
+                bytes_max,
+            } => {
+                let read = self.read(&request, bytes_max);
                 // The peer asks again, or is offered another one.
                 let chunk = read.inspect_err(|error| {
                     tracing::warn!(shard = request.shard, to, %error, "no part of a snapshot read");
@@ -148,13 +156,18 @@ impl Transfers {
     }
 
     /// `None`: another snapshot has taken the place of the one that is asked for.
-    fn read(&self, request: &SnapshotRequest) -> io::Result<Option<SnapshotChunk>> {
+    fn read(
+        &self,
+        request: &SnapshotRequest,
+        bytes_max: usize,
+    ) -> io::Result<Option<SnapshotChunk>> {
         let file = File::open(self.dir.join(file_name(request.shard)))?;
         let len = file.metadata()?.len();
         let mut digest = [0; DIGEST_BYTES];
         file.read_exact_at(&mut digest, len.saturating_sub(DIGEST_BYTES as u64))?;
         let bytes = len.saturating_sub(request.offset);
         let bytes = bytes.min(CHUNK_BYTES.into()) as usize;
+        let bytes = bytes.min(bytes_max);
         if digest[..] != request.digest[..] || bytes == 0 {
             return Ok(None);
         }

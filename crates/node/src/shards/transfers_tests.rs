@@ -2,6 +2,7 @@
 use super::*;
 
 const SHARD: u32 = 3;
+const PART_BYTES: usize = CHUNK_BYTES as usize / 2;
 
 /// A node's folder with a snapshot of so many bytes, and its description.
 fn with_snapshot(bytes: usize) -> (tempfile::TempDir, Vec<u8>, SnapshotFile) {
@@ -46,7 +47,10 @@ fn a_file_is_copied_part_by_part_and_goes_on_after_a_restart() {
         if offset == file.bytes {
             break;
         }
-        let chunk = of(&from).read(&request(&file, offset)).unwrap().unwrap();
+        let chunk = of(&from)
+            .read(&request(&file, offset), PART_BYTES)
+            .unwrap()
+            .unwrap();
         let after = offset + chunk.data.len() as u64;
         let job = || Job::Store {
             file,
@@ -56,7 +60,7 @@ fn a_file_is_copied_part_by_part_and_goes_on_after_a_restart() {
         assert_eq!(stored(&receiver, job()), None, "the same part again");
         parts += 1;
     }
-    assert_eq!(parts, 3);
+    assert_eq!(parts, 5);
     let whole = to.path().join(incoming_name(SHARD, &file));
     assert_eq!(fs::read(whole).unwrap(), content);
     assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1);
@@ -81,10 +85,15 @@ fn another_file_is_begun_anew() {
     assert_eq!(stored(&transfers, open), Some(0));
     let kept = fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(kept, 2, "the node's own, and one that comes in");
-    assert!(transfers.read(&request(&other, 0)).unwrap().is_none());
     assert!(
         transfers
-            .read(&request(&file, file.bytes))
+            .read(&request(&other, 0), PART_BYTES)
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        transfers
+            .read(&request(&file, file.bytes), PART_BYTES)
             .unwrap()
             .is_none()
     );
