@@ -17,13 +17,14 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
+use crate::fields::Request;
 
 /// The largest request that is read, in bytes: it bounds the cost of one message. No
 /// request needs a tenth of it.
 pub const MAX_REQUEST_BYTES: usize = 65_536;
 
-/// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; fields
-/// that a newer client sends and this build skips may need a few more.
+/// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; a client's
+/// own fields may need a few more.
 const DEPTH_MAX: usize = 32;
 
 /// The format of a payload.
@@ -45,18 +46,27 @@ impl Format {
     }
 }
 
-/// As [`decode`]; refuses requests of more than [`MAX_REQUEST_BYTES`].
+/// As [`decode`]; refuses requests of more than [`MAX_REQUEST_BYTES`], and fields that are not known, except those that
+/// begin with `x_`.
 pub fn decode_request<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    if payload.len() > MAX_REQUEST_BYTES {
+    decode_request_within(payload, MAX_REQUEST_BYTES)
+}
+
+/// [`decode_request`] with another limit.
+pub fn decode_request_within<T: DeserializeOwned>(
+    payload: &[u8],
+    bytes_max: usize,
+) -> Result<T, ApiError> {
+    if payload.len() > bytes_max {
         return Err(ApiError::bad_request(format!(
-            "payload: {} bytes, and at most {MAX_REQUEST_BYTES} are read",
+            "payload: {} bytes, and at most {bytes_max} are read",
             payload.len()
         )));
     }
-    decode(payload)
+    decode(payload).map(|Request(request)| request)
 }
 
-/// Reads a payload. An empty one is an empty map. Errors are `bad_request` and
+/// Reads a payload, such as a reply: unknown fields are ignored. An empty one is an empty map. Errors are `bad_request` and
 /// name the field that is missing or wrong.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     match (payload, Format::of(payload)) {
@@ -121,19 +131,19 @@ struct StringNames<T>(T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let map = MapVisitor("a map", PhantomData);
+        let map = MapVisitor(PhantomData);
         deserializer.deserialize_map(map).map(StringNames)
     }
 }
 
-/// Reads a `T` from a map in which every name of a field is a string. The text is the expectation in errors.
-pub(crate) struct MapVisitor<T>(pub(crate) &'static str, pub(crate) PhantomData<T>);
+/// Reads a `T` from a map in which every name of a field is a string.
+struct MapVisitor<T>(PhantomData<T>);
 
 impl<'de, T: DeserializeOwned> Visitor<'de> for MapVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str("a map")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
