@@ -51,6 +51,9 @@ Examples:
         name: String,
         #[command(flatten)]
         settings: SettingsFlags,
+        /// Does not ask: changes of --schedule whose times are past are made at once.
+        #[arg(long)]
+        yes: bool,
         #[command(flatten)]
         why: Why,
     },
@@ -219,10 +222,11 @@ pub async fn run(
         LineCommand::Create {
             name,
             settings,
+            yes,
             why,
         } => {
             let settings = settings.patch(&[])?;
-            past::note(&settings, false, output);
+            past::ask(&settings, yes, false, output)?;
             let create = Create {
                 settings,
                 by: global.by(),

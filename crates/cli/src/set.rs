@@ -24,6 +24,8 @@ use crate::{no_such_line, number, past, phase, tables};
 #[command(after_help = "\
 Nobody is thrown out when a limit is lowered. `--phase closed` ends all tokens: it asks as `line close` does.
 `--gate off` and `--gate shadow` admit all who wait at once: they ask if these are more than ten.
+A change of --schedule whose time is past is made at once: that is asked about. The schedule is
+replaced whole, changes to come included.
 
 Without a line's name, --label selects the lines: all that have these labels. Each of them is
 changed whole or not at all; the exit code is 1 if one was refused, or if there is none.
@@ -95,7 +97,7 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
     let mut set = args.settings.patch(&args.unset)?;
     let nothing = || WrongUsage("nothing to set or unset".to_owned());
     let asks = Asks::of(&set, args.yes || args.dry_run);
-    past::note(&set, args.dry_run, output);
+    past::ask(&set, args.yes, args.dry_run, output)?;
     if let Some(name) = &args.name {
         if set == SettingsPatch::default() {
             return Err(nothing().into());
@@ -153,6 +155,7 @@ async fn one(
     if asks.closes {
         phase::ask_to_end(phase::people_in(&before), output)?;
     }
+    past::note_dropped(&request.settings, &before.settings.schedule, output);
     let holds_back = before.settings.gate == Gate::On.as_str();
     if asks.admits && holds_back {
         phase::ask_to_admit(before.counts.waiting, output)?;

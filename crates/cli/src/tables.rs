@@ -117,6 +117,9 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     let ahead = status.ahead.filter(|_| !status.position_capped);
     sheet.optional("ahead", ahead);
     sheet.optional("turn", status.turn);
+    sheet.optional("phase", status.phase.as_ref());
+    let held_back = status.held_back_by.as_ref().map(why_held_back);
+    sheet.optional("held back by", held_back);
     sheet.optional("epoch", status.epoch);
     sheet.optional("call ahead", status.call_ahead.then_some("prepare now"));
     sheet.optional("eta", status.eta_ms.flatten().map(duration));
@@ -239,7 +242,11 @@ pub fn info(info: &InfoReply, output: &Output) -> String {
 
 /// The reason why nobody is admitted now.
 pub fn held_back(held_back: &HeldBackReply) -> String {
-    let why = match held_back.by.as_str() {
+    format!("held back by: {}", why_held_back(held_back))
+}
+
+fn why_held_back(held_back: &HeldBackReply) -> String {
+    match held_back.by.as_ref() {
         "nothing" => "nothing, nobody waits".to_owned(),
         "phase" => {
             let phase = held_back.phase.as_deref().unwrap_or("unknown");
@@ -254,8 +261,7 @@ pub fn held_back(held_back: &HeldBackReply) -> String {
         }
         "admitting" => "nothing, those who wait are being admitted".to_owned(),
         other => other.to_owned(),
-    };
-    format!("held back by: {why}")
+    }
 }
 
 fn home(shard: u32, leader: Option<u64>) -> String {

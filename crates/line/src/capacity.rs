@@ -229,8 +229,22 @@ impl Line {
                 lane: lane.name.clone(),
                 limit,
             },
+            _ if set.absolute && !self.keeps_room_for(set) => Refused::NoRoomKept {
+                lane: lane.name.clone(),
+            },
             _ => Refused::LineFull,
         }
+    }
+
+    /// Whether the other lanes cannot fill the line, or there are none.
+    fn keeps_room_for(&self, set: &LaneSettings) -> bool {
+        let lanes = self.settings.lanes.iter();
+        let others = lanes.filter(|lane| lane.name != set.name);
+        let limits = others.map(|lane| lane.queue_limit.map(u64::from));
+        // `None`: one of them has no limit.
+        let most: Option<u64> = limits.sum();
+        self.settings.lanes.len() == 1
+            || most.is_some_and(|most| most < self.settings.queue_limit.into())
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Refused> {

@@ -246,6 +246,8 @@ impl Line {
             turn: turn.filter(|turn| *turn <= cap),
             eta_ms: given.map(|given| given.eta_ms.into()),
             eta_p90_ms: given.map(|given| given.eta_p90_ms.into()),
+            phase: place.map(|_| self.phase()),
+            held_back_by: place.map(|_| self.held_back_by(now_ms)),
             call_ahead: position.is_some_and(|it| self.is_called(lane, at.token, it)),
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: seated.and_then(Live::epoch).or(gone_epoch),

@@ -310,6 +310,12 @@ pub enum Refused {
     /// Of `Enter`, `Move` and `Jump`: this lane's own `queue_limit` is reached. Other lanes may have space.
     #[error("the lane {lane} is full: its queue_limit is {limit}")]
     LaneFull { lane: LaneName, limit: u32 },
+    /// Of `Enter`, into an absolute lane: the line is full, and the limits of the other lanes do not keep room for it.
+    #[error(
+        "the line is full, and keeps no room for the absolute lane {lane}: it does if each other lane has a \
+         queue_limit (`--lane NAME:limit=N`), all together less than the line's"
+    )]
+    NoRoomKept { lane: LaneName },
     /// Of `Callback`.
     #[error("as many wait to be told of room as `callback_limit` allows")]
     CallbacksFull,

@@ -36,7 +36,9 @@ impl RefusedCode {
     /// `None` for what entrants are not refused with.
     pub fn of(refused: &Refused) -> Option<Self> {
         match refused {
-            Refused::LineFull | Refused::LaneFull { .. } => Some(RefusedCode::LineFull),
+            Refused::LineFull | Refused::LaneFull { .. } | Refused::NoRoomKept { .. } => {
+                Some(RefusedCode::LineFull)
+            }
             Refused::SoldOut => Some(RefusedCode::SoldOut),
             Refused::LineClosed | Refused::LineDraining => Some(RefusedCode::LineClosed),
             Refused::BadField(_) => Some(RefusedCode::BadRequest),

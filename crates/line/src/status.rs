@@ -1,6 +1,8 @@
 //! The results of reads of a line: the status of a token, the board, the counts.
 
-use crate::{GoneFrom, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token, TokenRef};
+use crate::{
+    GoneFrom, HeldBackBy, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token, TokenRef,
+};
 
 /// A token as its holder may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,10 @@ pub struct Status {
     pub eta_ms: Option<u64>,
     /// With `eta_ms`: the 90th percentile.
     pub eta_p90_ms: Option<u64>,
+    /// While waiting: the line's phase.
+    pub phase: Option<Phase>,
+    /// While waiting: why the line does not admit its next token now.
+    pub held_back_by: Option<HeldBackBy>,
     /// While waiting: it was called ahead, so its holder should prepare.
     pub call_ahead: bool,
     /// The lane's pointer: no number up to this one waits.

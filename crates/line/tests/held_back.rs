@@ -72,6 +72,28 @@ fn of_several_brakes_it_is_the_one_to_take_away_first() {
 }
 
 #[test]
+fn the_status_of_a_waiting_token_says_what_holds_the_line_back() {
+    let mut shard = Shard::with_shop(Limits::default(), Settings::new(1, 100));
+    let admitted = shard.enter().unwrap();
+    let waiting = shard.enter().unwrap();
+    let told = |shard: &Shard, at| {
+        let status = shard.line().status(at, shard.now_ms).unwrap();
+        (status.phase, status.held_back_by)
+    };
+    assert_eq!(told(&shard, admitted.at), (None, None));
+    let seats = (Some(Phase::Open), Some(HeldBackBy::Seats));
+    assert_eq!(told(&shard, waiting.at), seats);
+    shard.set(SettingsPatch {
+        phase: Some(Change::Set(Phase::Paused)),
+        ..SettingsPatch::default()
+    });
+    let paused = Phase::Paused;
+    let by_phase = (Some(paused), Some(HeldBackBy::Phase(paused)));
+    assert_eq!(told(&shard, waiting.at), by_phase);
+    assert_eq!(Some(held_back(&shard)), by_phase.1);
+}
+
+#[test]
 fn a_job_under_way_holds_nobody_back() {
     let limits = Limits {
         work_max: 2,

@@ -145,6 +145,38 @@ fn a_lanes_own_limit_counts_only_tokens_that_wait() {
 }
 
 #[test]
+fn a_full_line_says_how_room_is_kept_for_its_absolute_lane() {
+    let staff = LaneSettings {
+        absolute: true,
+        ..lane("staff", 0)
+    };
+    let limited = |limit| LaneSettings {
+        queue_limit: Some(limit),
+        ..lane("normal", 0)
+    };
+    let full = |mut shard: Shard| loop {
+        if let Err(refused) = shard.enter_in("staff") {
+            return refused;
+        }
+    };
+    let kept = Refused::NoRoomKept {
+        lane: "staff".try_into().unwrap(),
+    };
+    let says = kept.to_string();
+    assert!(
+        says.contains("lane staff") && says.contains("limit=N"),
+        "{says}"
+    );
+    for other in [lane("normal", 0), limited(5)] {
+        assert_eq!(full(with_lanes(1, 5, vec![other, staff.clone()])), kept);
+    }
+    // It has used what was kept for it, or has the line for itself.
+    for lanes in [vec![limited(4), staff.clone()], vec![staff]] {
+        assert_eq!(full(with_lanes(1, 5, lanes)), Refused::LineFull);
+    }
+}
+
+#[test]
 fn a_lane_goes_when_it_is_empty_and_returns_with_its_counter() {
     let mut shard = with_lanes(1, 20, vec![lane("normal", 0), lane("vip", 0)]);
     let gone = shard.enter_in("vip").unwrap().at;

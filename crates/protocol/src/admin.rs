@@ -1,7 +1,6 @@
 //! Requests and replies of operators: section 8 of the contract.
 //!
-//! Requests with unknown fields are refused: a misspelt field must not look as if it had
-//! been applied. Readers of replies ignore unknown fields.
+//! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,8 @@ pub use crate::members::{
 };
 use crate::settings::{self, Beside, BodyVisitor};
 pub use crate::settings::{
-    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, RenewReply, SettingsReply,
+    AdmissionRateReply, LaneSettingsReply, PerSecond, QuotaReply, RenewReply, ScheduledChangeReply,
+    SettingsReply,
 };
 pub use crate::tokens::{
     LIST_TOKENS_DEFAULT, LIST_TOKENS_MAX, ListTokens, ListedToken, TokenOrder, TokensReply,
@@ -74,10 +74,11 @@ impl Serialize for Create {
 
 impl<'de> Deserialize<'de> for Create {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Create, D::Error> {
-        let body = deserializer.deserialize_map(BodyVisitor {
+        let visitor = BodyVisitor {
             conditional: false,
             noted: true,
-        })?;
+        };
+        let body = visitor.read(deserializer)?;
         Ok(Create {
             settings: body.patch,
             by: body.by.flatten(),
@@ -121,10 +122,11 @@ impl Serialize for Configure {
 
 impl<'de> Deserialize<'de> for Configure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Configure, D::Error> {
-        let body = deserializer.deserialize_map(BodyVisitor {
+        let visitor = BodyVisitor {
             conditional: true,
             noted: true,
-        })?;
+        };
+        let body = visitor.read(deserializer)?;
         let condition = |field| match field {
             Some(Change::Set(value)) => Some(value),
             Some(Change::Unset) | None => None,
@@ -142,12 +144,10 @@ impl<'de> Deserialize<'de> for Configure {
 
 /// `show`: everything about a line.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Show {}
 
 /// `delete`: deletes a line. Its journal goes with it, so `by` and `reason` are in the log of the node that does it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Delete {
     /// Also a line with live tokens; they go with reason `closed`.
     #[serde(default, deserialize_with = "wire::flag")]
@@ -169,7 +169,6 @@ pub struct Delete {
 
 /// `move`: puts a waiting token into another lane. Answered with a status and the new ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Move {
     /// The lane in which it has this number, or had it before it was moved.
     #[serde(with = "wire::name")]
@@ -190,12 +189,10 @@ pub struct Move {
 
 /// `admin.cluster.status`: the state of nodes and shards.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClusterStatusRequest {}
 
 /// `admin.cluster.list_lines`: a page of lines, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ListLines {
     /// The page begins after this name; by default at the start.
     #[serde(
@@ -315,7 +312,6 @@ impl LineReply {
 
 /// `capacity_told`: a backend tells its capacity. With `by` or `reason` the journal has an entry of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CapacityTold {
     /// How many tokens may hold seats, 0 to [`SEATS_MAX`]; null: the setting `seats` is in force again.
     #[serde(deserialize_with = "wire::whole_option::<u32, 0, { SEATS_MAX as u64 }, _>")]

@@ -18,7 +18,6 @@ pub const BACKUP_CHUNK_MAX: usize = 256 * 1_024;
 
 /// `backup`: asks for a snapshot of the shard that holds this name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Backup {
     /// With all log entries through this one; by default all that are applied now.
     #[serde(
@@ -46,7 +45,6 @@ pub struct BackupReply {
 
 /// `backup_chunk`: a part of a snapshot. At `offset` = its length, the node drops the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct BackupChunk {
     /// [`BackupReply::id`].
     pub id: String,
@@ -68,7 +66,6 @@ pub struct BackupChunkReply {
 
 /// `restore_part`: a part of a line that is put back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RestorePart {
     /// Chosen at random each time that the line is sent.
     pub upload: Hex<16>,
@@ -91,7 +88,6 @@ pub struct RestorePartReply {
 
 /// `restore`: puts the line in place, of which all parts were sent. The answer is that of `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RestoreLine {
     /// That of the parts.
     pub upload: Hex<16>,

@@ -16,7 +16,6 @@ const CALL_MOST: u64 = CALL_NEXT_MAX as u64;
 
 /// `call_next`: admits the next waiting tokens in service order, while seats are free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CallNext {
     /// At most so many, 1 to [`CALL_NEXT_MAX`].
     #[serde(deserialize_with = "wire::whole::<u32, 1, CALL_MOST, _>")]
@@ -41,7 +40,6 @@ pub struct CallNext {
 
 /// `take`: admits one waiting token, whoever waits before it. Either by `key`, or by `lane` and `token`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Take {
     /// The live token of this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,6 +17,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
+use crate::fields::Request;
 
 /// The smallest `max_payload` of a NATS server that a cluster works with, in bytes.
 pub const MAX_PAYLOAD_MIN: usize = 65_536;
@@ -25,8 +26,8 @@ pub const MAX_PAYLOAD_MIN: usize = 65_536;
 /// request needs a tenth of it.
 pub const MAX_REQUEST_BYTES: usize = 65_536;
 
-/// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; fields
-/// that a newer client sends and this build skips may need a few more.
+/// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; a client's
+/// own fields may need a few more.
 const DEPTH_MAX: usize = 32;
 
 /// In UTF-8, as editors of some systems write it.
@@ -51,19 +52,28 @@ impl Format {
     }
 }
 
-/// As [`decode`]; refuses requests of more than [`MAX_REQUEST_BYTES`].
+/// As [`decode`]; refuses requests of more than [`MAX_REQUEST_BYTES`], and fields that are not known, except those that
+/// begin with `x_`.
 pub fn decode_request<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    if payload.len() > MAX_REQUEST_BYTES {
+    decode_request_within(payload, MAX_REQUEST_BYTES)
+}
+
+/// [`decode_request`] with another limit.
+pub fn decode_request_within<T: DeserializeOwned>(
+    payload: &[u8],
+    bytes_max: usize,
+) -> Result<T, ApiError> {
+    if payload.len() > bytes_max {
         return Err(ApiError::bad_request(format!(
-            "payload: {} bytes, and at most {MAX_REQUEST_BYTES} are read",
+            "payload: {} bytes, and at most {bytes_max} are read",
             payload.len()
         )));
     }
-    decode(payload)
+    decode(payload).map(|Request(request)| request)
 }
 
-/// Reads a payload. One that is empty or blank is an empty map; a byte order mark and blanks before JSON are passed
-/// over. Errors are `bad_request` and name the field that is missing or wrong.
+/// Reads a payload, such as a reply: unknown fields are ignored. One that is empty or blank is an empty map; a byte order mark
+/// and blanks before JSON are passed over. Errors are `bad_request` and name the field that is missing or wrong.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     match Format::of(payload) {
         Format::Json => decode_json(payload),
@@ -134,19 +144,19 @@ struct StringNames<T>(T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let map = MapVisitor("a map", PhantomData);
+        let map = MapVisitor(PhantomData);
         deserializer.deserialize_map(map).map(StringNames)
     }
 }
 
-/// Reads a `T` from a map in which every name of a field is a string. The text is the expectation in errors.
-pub(crate) struct MapVisitor<T>(pub(crate) &'static str, pub(crate) PhantomData<T>);
+/// Reads a `T` from a map in which every name of a field is a string.
+struct MapVisitor<T>(PhantomData<T>);
 
 impl<'de, T: DeserializeOwned> Visitor<'de> for MapVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str("a map")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {

@@ -14,7 +14,6 @@ use crate::wire;
 
 /// The request of `configure_lines`: a page of the lines that have all these labels, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ConfigureLines {
     /// At least one.
     #[serde(default, deserialize_with = "wire::labels")]
@@ -79,7 +78,7 @@ impl<'de> Deserialize<'de> for SettingsChanges {
             conditional: false,
             noted: false,
         };
-        let Body { patch, .. } = deserializer.deserialize_map(visitor)?;
+        let Body { patch, .. } = visitor.read(deserializer)?;
         Ok(SettingsChanges(patch))
     }
 }

@@ -1,20 +1,14 @@
-//! The request of `enter`. Read by hand, because other requests of users ignore unknown fields, but
-//! here a `kee` for `key` would take a number without a key.
-
-use std::fmt;
-use std::marker::PhantomData;
+//! The request of `enter`.
 
 use nowserving_line::LaneName;
-use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
-use crate::wire::name::Name;
-use crate::wire::{Flag, fill};
+use crate::wire;
 
 /// `enter`: takes a number, or gets the key's live token.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "EnterFields", into = "EnterFields")]
 pub struct Enter {
     /// The user; `None`, sent as `"anonymous": true`: no particular one. Without a key, a repeated
     /// request may take a second number.
@@ -23,77 +17,46 @@ pub struct Enter {
     pub lane: Option<LaneName>,
 }
 
-impl Serialize for Enter {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1 + usize::from(self.lane.is_some())))?;
-        match &self.key {
-            Some(key) => map.serialize_entry("key", key)?,
-            None => map.serialize_entry("anonymous", &true)?,
+/// The fields of an [`Enter`].
+#[derive(Serialize, Deserialize)]
+struct EnterFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Key>,
+    #[serde(
+        default,
+        skip_serializing_if = "std::ops::Not::not",
+        deserialize_with = "wire::flag"
+    )]
+    anonymous: bool,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    lane: Option<LaneName>,
+}
+
+impl TryFrom<EnterFields> for Enter {
+    type Error = &'static str;
+
+    fn try_from(fields: EnterFields) -> Result<Enter, &'static str> {
+        match (&fields.key, fields.anonymous) {
+            (None, false) => Err("key: required, or `\"anonymous\": true` to enter without one"),
+            (Some(_), true) => Err("anonymous: not true together with a `key`"),
+            (Some(_), false) | (None, true) => Ok(Enter {
+                key: fields.key,
+                lane: fields.lane,
+            }),
         }
-        if let Some(lane) = &self.lane {
-            map.serialize_entry("lane", lane.as_str())?;
-        }
-        map.end()
     }
 }
 
-impl<'de> Deserialize<'de> for Enter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Enter, D::Error> {
-        deserializer.deserialize_map(EnterVisitor)
-    }
-}
-
-struct EnterVisitor;
-
-impl<'de> Visitor<'de> for EnterVisitor {
-    type Value = Enter;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of `key` or `anonymous`, and `lane`")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Enter, A::Error> {
-        let (mut key, mut anonymous, mut lane) = (None, None, None);
-        let mut unknown = None;
-        while let Some(field) = map.next_key::<String>()? {
-            match field.as_str() {
-                "key" => fill(&mut map, "key", PhantomData, &mut key)?,
-                "anonymous" => fill(&mut map, "anonymous", PhantomData, &mut anonymous)?,
-                "lane" => fill(&mut map, "lane", PhantomData, &mut lane)?,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    unknown.get_or_insert(field);
-                }
-            }
-        }
-        let key: Option<Key> = key.flatten();
-        let anonymous = anonymous.is_some_and(|Flag(anonymous)| anonymous);
-        if key.is_none() && !anonymous {
-            return Err(A::Error::custom(KeyMissing(unknown.as_deref())));
-        }
-        if key.is_some() && anonymous {
-            return Err(A::Error::custom(
-                "anonymous: not true together with a `key`",
-            ));
-        }
-        let lane: Option<Name<LaneName>> = lane.flatten();
-        Ok(Enter {
-            key,
-            lane: lane.map(|name| name.0),
-        })
-    }
-}
-
-/// The refusal of a request without a key, with its first unknown field, which may be the key
-/// misspelt.
-struct KeyMissing<'a>(Option<&'a str>);
-
-impl fmt::Display for KeyMissing<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("key: required, or `\"anonymous\": true` to enter without one")?;
-        match self.0 {
-            Some(field) => write!(f, " (there is no field `{field}`)"),
-            None => Ok(()),
+impl From<Enter> for EnterFields {
+    fn from(enter: Enter) -> EnterFields {
+        EnterFields {
+            anonymous: enter.key.is_none(),
+            key: enter.key,
+            lane: enter.lane,
         }
     }
 }

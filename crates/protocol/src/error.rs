@@ -196,7 +196,10 @@ impl From<line::Refused> for ApiError {
             Refused::LineExists => error(Code::LineExists),
             Refused::LineNotEmpty => error(Code::LineNotEmpty),
             Refused::LineClosed | Refused::LineDraining => error(Code::LineClosed),
-            Refused::LineFull | Refused::LaneFull { .. } | Refused::CallbacksFull => {
+            Refused::LineFull
+            | Refused::LaneFull { .. }
+            | Refused::NoRoomKept { .. }
+            | Refused::CallbacksFull => {
                 error(Code::LineFull).retry_after_ms(LINE_FULL_RETRY_AFTER_MS)
             }
             // Without a time: a unit returns only if a seat is not completed.

@@ -14,7 +14,6 @@ pub const IMPORT_ROWS_MAX: usize = line::IMPORT_ROWS_MAX;
 
 /// `import`: the next rows of a queue that runs elsewhere enter, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Import {
     /// Names the import: 1 to 64 visible ASCII characters. The line remembers how many rows of the newest one are done.
     pub import_id: String,
@@ -34,7 +33,6 @@ pub struct Import {
 
 /// One who waits in the other queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ImportRow {
     /// As for `enter`.
     pub key: Key,
@@ -138,9 +136,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::codec::decode_request;
 
     fn read(body: Value) -> Result<Op, String> {
-        let import: Import = serde_json::from_value(body).map_err(|error| error.to_string())?;
+        let import: Import =
+            decode_request(body.to_string().as_bytes()).map_err(|error| error.message)?;
         let op = import.into_op("shop".try_into().unwrap());
         op.map_err(|error| error.message)
     }

@@ -21,7 +21,6 @@ pub const JOURNAL_LIMIT_MAX: u64 = 1_000;
 
 /// `journal`: a page of the line's journal, oldest entry first; only one lane or token, if named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Journal {
     /// The page begins after this version; by default with the oldest entry kept.
     #[serde(

@@ -1,12 +1,9 @@
 //! `kick`: an operator ends tokens. Section 8 of the contract.
 
-use std::marker::PhantomData;
-
 use nowserving_line::{KICK_TEXT_BYTES_MAX, LaneName, State};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
-use crate::codec::MapVisitor;
 use crate::error::ApiError;
 use crate::key::{self, Key};
 use crate::wire;
@@ -20,7 +17,6 @@ pub const KICK_SAMPLE: usize = 10;
 
 /// The request of `kick`. Exactly one of `tokens`, `keys`, `idle_over_ms`, `lane` and `all` says which tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Kick {
     /// These tokens, by their present or former numbers: 1 to [`KICK_LIST_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,31 +85,14 @@ pub struct Kick {
 }
 
 /// A token as operators name it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenName {
     /// The lane in which it has this number, or had it before it was moved.
     #[serde(with = "wire::name")]
     pub lane: LaneName,
     /// Its number in `lane`.
-    pub token: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TokenNameParts {
-    #[serde(with = "wire::name")]
-    lane: LaneName,
     #[serde(deserialize_with = "wire::number")]
-    token: u64,
-}
-
-impl<'de> Deserialize<'de> for TokenName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Only a map: the derived reader would take a list of the two, too.
-        let map = MapVisitor::<TokenNameParts>("a map of `lane` and `token`", PhantomData);
-        let TokenNameParts { lane, token } = deserializer.deserialize_any(map)?;
-        Ok(TokenName { lane, token })
-    }
+    pub token: u64,
 }
 
 /// The states of tokens that are not gone.

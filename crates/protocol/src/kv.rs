@@ -1,7 +1,7 @@
 //! Requests, replies and events of key-values: section 7 of the contract.
 //!
-//! Unknown fields are refused in requests, as a misspelt `if_revision` must not become an unconditional put; readers of
-//! replies ignore them.
+//! Requests with unknown fields are refused by `codec::decode_request`: a misspelt `if_revision` must not become an
+//! unconditional put. Readers of replies ignore unknown fields.
 
 mod value;
 
@@ -103,7 +103,6 @@ impl<const MIN: usize, const MAX: usize> Visitor<'_> for TextVisitor<Text<MIN, M
 
 /// `get`: the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KvGet {
     /// The key.
     pub key: KvKey,
@@ -166,7 +165,6 @@ pub struct KvPut {
 }
 
 with_value! {
-    #[serde(deny_unknown_fields)]
     PutFields of KvPut {
         #[serde(
             default,
@@ -199,7 +197,6 @@ impl KvPut {
 
 /// `delete`: removes a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KvDelete {
     /// The key.
     pub key: KvKey,
@@ -240,7 +237,6 @@ pub struct KvRestore {
 }
 
 with_value! {
-    #[serde(deny_unknown_fields)]
     RestoreFields of KvRestore {
         #[serde(
             default,
@@ -278,7 +274,6 @@ pub struct KvReply {
 
 /// `list`: a page of the keys of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KvList {
     /// Only keys that begin so.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -24,6 +24,7 @@ mod configure_lines;
 mod enter;
 pub mod error;
 pub mod event;
+mod fields;
 pub mod header;
 mod import;
 mod journal;

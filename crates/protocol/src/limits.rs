@@ -38,7 +38,6 @@ const HASH_CHARS: usize = 32;
 
 /// One entry of a descriptor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// What it is about: `remote_address`.
     pub key: String,
@@ -85,7 +84,6 @@ pub type Descriptor = Vec<Entry>;
 
 /// `check`: whether a request may pass, and counts it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Check {
     /// 1 to [`DESCRIPTORS_MAX`], each of 1 to [`ENTRIES_MAX`] entries.
     pub descriptors: Vec<Descriptor>,
@@ -313,7 +311,6 @@ pub struct PartVerdict {
 
 /// `admin.limit.apply`: replaces the rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ApplyRules {
     /// YAML, of one domain, at most [`RULES_BYTES_MAX`] bytes.
     pub rules: String,
@@ -372,7 +369,6 @@ pub struct RulesChanged {
 
 /// `admin.limit.delete`: removes the rules of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct DeleteRules {
     /// The domain.
     #[serde(with = "wire::name")]
@@ -423,7 +419,6 @@ fn check_note(by: &Option<String>, reason: &Option<String>) -> Result<(), ApiErr
 
 /// `admin.limit.show`: the rules, as the answering node has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ShowRules {
     /// Only of this domain, with their text.
     #[serde(
@@ -467,7 +462,6 @@ pub struct DomainReply {
 
 /// `admin.limit.stats`: the counters of all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LimitStats {}
 
 /// The answer to `stats`.
@@ -522,7 +516,6 @@ pub struct ShardLimitStats {
 
 /// `admin.limit.reset`: forgets what was counted of one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ResetLimit {
     /// The domain.
     #[serde(with = "wire::name")]
@@ -554,7 +547,6 @@ pub struct ResetReply {
 
 /// `admin.limit.test`: what `check` would answer, and by which rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct TestLimits {
     /// The domain.
     #[serde(with = "wire::name")]

@@ -59,7 +59,6 @@ impl<'de> Deserialize<'de> for DiskId {
 
 /// The request of every change of the members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ChangeMembers {
     /// The node to remove, replace or drain; with `transfer`, the node that shall lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ mod reply;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::LazyLock;
 
 use nowserving_line::{
     Change, NUMBER_MAX, SETTING_NAMES, SETTINGS, Setting, SettingKind, SettingValue, SettingsPatch,
@@ -21,8 +22,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use self::parts::{
-    AdmissionVisitor, GateVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QUOTA, RATE,
-    ScheduleVisitor,
+    AdmissionVisitor, GateVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QuotaParts,
+    RateParts, ScheduleVisitor,
 };
 use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
@@ -42,10 +43,32 @@ pub(crate) struct Body {
     pub(crate) reason: Option<Option<String>>,
 }
 
+/// What a body has beside settings: of `configure`, whose change can be tried and have conditions.
+const OF_CONFIGURE: [&str; 5] = ["if_version", "incarnation", "dry_run", "by", "reason"];
+const OF_CREATE: [&str; 2] = ["by", "reason"];
+static CONFIGURE_FIELDS: LazyLock<Vec<&str>> = LazyLock::new(|| with_settings(&OF_CONFIGURE));
+static CREATE_FIELDS: LazyLock<Vec<&str>> = LazyLock::new(|| with_settings(&OF_CREATE));
+
+fn with_settings(fields: &[&'static str]) -> Vec<&'static str> {
+    [fields, SETTING_NAMES].concat()
+}
+
 /// Reads a [`Body`]; only `configure` has conditions, and can be tried; only requests of their own say who asks.
 pub(crate) struct BodyVisitor {
     pub(crate) conditional: bool,
     pub(crate) noted: bool,
+}
+
+impl BodyVisitor {
+    /// Reads the body.
+    pub(crate) fn read<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
+        let fields = match (self.conditional, self.noted) {
+            (true, _) => &CONFIGURE_FIELDS,
+            (false, true) => CREATE_FIELDS.as_slice(),
+            (false, false) => SETTING_NAMES,
+        };
+        deserializer.deserialize_struct("Settings", fields, self)
+    }
 }
 
 impl<'de> Visitor<'de> for BodyVisitor {
@@ -63,7 +86,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
                     fill(
                         &mut map,
                         "if_version",
-                        OrNull(VERSION),
+                        OrNull(Any(VERSION)),
                         &mut body.if_version,
                     )?;
                 }
@@ -71,7 +94,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
                     fill(
                         &mut map,
                         "incarnation",
-                        OrNull(VERSION),
+                        OrNull(Any(VERSION)),
                         &mut body.incarnation,
                     )?;
                 }
@@ -121,52 +144,64 @@ fn read_value<'de, A: MapAccess<'de>>(
                 min: least,
                 max: most,
             };
-            read(map, visitor, SettingValue::Number)
+            read(map, Any(visitor), SettingValue::Number)
         }
-        SettingKind::Flag => read(map, BoolVisitor, SettingValue::Flag),
-        SettingKind::Phase => read(map, PhaseVisitor, SettingValue::Phase),
-        SettingKind::Admission => read(map, AdmissionVisitor, SettingValue::Admission),
-        SettingKind::Gate => read(map, GateVisitor, SettingValue::Gate),
-        SettingKind::LaneName => read(map, NameVisitor::default(), SettingValue::LaneName),
-        SettingKind::AdmissionRate => {
-            read(map, RATE, |parts| SettingValue::AdmissionRate(parts.into()))
-        }
-        SettingKind::Quota => read(map, QUOTA, |parts| SettingValue::Quota(parts.into())),
-        SettingKind::Lanes => read(map, LanesVisitor, SettingValue::Lanes),
-        SettingKind::Positions => read(map, PositionsVisitor, SettingValue::Positions),
-        SettingKind::Schedule => read(map, ScheduleVisitor, SettingValue::Schedule),
-        SettingKind::Labels => read(map, LabelsVisitor, SettingValue::Labels),
+        SettingKind::Flag => read(map, Any(BoolVisitor), SettingValue::Flag),
+        SettingKind::Phase => read(map, Any(PhaseVisitor), SettingValue::Phase),
+        SettingKind::Admission => read(map, Any(AdmissionVisitor), SettingValue::Admission),
+        SettingKind::Gate => read(map, Any(GateVisitor), SettingValue::Gate),
+        SettingKind::LaneName => read(map, Any(NameVisitor::default()), SettingValue::LaneName),
+        SettingKind::AdmissionRate => read(map, PhantomData, |parts: RateParts| {
+            SettingValue::AdmissionRate(parts.into())
+        }),
+        SettingKind::Quota => read(map, PhantomData, |parts: QuotaParts| {
+            SettingValue::Quota(parts.into())
+        }),
+        SettingKind::Lanes => read(map, Any(LanesVisitor), SettingValue::Lanes),
+        SettingKind::Positions => read(map, Any(PositionsVisitor), SettingValue::Positions),
+        SettingKind::Schedule => read(map, Any(ScheduleVisitor), SettingValue::Schedule),
+        SettingKind::Labels => read(map, Any(LabelsVisitor), SettingValue::Labels),
     }
 }
 
-fn read<'de, A: MapAccess<'de>, V: Visitor<'de>>(
+fn read<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     map: &mut A,
-    visitor: V,
-    wrap: impl FnOnce(V::Value) -> SettingValue,
+    seed: S,
+    wrap: impl FnOnce(S::Value) -> SettingValue,
 ) -> Result<Change<SettingValue>, A::Error> {
-    Ok(match map.next_value_seed(OrNull(visitor))? {
+    Ok(match map.next_value_seed(OrNull(seed))? {
         Change::Set(value) => Change::Set(wrap(value)),
         Change::Unset => Change::Unset,
     })
 }
 
-/// Reads `null` as [`Change::Unset`], anything else as `V` does.
-struct OrNull<V>(V);
+/// Reads what its visitor reads. Both formats are self-describing, so it asks for no type.
+struct Any<V>(V);
 
-impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for OrNull<V> {
-    type Value = Change<V::Value>;
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Any<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_any(self.0)
+    }
+}
+
+/// Reads `null` as [`Change::Unset`], anything else as `S` does.
+struct OrNull<S>(S);
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for OrNull<S> {
+    type Value = Change<S::Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_option(self)
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
-    type Value = Change<V::Value>;
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for OrNull<S> {
+    type Value = Change<S::Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(f)?;
-        f.write_str(", or null")
+        f.write_str("a value, or null")
     }
 
     fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
@@ -174,8 +209,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OrNull<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        // Both formats are self-describing, so the visitor need not ask for a type.
-        deserializer.deserialize_any(self.0).map(Change::Set)
+        self.0.deserialize(deserializer).map(Change::Set)
     }
 }
 

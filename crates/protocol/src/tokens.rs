@@ -27,7 +27,6 @@ const KEY_BYTE_ESCAPED: usize = 6;
 
 /// `list_tokens`: a page of a line's live tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ListTokens {
     /// Only tokens in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]

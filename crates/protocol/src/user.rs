@@ -1,6 +1,8 @@
 //! Requests and replies of users (through backends): section 7 of the contract.
 //!
-//! Unknown fields are ignored, in requests and by readers of replies.
+//! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
+
+use std::borrow::Cow;
 
 use nowserving_line::{self as line, HeldBackBy, LaneName, LineName, State, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -333,6 +335,12 @@ pub struct StatusReply {
         deserialize_with = "wire::null_or"
     )]
     pub eta_p90_ms: Option<Option<u64>>,
+    /// While waiting: the line's phase, as on a board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Cow<'static, str>>,
+    /// While waiting: why the line does not admit its next token now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back_by: Option<HeldBackReply>,
     /// Whether it waits among the first `call_ahead` of its lane, so that its holder should prepare.
     #[serde(default)]
     pub call_ahead: bool,
@@ -394,6 +402,8 @@ impl StatusReply {
             turn: status.turn,
             eta_ms: waits.then_some(status.eta_ms),
             eta_p90_ms: waits.then_some(status.eta_p90_ms),
+            phase: status.phase.map(|phase| phase.as_str().into()),
+            held_back_by: status.held_back_by.map(|by| HeldBackReply::of(by, now)),
             call_ahead: status.call_ahead,
             admitted_through: status.admitted_through,
             epoch: status.epoch,
@@ -490,10 +500,10 @@ pub struct HeldBackReply {
     /// `nothing` (nobody waits), `phase`, `quota`, `seats`, `called`, `admission_rate`, or `admitting`
     /// (nothing: waiting tokens are being admitted, in steps); the first that applies. Later releases
     /// may have more.
-    pub by: String,
+    pub by: Cow<'static, str>,
     /// With `phase`: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
+    pub phase: Option<Cow<'static, str>>,
     /// With `admission_rate`: when the next token can be admitted, on the clock of `at_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at_ms: Option<u64>,
@@ -505,15 +515,18 @@ pub struct HeldBackReply {
 impl HeldBackReply {
     /// The reason that holds the line back at `now`.
     pub fn new(line: &line::Line, now: Timestamp) -> HeldBackReply {
-        let held_back = line.held_back_by(now.service_ms);
+        HeldBackReply::of(line.held_back_by(now.service_ms), now)
+    }
+
+    fn of(held_back: HeldBackBy, now: Timestamp) -> HeldBackReply {
         let next_ms = match held_back {
             HeldBackBy::AdmissionRate { next_at_ms } => Some(next_at_ms),
             _ => None,
         };
         HeldBackReply {
-            by: held_back.as_str().to_owned(),
+            by: held_back.as_str().into(),
             phase: match held_back {
-                HeldBackBy::Phase(phase) => Some(phase.as_str().to_owned()),
+                HeldBackBy::Phase(phase) => Some(phase.as_str().into()),
                 _ => None,
             },
             next_at_ms: next_ms.map(|ms| now.wall_at_ms(ms)),

@@ -10,7 +10,7 @@ use nowserving_line::{
     Settings, SettingsPatch, Stamp,
 };
 use nowserving_protocol::admin::*;
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 use serde_json::json;
@@ -438,7 +438,7 @@ fn requests_look_as_in_the_contract() {
             by: None,
             reason: None,
         };
-        assert_eq!(decode::<Move>(&payload).unwrap(), expected);
+        assert_eq!(decode_request::<Move>(&payload).unwrap(), expected);
         both_ways(&expected);
     }
     for field in ["lane", "token", "to"] {
@@ -453,7 +453,7 @@ fn requests_look_as_in_the_contract() {
         &["`key`"],
     );
 
-    assert_eq!(decode::<Journal>(b"").unwrap(), Journal::default());
+    assert_eq!(decode_request::<Journal>(b"").unwrap(), Journal::default());
     assert_eq!(encode(&Journal::default(), Format::Json), b"{}");
     both_ways(&Journal {
         after: Some(4711),

@@ -17,7 +17,7 @@ fn msgpack(value: &impl Serialize) -> Vec<u8> {
 
 /// The message of the refusal of `payload` as a `T`.
 fn refusal<T: DeserializeOwned + std::fmt::Debug>(payload: &[u8]) -> String {
-    let error = decode::<T>(payload).unwrap_err();
+    let error = decode_request::<T>(payload).unwrap_err();
     assert_eq!(error.code, Code::BadRequest);
     error.message
 }
@@ -32,17 +32,17 @@ fn refused<T: DeserializeOwned + std::fmt::Debug>(value: serde_json::Value, fiel
 
 fn taken<T: DeserializeOwned + PartialEq + std::fmt::Debug>(value: serde_json::Value, expected: T) {
     assert_eq!(
-        decode::<T>(&serde_json::to_vec(&value).unwrap()).unwrap(),
+        decode_request::<T>(&serde_json::to_vec(&value).unwrap()).unwrap(),
         expected
     );
-    assert_eq!(decode::<T>(&msgpack(&value)).unwrap(), expected);
+    assert_eq!(decode_request::<T>(&msgpack(&value)).unwrap(), expected);
 }
 
 fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
     for format in [Format::Json, Format::MsgPack] {
         let payload = encode(value, format);
         assert_eq!(Format::of(&payload), format);
-        assert_eq!(decode::<T>(&payload).unwrap(), *value);
+        assert_eq!(decode_request::<T>(&payload).unwrap(), *value);
     }
 }
 
@@ -56,7 +56,7 @@ fn requests_look_as_in_the_contract() {
         Enter::default(),
     );
     taken(
-        json!({"key": "order 1", "lane": "vip", "anonymous": false, "more": [{}]}),
+        json!({"key": "order 1", "lane": "vip", "anonymous": false, "x_more": [{}]}),
         Enter { key, lane },
     );
     taken(
@@ -155,9 +155,9 @@ fn requests_omit_unset_fields() {
 
 #[test]
 fn an_empty_payload_is_an_empty_map() {
-    assert_eq!(decode::<Info>(b"").unwrap(), Info::default());
+    assert_eq!(decode_request::<Info>(b"").unwrap(), Info::default());
     for blank in [&b""[..], b" \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"] {
-        assert_eq!(decode::<Info>(blank).unwrap(), Info::default());
+        assert_eq!(decode_request::<Info>(blank).unwrap(), Info::default());
         assert_eq!(Format::of(blank), Format::Json);
         assert!(refusal::<Claim>(blank).contains("`ticket`"));
     }
@@ -168,7 +168,7 @@ fn blanks_and_a_byte_order_mark_before_json_are_passed_over() {
     for before in [" ", "\n", "\t\r\n  ", "\u{feff}", "\u{feff}\n "] {
         let payload = format!("{before}{{\"ticket\": \"t\"}}\n");
         assert_eq!(Format::of(payload.as_bytes()), Format::Json);
-        assert_eq!(decode::<Claim>(payload.as_bytes()).unwrap().ticket, "t");
+        assert_eq!(decode_request::<Claim>(payload.as_bytes()).unwrap().ticket, "t");
     }
 }
 
@@ -192,8 +192,8 @@ fn only_the_first_byte_of_a_map_asks_for_message_pack() {
 }
 
 #[test]
-fn unknown_fields_of_users_are_ignored_however_they_look() {
-    let extra = json!({"ticket": "t", "new": {"deep": [[[{"er": [1.5, null, true, -3, "x"]}]]]}});
+fn a_clients_own_fields_are_passed_over_however_they_look() {
+    let extra = json!({"ticket": "t", "x_new": {"deep": [[[{"er": [1.5, null, true, -3, "x"]}]]]}});
     taken(
         extra,
         Claim {
@@ -202,26 +202,33 @@ fn unknown_fields_of_users_are_ignored_however_they_look() {
         },
     );
     let deep = format!(
-        r#"{{"new": {}{}, "ticket": "t"}}"#,
+        r#"{{"x_new": {}{}, "ticket": "t"}}"#,
         "[".repeat(20_000),
         "]".repeat(20_000)
     );
-    assert_eq!(decode::<Claim>(deep.as_bytes()).unwrap().ticket, "t");
-    // An extension (a timestamp, say), binary and NaN under an unknown name.
+    assert_eq!(
+        decode_request::<Claim>(deep.as_bytes()).unwrap().ticket,
+        "t"
+    );
+    // An extension (a timestamp, say), binary and NaN under such a name.
     for value in [
         &[0xd6, 0xff, 1, 2, 3, 4][..],
         &[0xc4, 1, 0xff],
         &[0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0],
     ] {
         let payload = [
-            &[0x82, 0xa1, b'n'],
+            &[0x82, 0xa2, b'x', b'_'],
             value,
             &[0xa6],
             b"ticket",
             &[0xa1, b't'],
         ]
         .concat();
-        assert_eq!(decode::<Claim>(&payload).unwrap().ticket, "t", "{value:x?}");
+        assert_eq!(
+            decode_request::<Claim>(&payload).unwrap().ticket,
+            "t",
+            "{value:x?}"
+        );
     }
 }
 
@@ -302,13 +309,15 @@ fn an_enter_has_a_key_or_is_anonymous() {
         json!({"key": null}),
         json!({"anonymous": false}),
         json!({"lane": "vip"}),
-        json!({"kee": "order 1"}),
     ] {
         refused::<Enter>(missing.clone(), "key:");
         refused::<Enter>(missing, "\"anonymous\": true");
     }
     assert!(refusal::<Enter>(b"").contains("key:"));
-    refused::<Enter>(json!({"kee": "order 1", "x": 1}), "no field `kee`");
+    refused::<Enter>(
+        json!({"kee": "order 1", "y": 1}),
+        "kee: unknown field `kee`: did you mean `key`?",
+    );
     refused::<Enter>(json!({"key": "k", "anonymous": true}), "anonymous:");
     for wrong in [json!(1), json!("true"), json!(null), json!([])] {
         refused::<Enter>(json!({ "anonymous": wrong }), "anonymous:");
@@ -321,7 +330,6 @@ fn an_enter_has_a_key_or_is_anonymous() {
         message.len() < 500 && !message.contains("secret"),
         "{message}"
     );
-    assert!(message.contains("anonymous"), "{message}");
     for twice in ["key", "lane", "anonymous"] {
         let value = if twice == "anonymous" {
             "true"
@@ -336,11 +344,14 @@ fn an_enter_has_a_key_or_is_anonymous() {
 #[test]
 fn keys_are_strings_or_binary_and_not_printed() {
     let binary = [&[0x81, 0xa3], &b"key"[..], &[0xc4, 2, 0xff, 0x00]].concat();
-    let key = decode::<Find>(&binary).unwrap().key;
+    let key = decode_request::<Find>(&binary).unwrap().key;
     assert_eq!(key.as_bytes(), [0xff, 0x00]);
     assert_eq!(encode(&Find { key: key.clone() }, Format::MsgPack), binary);
     let same = [&[0x81, 0xa3], &b"key"[..], &[0xc4, 1, b'a']].concat();
-    assert_eq!(decode::<Find>(&same).unwrap().key, Key::new(*b"a").unwrap());
+    assert_eq!(
+        decode_request::<Find>(&same).unwrap().key,
+        Key::new(*b"a").unwrap()
+    );
     assert!(!format!("{:?}", Key::new(*b"secret").unwrap()).contains("secret"));
     let long = json!({"key": "secret".repeat(30)}).to_string();
     assert!(!refusal::<Find>(long.as_bytes()).contains("secret"));
@@ -403,7 +414,7 @@ fn bytes_after_the_end_are_refused() {
         refusal::<Claim>(&payload),
         "payload: 1 bytes follow after its end"
     );
-    assert!(decode::<Claim>(b"{\"ticket\":\"t\"} \n").is_ok());
+    assert!(decode_request::<Claim>(b"{\"ticket\":\"t\"} \n").is_ok());
 }
 
 #[test]
@@ -424,14 +435,14 @@ fn cut_and_hostile_payloads_are_refused() {
             0x81, 0xa6, b't', b'i', b'c', b'k', b'e', b't', 0xdd, 0xff, 0xff, 0xff, 0xff,
         ],
         // A length of 4 GiB under a name that is skipped: map, array, string, binary, extension.
-        &[0x81, 0xa1, b'x', 0xdf, 0xff, 0xff, 0xff, 0xff],
-        &[0x81, 0xa1, b'x', 0xdd, 0xff, 0xff, 0xff, 0xff],
-        &[0x81, 0xa1, b'x', 0xdb, 0xff, 0xff, 0xff, 0xff],
-        &[0x81, 0xa1, b'x', 0xc6, 0xff, 0xff, 0xff, 0xff],
-        &[0x81, 0xa1, b'x', 0xc9, 0xff, 0xff, 0xff, 0xff],
-        &[0x81, 0xa1, b'x', 0xc1],
-        &[&[0x81, 0xa1, b'x'][..], &[0x91; 60_000]].concat(),
-        &[&[0x81, 0xa1, b'x'][..], &[0x81; 60_000]].concat(),
+        &[0x81, 0xa2, b'x', b'_', 0xdf, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa2, b'x', b'_', 0xdd, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa2, b'x', b'_', 0xdb, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa2, b'x', b'_', 0xc6, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa2, b'x', b'_', 0xc9, 0xff, 0xff, 0xff, 0xff],
+        &[0x81, 0xa2, b'x', b'_', 0xc1],
+        &[&[0x81, 0xa2, b'x', b'_'][..], &[0x91; 60_000]].concat(),
+        &[&[0x81, 0xa2, b'x', b'_'][..], &[0x81; 60_000]].concat(),
         &[b'{'; 60_000],
         br#"{"ticket":"\ud800"}"#,
         b"{\"ticket\":\"\xff\"}",
@@ -453,11 +464,11 @@ fn a_payload_that_breaks_off_in_a_name_is_named() {
 #[test]
 fn depth_is_bounded() {
     let nested = |arrays: usize| {
-        let skipped = [&[0xa1, b'x'][..], &vec![0x91; arrays], &[0xc0]].concat();
+        let skipped = [&[0xa2, b'x', b'_'][..], &vec![0x91; arrays], &[0xc0]].concat();
         [&[0x82], &skipped[..], &[0xa6], b"ticket", &[0xa1, b't']].concat()
     };
     // The map itself is one level.
-    assert!(decode::<Claim>(&nested(31)).is_ok());
+    assert!(decode_request::<Claim>(&nested(31)).is_ok());
     for arrays in [32, 1_000, 60_000] {
         let message = refusal::<Claim>(&nested(arrays));
         assert_eq!(message, "payload: it nests deeper than 32 levels");
@@ -466,8 +477,9 @@ fn depth_is_bounded() {
 
 #[test]
 fn the_size_limit_is_exact() {
-    let of_size =
-        |size: usize| format!(r#"{{"ticket":"t","pad":"{}"}}"#, "x".repeat(size - 23)).into_bytes();
+    let of_size = |size: usize| {
+        format!(r#"{{"ticket":"t","x_pad":"{}"}}"#, "x".repeat(size - 25)).into_bytes()
+    };
     assert_eq!(of_size(100).len(), 100);
     assert!(decode_request::<Claim>(&of_size(MAX_REQUEST_BYTES)).is_ok());
     let error = decode_request::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).unwrap_err();
@@ -492,11 +504,11 @@ fn errors_do_not_echo_a_whole_payload() {
 proptest! {
     #[test]
     fn no_payload_is_too_strange(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decode::<Enter>(&payload);
-        let _ = decode::<StatusRequest>(&payload);
+        let _ = decode_request::<Enter>(&payload);
+        let _ = decode_request::<StatusRequest>(&payload);
         let mut json = vec![b'{'];
         json.extend_from_slice(&payload);
-        let _ = decode::<StatusRequest>(&json);
+        let _ = decode_request::<StatusRequest>(&json);
     }
 
     #[test]
@@ -509,7 +521,7 @@ proptest! {
             let mut payload = encode(&request, format);
             let at = at % payload.len();
             payload[at] = byte;
-            let _: Result<StatusRequest, ApiError> = decode(&payload);
+            let _: Result<StatusRequest, ApiError> = decode_request(&payload);
         }
     }
 }

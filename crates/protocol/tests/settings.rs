@@ -11,7 +11,7 @@ use nowserving_line::{
     SETTINGS, SettingDefault, SettingKind, SettingValue, Settings, SettingsPatch,
 };
 use nowserving_protocol::admin::*;
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::UserSettings;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 #[test]
 fn create_takes_settings_and_fills_in_the_defaults() {
     for payload in payloads(&json!({"seats": 7, "queue_limit": 15})) {
-        let create: Create = decode(&payload).unwrap();
+        let create: Create = decode_request(&payload).unwrap();
         assert_eq!(create.into_settings().unwrap(), Settings::new(7, 15));
     }
     let all = json!({
@@ -45,7 +45,10 @@ fn create_takes_settings_and_fills_in_the_defaults() {
         "token_events": false, "event_key": true, "labels": {"city": "台北", "empty": ""},
     });
     for payload in payloads(&all) {
-        let settings = decode::<Create>(&payload).unwrap().into_settings().unwrap();
+        let settings = decode_request::<Create>(&payload)
+            .unwrap()
+            .into_settings()
+            .unwrap();
         assert_eq!(
             serde_json::to_value(SettingsReply::from(&settings)).unwrap(),
             all
@@ -53,7 +56,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
     }
     for missing in [json!({}), json!({"seats": 7}), json!({"queue_limit": 0})] {
         for payload in payloads(&missing) {
-            let error = decode::<Create>(&payload)
+            let error = decode_request::<Create>(&payload)
                 .unwrap()
                 .into_settings()
                 .unwrap_err();
@@ -107,7 +110,7 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
         set("2026-11-22T04:00:00Z", json!({"seats": 3})),
     ]});
     for payload in payloads(&schedule) {
-        let patch = decode::<Configure>(&payload).unwrap().settings;
+        let patch = decode_request::<Configure>(&payload).unwrap().settings;
         let Some(Change::Set(schedule)) = patch.schedule else {
             panic!("{patch:?}");
         };
@@ -141,7 +144,7 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
         (json!({}), "schedule"),
     ] {
         for payload in payloads(&json!({"schedule": schedule})) {
-            let error = decode::<Configure>(&payload).unwrap_err();
+            let error = decode_request::<Configure>(&payload).unwrap_err();
             assert!(error.message.contains(named), "{named}: {}", error.message);
         }
     }
@@ -152,7 +155,7 @@ fn configure_takes_any_subset_and_null_unsets() {
     for payload in payloads(
         &json!({"if_version": 9, "incarnation": 4_097, "seats": 8, "labels": null, "token_events": null}),
     ) {
-        let configure: Configure = decode(&payload).unwrap();
+        let configure: Configure = decode_request(&payload).unwrap();
         assert_eq!(
             (configure.if_version, configure.incarnation),
             (Some(9), Some(4_097))
@@ -167,9 +170,15 @@ fn configure_takes_any_subset_and_null_unsets() {
     }
     let nulls = json!({"if_version": null, "incarnation": null});
     for payload in [payloads(&json!({})), payloads(&nulls)].concat() {
-        assert_eq!(decode::<Configure>(&payload).unwrap(), Configure::default());
+        assert_eq!(
+            decode_request::<Configure>(&payload).unwrap(),
+            Configure::default()
+        );
     }
-    assert_eq!(decode::<Configure>(b"").unwrap(), Configure::default());
+    assert_eq!(
+        decode_request::<Configure>(b"").unwrap(),
+        Configure::default()
+    );
 }
 
 #[test]
@@ -239,7 +248,7 @@ fn settings_out_of_range_or_mistyped_name_the_field_and_its_limit() {
     ]
     .concat();
     assert!(
-        decode::<Configure>(&nan)
+        decode_request::<Configure>(&nan)
             .unwrap_err()
             .message
             .starts_with("seats:")
@@ -254,7 +263,7 @@ fn labels_are_limited() {
             .collect::<serde_json::Map<_, _>>()
     };
     for payload in payloads(&json!({ "labels": many(16) })) {
-        assert!(decode::<Configure>(&payload).is_ok());
+        assert!(decode_request::<Configure>(&payload).is_ok());
     }
     refused::<Configure>(json!({ "labels": many(17) }), &["labels", "16"]);
     refused::<Configure>(json!({"labels": {"x".repeat(65): "v"}}), &["labels", "64"]);
@@ -264,14 +273,14 @@ fn labels_are_limited() {
     refused::<Configure>(json!({"labels": ["x"]}), &["labels:", "16", "64"]);
     let twice = br#"{"labels": {"x": "1", "x": "2"}}"#;
     assert!(
-        decode::<Configure>(twice)
+        decode_request::<Configure>(twice)
             .unwrap_err()
             .message
             .contains("twice")
     );
     let full = json!({"labels": {"x".repeat(64): "v".repeat(64)}});
     for payload in payloads(&full) {
-        assert!(decode::<Configure>(&payload).is_ok());
+        assert!(decode_request::<Configure>(&payload).is_ok());
     }
 }
 
@@ -296,7 +305,9 @@ fn unknown_and_doubled_settings_are_refused() {
         "incarnation",
     ] {
         let twice = format!(r#"{{"{field}": 100, "{field}": 200}}"#);
-        let message = decode::<Configure>(twice.as_bytes()).unwrap_err().message;
+        let message = decode_request::<Configure>(twice.as_bytes())
+            .unwrap_err()
+            .message;
         assert!(
             message.contains(field) && message.contains("duplicate"),
             "{message}"
@@ -304,7 +315,7 @@ fn unknown_and_doubled_settings_are_refused() {
     }
     let null_first = br#"{"labels": null, "labels": {}}"#;
     assert!(
-        decode::<Configure>(null_first)
+        decode_request::<Configure>(null_first)
             .unwrap_err()
             .message
             .contains("labels")
@@ -326,7 +337,7 @@ fn a_reply_of_settings_can_be_sent_back() {
         let reply = SettingsReply::from(&settings);
         both_ways(&reply);
         for format in [Format::Json, Format::MsgPack] {
-            let create: Create = decode(&encode(&reply, format)).unwrap();
+            let create: Create = decode_request(&encode(&reply, format)).unwrap();
             assert_eq!(create.into_settings().unwrap(), settings);
         }
     }

@@ -111,10 +111,12 @@ const PLAIN: [(u32, Refused); 24] = [
 ];
 const LANE_FULL: u32 = 17;
 const TOKEN_GONE: u32 = 18;
+const NO_ROOM_KEPT: u32 = 19;
 
 fn refusal_to_pb(refused: &Refused) -> pb::Refusal {
     let (kind, lane, number) = match refused {
         Refused::LaneFull { lane, limit } => (LANE_FULL, lane.as_str(), *limit),
+        Refused::NoRoomKept { lane } => (NO_ROOM_KEPT, lane.as_str(), 0),
         Refused::TokenGone(Some(reason)) => (TOKEN_GONE, "", reason.code().into()),
         refused => {
             let plain = PLAIN.iter().find(|(_, it)| it == refused);
@@ -130,6 +132,9 @@ fn refusal_from_pb(refusal: pb::Refusal) -> Result<Refused, Malformed> {
         LANE_FULL => Ok(Refused::LaneFull {
             lane: lane_name_from_pb(&refusal.lane)?,
             limit: refusal.number,
+        }),
+        NO_ROOM_KEPT => Ok(Refused::NoRoomKept {
+            lane: lane_name_from_pb(&refusal.lane)?,
         }),
         TOKEN_GONE => Ok(Refused::TokenGone(Some(reason_from_pb(refusal.number)?))),
         kind => {
@@ -183,6 +188,7 @@ mod tests {
             Answer::Kv(Err(kv::Refused::Full(kv::Full::BucketBytes))),
             Answer::Kv(Err(kv::Refused::Full(kv::Full::Buckets))),
             Answer::Kv(Err(kv::Refused::Full(kv::Full::Bytes))),
+            Answer::Refused(Refused::NoRoomKept { lane: lane.clone() }),
             Answer::Refused(Refused::LaneFull { lane, limit: 8 }),
             Answer::Refused(Refused::TokenGone(Some(Reason::Idle))),
         ];
@@ -232,7 +238,9 @@ mod tests {
                 {
                     assert_ne!(*number, 0)
                 }
-                Refused::LaneFull { .. } | Refused::BadField(_) => panic!("{refused:?}"),
+                Refused::LaneFull { .. } | Refused::NoRoomKept { .. } | Refused::BadField(_) => {
+                    panic!("{refused:?}")
+                }
             }
         }
     }

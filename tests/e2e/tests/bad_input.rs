@@ -39,8 +39,8 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
         "{}",
         entered.body
     );
-    // At the limit of NATS's payload size, nearly all of it in an unknown field.
-    let mut large = br#"{"key":"large","filling":""#.to_vec();
+    // At the limit of NATS's payload size, nearly all of it in a field of its own.
+    let mut large = br#"{"key":"large","x_filling":""#.to_vec();
     large.resize(1024 * 1024 - 2, b'x');
     large.extend_from_slice(b"\"}");
     let entered = api.call_subject(&subject, large).await?;
@@ -73,6 +73,7 @@ fn bad_json(ticket: &str) -> Vec<(&'static str, Vec<u8>)> {
         ("enter", "{\"key\":[\"a\"]}".to_owned()),
         ("enter", "{}".to_owned()),
         ("enter", "{\"kee\":\"a\"}".to_owned()),
+        ("enter", "{\"key\":\"a\",\"lanes\":\"vip\"}".to_owned()),
         ("enter", "{\"key\":\"a\",\"anonymous\":true}".to_owned()),
         ("enter", "{\"key\":\"a\",\"lane\":\"nope\"}".to_owned()),
         ("enter", "{\"key\":\"a\",\"lane\":\"a.b\"}".to_owned()),

@@ -68,11 +68,11 @@ async fn over_nats_own(cluster: &Cluster, line: &str) -> Result<()> {
     .await
 }
 
-/// A request of exactly this size by a key of one letter, nearly all of it in an unknown field.
+/// A request of exactly this size by a key of one letter, nearly all of it in a field of its own.
 fn enter(format: Format, key: &str, bytes: usize) -> Vec<u8> {
     match format {
         Format::Json => {
-            let mut payload = format!("{{\"key\":\"{key}\",\"filling\":\"").into_bytes();
+            let mut payload = format!("{{\"key\":\"{key}\",\"x_filling\":\"").into_bytes();
             payload.resize(bytes - 2, b'x');
             payload.extend_from_slice(b"\"}");
             payload
@@ -80,7 +80,7 @@ fn enter(format: Format, key: &str, bytes: usize) -> Vec<u8> {
         Format::MsgPack => {
             // A map of two; the filling's length in four bytes, so that any fits.
             let mut payload = [b"\x82\xa3key\xa1", key.as_bytes()].concat();
-            payload.extend_from_slice(b"\xa7filling\xdb");
+            payload.extend_from_slice(b"\xa9x_filling\xdb");
             let left = bytes - payload.len() - 4;
             payload.extend_from_slice(&(left as u32).to_be_bytes());
             payload.resize(bytes, b'x');

@@ -72,6 +72,7 @@ async fn closing(cli: &Cli, line: &str) -> Result<()> {
     let long_ago = "2020-01-01T00:00:00Z --phase closed";
     let at_once = ["line", "set", line, "--schedule", long_ago];
     cli.run(&at_once).await?.failed(USAGE, "bad_request")?;
+    past_times(cli).await?;
     let tried = ["line", "close", line, "--dry-run"];
     let text = format!("{:?}", cli.run_as_text(&tried).await?);
     ensure!(text.contains("this would end 12 tokens"), "{text}");
@@ -83,6 +84,42 @@ async fn closing(cli: &Cli, line: &str) -> Result<()> {
         "line", "close", line, "--reason", "sold out", "--by", "dan", "--yes",
     ];
     ensure!(done(cli, &words).await?["settings"]["phase"] == "closed");
+    Ok(())
+}
+
+/// A change whose time is past would be made at once: that needs `--yes`, whatever it changes. Changes to come stay.
+async fn past_times(cli: &Cli) -> Result<()> {
+    let line = "cli-past";
+    let create = ["line", "create", line, "--seats", "1", "--queue-limit", "9"];
+    let past = ["--schedule", "2020-01-01T00:00:00Z --seats 5"];
+    let to_come = ["--schedule", "9000-01-01T00:00:00Z --seats 7"];
+    let created = cli.run(&[&create[..], &past].concat()).await?;
+    let refusal = created.failed(USAGE, "bad_request")?;
+    ensure!(
+        refusal["message"]
+            .as_str()
+            .is_some_and(|it| it.contains("2020-01-01T00:00:00Z seats 5")),
+        "{refusal}"
+    );
+    done(cli, &[&create[..], &to_come].concat()).await?;
+    let set = [&["line", "set", line][..], &past, &to_come].concat();
+    cli.run(&set).await?.failed(USAGE, "bad_request")?;
+    let shown = done(cli, &["line", "show", line]).await?;
+    ensure!(shown["settings"]["seats"] == 1, "{shown}");
+    done(cli, &[&set[..], &["--yes"]].concat()).await?;
+    let shown = eventually("the change is made", PATIENCE, async || {
+        let shown = done(cli, &["line", "show", line]).await?;
+        Ok((shown["settings"]["seats"] == 5).then_some(shown))
+    })
+    .await?;
+    let left = &shown["settings"]["schedule"];
+    ensure!(left[0]["set"] == json!({"seats": 7}), "{shown}");
+    let alone = [&["line", "set", line][..], &past, &["--yes"]].concat();
+    let text = format!("{:?}", cli.run_as_text(&alone).await?);
+    ensure!(
+        text.contains("no longer has 9000-01-01T00:00:00Z seats 7"),
+        "{text}"
+    );
     Ok(())
 }
 

@@ -85,7 +85,7 @@ fn deleting(facts: &LineFacts) -> Option<Finding> {
 /// The reason that the line itself gives for admitting nobody now.
 fn held_back(facts: &LineFacts) -> Option<Finding> {
     let name = &facts.line.line;
-    match facts.line.held_back_by.by.as_str() {
+    match facts.line.held_back_by.by.as_ref() {
         "phase" => Some(phase(facts)),
         "quota" => Some(quota(facts)),
         "seats" => Some(seats(facts)),
@@ -198,13 +198,35 @@ fn quota(facts: &LineFacts) -> Finding {
         "quota",
         format!("the quota of {total} is used up: nobody more is admitted"),
     );
+    let found = found.detail(units(&facts.line, quota, total));
     let found = match facts.line.quota_renews_at_ms {
         Some(at_ms) => found.detail(format!("it is renewed at {}", time::text(at_ms))),
-        None => found.detail("units return as seats are given back without a completion"),
+        None => found,
     };
     let more = total.saturating_mul(2).clamp(1, QUOTA_TOTAL_MAX);
     let rest = quota.map_or_else(String::new, rest_of_quota);
     found.run(format!("nowserving line set {name} --quota {more}{rest}"))
+}
+
+/// What became of the units of a quota that is used up, and whether some return.
+fn units(line: &LineReply, quota: Option<&QuotaReply>, total: u64) -> String {
+    let held = held(line);
+    let completed = match quota.is_some_and(|quota| quota.renew.is_some()) {
+        // Since it was renewed last: the line counts that, and shows only that no unit is left.
+        true => total.saturating_sub(held),
+        false => line.counts.gone.get("completed").copied().unwrap_or(0),
+    };
+    match completed >= total {
+        true => format!("{completed} are completed: no unit returns"),
+        false => format!(
+            "{completed} are completed, and {} held: a unit returns if its seat expires, is left or is kicked, and does \
+             not if it is completed",
+            match held {
+                1 => "1 is".to_owned(),
+                held => format!("{held} are"),
+            }
+        ),
+    }
 }
 
 /// The options of a quota beside its total: a new total without them would put them back to their defaults.

@@ -110,6 +110,44 @@ fn a_line_that_nobody_can_enter_is_told_though_nobody_waits() {
 }
 
 #[test]
+fn a_used_up_quota_says_whether_units_return() {
+    let told = |completed: u64, held: u64, renews: Option<u64>| {
+        let found = one(&facts(|line| {
+            line["settings"]["quota"] = json!({"total": 5});
+            if renews.is_some() {
+                line["settings"]["quota"]["renew"] = json!({"every_ms": 3_600_000});
+                line["quota_renews_at_ms"] = json!(renews);
+            }
+            line["quota_left"] = 0.into();
+            line["counts"]["gone"]["completed"] = completed.into();
+            line["counts"]["in_checkout"] = held.into();
+            line["board"]["in_checkout"] = held.into();
+        }));
+        can_be_run(&found);
+        assert!(found.commands()[0].starts_with("nowserving line set shop-1 --quota 10"));
+        found.details.join("; ")
+    };
+    assert_eq!(told(5, 0, None), "5 are completed: no unit returns");
+    assert_eq!(
+        told(7, 2, None),
+        "7 are completed: no unit returns",
+        "it was lowered"
+    );
+    let held = told(3, 2, None);
+    assert!(
+        held.starts_with("3 are completed, and 2 are held: a unit returns if its seat expires"),
+        "{held}"
+    );
+    assert!(told(4, 1, None).contains("1 is held"));
+    let renewed = told(105, 0, Some(0));
+    assert!(
+        renewed.starts_with("5 are completed: no unit returns; it is renewed at 1970"),
+        "{renewed}"
+    );
+    assert!(told(105, 2, Some(0)).starts_with("3 are completed, and 2 are held"));
+}
+
+#[test]
 fn a_pause_says_who_and_why_and_until_when() {
     let mut facts = held_by("phase");
     facts.line.board.phase = "paused".to_owned();

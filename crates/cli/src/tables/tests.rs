@@ -45,6 +45,15 @@ fn a_status_shows_what_matters_and_the_ticket() {
         assert!(text.contains(words), "{words}:\n{text}");
     }
     assert!(!text.contains("epoch"), "{text}");
+    let held_back = StatusReply {
+        phase: Some("paused".into()),
+        held_back_by: Some(
+            serde_json::from_value(json!({"by": "phase", "phase": "paused"})).unwrap(),
+        ),
+        ..waiting()
+    };
+    let text = status(&held_back, &PLAIN);
+    assert!(text.contains("the phase, paused"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 

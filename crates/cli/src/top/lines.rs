@@ -81,7 +81,7 @@ impl Known {
     /// As in `held_back_by` of the contract, if it is known.
     pub fn held_back_by(&self) -> Option<&str> {
         let detail = self.detail.as_ref()?;
-        Some(detail.shown.held_back_by.by.as_str())
+        Some(detail.shown.held_back_by.by.as_ref())
     }
 
     /// `shadow` or `off`, if the line is known to hold nobody back.

@@ -10,6 +10,8 @@ mod fuzz_tests;
 pub mod limits;
 pub mod many_lines;
 pub mod mapping;
+#[cfg(test)]
+mod misspelt_tests;
 pub mod neighbours;
 mod node_request;
 pub mod parse;

@@ -3,13 +3,14 @@
 use nowserving_engine::{Ask, LimitRequest, ReplyTo, Via};
 use nowserving_limit::Matched;
 use nowserving_line::LineName;
-use nowserving_protocol::codec::{decode, decode_request};
+use nowserving_protocol::codec::{decode_request, decode_request_within};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, LimitStats, ListLimitChanges, ResetLimit, shown,
 };
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
+use super::limits::admin::APPLY_BYTES_MAX;
 use super::limits::rules::{KnownRules, read_one};
 use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
 
@@ -93,7 +94,7 @@ impl Asked<'_> {
 
     fn apply(&self, payload: &[u8]) -> Result<shard::ApplyRules, ApiError> {
         self.in_shard_0()?;
-        let ask: ApplyRules = decode(payload)?;
+        let ask: ApplyRules = decode_request_within(payload, APPLY_BYTES_MAX)?;
         ask.check()?;
         // Not only gateways can send this, and only rules that can be read are replicated.
         let (domain, _) = read_one(&ask.rules)?;

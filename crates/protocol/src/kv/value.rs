@@ -126,9 +126,8 @@ impl<'de> Deserialize<'de> for Base64 {
 /// `FIELDS of STRUCT { the fields beside key and value }`: FIELDS are those on the wire, where the value is in `value` or,
 /// in JSON and if it is no UTF-8, in `value_base64`. The struct itself is read by `try_from = "FIELDS"`.
 macro_rules! with_value {
-    ($(#[$outer:meta])* $fields:ident of $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+    ($fields:ident of $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         #[derive(Serialize, Deserialize)]
-        $(#[$outer])*
         struct $fields {
             key: KvKey,
             #[serde(default, skip_serializing_if = "Option::is_none")]

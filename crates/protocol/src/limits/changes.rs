@@ -13,7 +13,6 @@ pub const DESCRIPTOR_SHOWN_BYTES: usize = 256;
 
 /// `admin.limit.changes`: what operators changed of rules and counters, and who, when and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ListLimitChanges {
     /// Only of this domain.
     #[serde(

@@ -1,33 +1,27 @@
 //! Readers of the settings that have parts.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use nowserving_line::{
     Admission, AdmissionRate, BOOST_MS_MAX, Gate, LANES_MAX, LaneName, LaneSettings,
     POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
-    RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, STANDBY_PERCENT_MAX,
-    ScheduledChange, SettingsPatch, ZoneName,
+    RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, SETTING_NAMES,
+    STANDBY_PERCENT_MAX, ScheduledChange, SettingsPatch, ZoneName,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::{PerSecond, read_setting};
-use crate::codec::MapVisitor;
+use super::{Any, PerSecond, read_setting};
 use crate::wire::WholeVisitor;
 use crate::{time, wire};
 
 /// An admission rate in a request; both parts are required.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct RateParts {
     per_second: PerSecond,
     #[serde(deserialize_with = "wire::whole::<u32, 1, { RATE_BURST_MAX as u64 }, _>")]
     burst: u32,
 }
-
-pub(super) const RATE: MapVisitor<RateParts> =
-    MapVisitor("a map of `per_second` and `burst`", PhantomData);
 
 impl From<RateParts> for AdmissionRate {
     fn from(parts: RateParts) -> AdmissionRate {
@@ -40,7 +34,6 @@ impl From<RateParts> for AdmissionRate {
 
 /// A quota in a request.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct QuotaParts {
     #[serde(deserialize_with = "wire::whole::<u64, 1, QUOTA_TOTAL_MAX, _>")]
     total: u64,
@@ -53,26 +46,12 @@ pub(super) struct QuotaParts {
     renew: Option<RenewParts>,
 }
 
-pub(super) const QUOTA: MapVisitor<QuotaParts> = MapVisitor(
-    "a map of `total`, `standby_percent` and `renew`",
-    PhantomData,
-);
-
 /// When a quota is renewed, in a request.
+#[derive(Deserialize)]
+#[serde(try_from = "RenewFields")]
 struct RenewParts(Renew);
 
-impl<'de> Deserialize<'de> for RenewParts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields = deserializer.deserialize_any(RENEW)?;
-        RenewParts::try_from(fields).map_err(D::Error::custom)
-    }
-}
-
-const RENEW: MapVisitor<RenewFields> =
-    MapVisitor("a map of `at` and `zone`, or of `every_ms`", PhantomData);
-
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RenewFields {
     #[serde(default)]
     at: Option<String>,
@@ -116,7 +95,6 @@ impl From<QuotaParts> for Quota {
 
 /// A lane in a request; all parts but the name can be left out or null.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct LaneParts {
     #[serde(with = "wire::name")]
     name: LaneName,
@@ -135,11 +113,6 @@ struct LaneParts {
     #[serde(default)]
     jump: Option<wire::Flag>,
 }
-
-const LANE: MapVisitor<LaneParts> = MapVisitor(
-    "a map of `name`, `boost_ms`, `absolute`, `queue_limit` and `jump`",
-    PhantomData,
-);
 
 /// Reads the list of lanes. It stops at one too many, so that a refusal costs no more than a valid
 /// list.
@@ -175,7 +148,7 @@ impl<'de> DeserializeSeed<'de> for NextLane<'_> {
             let limit = format_args!("a list of 1 to {LANES_MAX} lanes");
             return Err(D::Error::custom(limit));
         }
-        let parts = deserializer.deserialize_any(LANE)?;
+        let parts = LaneParts::deserialize(deserializer)?;
         if self.0.iter().any(|lane| lane.name == parts.name) {
             let taken = format_args!("name: another lane has the name {}", parts.name);
             return Err(D::Error::custom(taken));
@@ -207,7 +180,7 @@ impl<'de> Visitor<'de> for PositionsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut positions = Vec::new();
-        while let Some(position) = seq.next_element_seed(Seed(POSITION))? {
+        while let Some(position) = seq.next_element_seed(Any(POSITION))? {
             if positions.len() == POSITION_EVENTS_MAX {
                 let limit = format_args!("at most {POSITION_EVENTS_MAX} positions");
                 return Err(A::Error::custom(limit));
@@ -235,7 +208,7 @@ impl<'de> Visitor<'de> for ScheduleVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut schedule = Vec::new();
-        while let Some(change) = seq.next_element_seed(Seed(ChangeVisitor))? {
+        while let Some(change) = seq.next_element_seed(NextChange)? {
             if schedule.len() == SCHEDULE_MAX {
                 return Err(A::Error::custom(format_args!(
                     "at most {SCHEDULE_MAX} changes"
@@ -247,41 +220,39 @@ impl<'de> Visitor<'de> for ScheduleVisitor {
     }
 }
 
-/// Reads what its visitor reads. Both formats are self-describing, so it asks for no type.
-struct Seed<V>(V);
+/// Reads one change of a schedule.
+struct NextChange;
 
-impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Seed<V> {
-    type Value = V::Value;
+impl<'de> DeserializeSeed<'de> for NextChange {
+    type Value = ScheduledChange;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        deserializer.deserialize_any(self.0)
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<ScheduledChange, D::Error> {
+        let parts = ChangeParts::deserialize(deserializer)?;
+        Ok(ScheduledChange {
+            at_ms: parts.at,
+            set: parts.set,
+        })
     }
 }
 
-/// Reads one change of a schedule.
-struct ChangeVisitor;
+/// A change of a schedule in a request.
+#[derive(Deserialize)]
+struct ChangeParts {
+    #[serde(deserialize_with = "time_of")]
+    at: u64,
+    #[serde(deserialize_with = "settings_of")]
+    set: SettingsPatch,
+}
 
-impl<'de> Visitor<'de> for ChangeVisitor {
-    type Value = ScheduledChange;
+fn time_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_any(TimeVisitor)
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of `at` and `set`")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ScheduledChange, A::Error> {
-        let (mut at, mut set) = (None, None);
-        while let Some(field) = map.next_key::<String>()? {
-            match field.as_str() {
-                "at" => wire::fill(&mut map, "at", Seed(TimeVisitor), &mut at)?,
-                "set" => wire::fill(&mut map, "set", Seed(SetVisitor), &mut set)?,
-                other => return Err(A::Error::unknown_field(other, &["at", "set"])),
-            }
-        }
-        Ok(ScheduledChange {
-            at_ms: at.ok_or_else(|| A::Error::missing_field("at"))?,
-            set: set.ok_or_else(|| A::Error::missing_field("set"))?,
-        })
-    }
+fn settings_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SettingsPatch, D::Error> {
+    deserializer.deserialize_struct("Settings", SETTING_NAMES, SetVisitor)
 }
 
 /// Reads a time, into milliseconds since 1970.

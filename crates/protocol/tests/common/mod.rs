@@ -3,7 +3,7 @@
 // Each test compiles this for itself, and not each needs all of it.
 #![allow(dead_code)]
 
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::codec::{Format, decode, decode_request, encode};
 use nowserving_protocol::error::Code;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ pub fn payloads(value: &Value) -> [Vec<u8>; 2] {
 /// Both formats of the value are a `bad_request` whose message has these words.
 pub fn refused<T: DeserializeOwned + std::fmt::Debug>(value: Value, words: &[&str]) {
     for payload in payloads(&value) {
-        let error = decode::<T>(&payload).unwrap_err();
+        let error = decode_request::<T>(&payload).unwrap_err();
         assert_eq!(error.code, Code::BadRequest);
         for word in words {
             assert!(error.message.contains(word), "{value}: {}", error.message);

@@ -319,6 +319,8 @@ impl Lines {
             turn: None,
             eta_ms: None,
             eta_p90_ms: None,
+            phase: None,
+            held_back_by: None,
             call_ahead: false,
             admitted_through: 0,
             epoch: (token.epoch > 0).then_some(token.epoch),

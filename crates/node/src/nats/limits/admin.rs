@@ -10,7 +10,9 @@ use nowserving_engine::{ReplyTo, Via};
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
-use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode, decode_request, encode};
+use nowserving_protocol::codec::{
+    MAX_REQUEST_BYTES, decode_request, decode_request_within, encode,
+};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, DomainReply, LimitChangesReply, LimitStats, LimitStatsReply,
@@ -29,7 +31,7 @@ use super::rules::{KnownDomain, KnownRules, changes, described, notes, read_one}
 use super::{Call, Limits, entries, resolve};
 
 /// A text of rules in JSON can be longer than what it says.
-const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
+pub const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 /// After a change, for so long at most its answer waits until this node knows it.
 const LEARNING_MAX: Duration = Duration::from_secs(1);
 
@@ -50,12 +52,7 @@ impl Limits {
         match op {
             "apply" => {
                 reply.op = "limit_apply";
-                if payload.len() > APPLY_BYTES_MAX {
-                    let bytes = payload.len();
-                    let what = format!("payload: {bytes} bytes, at most {APPLY_BYTES_MAX}");
-                    return Err(ApiError::bad_request(what));
-                }
-                let mut ask: ApplyRules = decode(payload)?;
+                let mut ask: ApplyRules = decode_request_within(payload, APPLY_BYTES_MAX)?;
                 ask.check()?;
                 ask.by = self.named(message)?.or(ask.by);
                 Ok(encode(&self.apply(ask, &call).await?, format))

@@ -12,7 +12,7 @@
 //! So all descriptors whose counters one shard has are decided together; those of other shards, and those of exact
 //! limits, each on their own.
 
-mod admin;
+pub(super) mod admin;
 mod direct;
 pub mod own;
 mod parts;
