@@ -3,7 +3,7 @@
 //!     nowserving dev
 //!     nowserving line create reports --seats 2 --queue-limit 10 \
 //!         --waiting-idle-timeout 10s --claim-timeout 5s --checkout-timeout 30s
-//!     cargo run --bin guarded-service -- nats://127.0.0.1:4222 reports 127.0.0.1:8080
+//!     cargo run -p nowserving-examples --bin guarded-service -- nats://127.0.0.1:4222 reports 127.0.0.1:8080
 //!     curl http://127.0.0.1:8080/report/1000
 //!
 //! A full line is answered with 429, a wait of more than five seconds with 504. A request whose client goes away leaves

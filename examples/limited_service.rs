@@ -3,7 +3,7 @@
 //!
 //!     nowserving dev
 //!     nowserving limit apply examples/limited_service.yaml
-//!     cargo run --bin limited-service -- nats://127.0.0.1:4222 pages 127.0.0.1:8080
+//!     cargo run -p nowserving-examples --bin limited-service -- nats://127.0.0.1:4222 pages 127.0.0.1:8080
 //!     curl -i -H 'x-api-key: ann' http://127.0.0.1:8080/page
 //!
 //! Over the limit: 429, and how long to wait. Every response says what is left. While the cluster is away this process

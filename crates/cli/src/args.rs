@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{FalseyValueParser, StyledStr};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::builder::FalseyValueParser;
+use clap::{Args, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
 use nowserving_protocol::servers::Servers;
 use nowserving_security::Security;
@@ -21,6 +21,7 @@ use crate::doctor::DoctorArgs;
 use crate::duration;
 use crate::embedded::leash::{self, LeashArgs};
 use crate::envoy::EnvoyArgs;
+use crate::help;
 use crate::kv::KvCommand;
 use crate::limit::LimitCommand;
 use crate::line::LineCommand;
@@ -61,27 +62,6 @@ pub struct Cli {
     pub global: Global,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// The help of the command that these words name so far.
-pub fn help(words: impl IntoIterator<Item = OsString>) -> StyledStr {
-    named(words).render_help()
-}
-
-/// The usage of that command.
-pub fn usage(words: impl IntoIterator<Item = OsString>) -> StyledStr {
-    named(words).render_usage()
-}
-
-fn named(words: impl IntoIterator<Item = OsString>) -> clap::Command {
-    let mut command = Cli::command();
-    command.build();
-    for word in words.into_iter().skip(1) {
-        if let Some(subcommand) = command.find_subcommand(word).cloned() {
-            command = subcommand;
-        }
-    }
-    command
 }
 
 /// Flags of all commands.
@@ -430,6 +410,9 @@ pub enum Command {
     Watch(WatchArgs),
     #[command(flatten)]
     User(UserCommand),
+    /// Says which options every command takes.
+    #[command(name = help::OPTIONS, hide = true)]
+    Options,
     /// Starts a program that does not outlive its parent process; used by dev and demo.
     #[command(name = leash::NAME, hide = true)]
     Leash(LeashArgs),
@@ -448,6 +431,7 @@ impl Command {
                 | Command::Pass(_)
                 | Command::Completions(_)
                 | Command::Man(_)
+                | Command::Options
                 | Command::Leash(_)
         )
     }
@@ -473,6 +457,8 @@ fn first_name(names: impl Iterator<Item = Option<String>>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

@@ -233,7 +233,7 @@ pub async fn run(
                 reason: why.reason,
             };
             let made = line(global, &name).await?.create(&create).await?;
-            output.answer(&made, |made| tables::line(made, output))?;
+            output.answer(&made, tables::created)?;
         }
         LineCommand::Set(args) => return set::run(args, global, output).await,
         LineCommand::Pause(args) => {

@@ -17,6 +17,7 @@ mod doctor;
 mod duration;
 mod embedded;
 mod envoy;
+mod help;
 mod import;
 mod journal;
 mod kick;
@@ -52,8 +53,6 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::args::{Cli, Command, Global};
 use crate::logs::{LogArgs, Logs};
 use crate::output::{Output, WrongUsage};
@@ -66,7 +65,7 @@ use crate::output::{Output, WrongUsage};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match help::parse() {
         Ok(cli) => cli,
         Err(error) => return output::usage(error),
     };
@@ -136,6 +135,11 @@ async fn dispatch(
         }
         Command::Man(args) => {
             shells::man(&args, output)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Options => {
+            let words = ["nowserving", help::OPTIONS].map(std::ffi::OsString::from);
+            output.line(help::help(words).to_string().trim_end())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Top(args) => top::run(args, global, output).await,

@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
 
-use crate::args;
+use crate::help;
 use crate::no_such_line::NoSuchLine;
 
 /// Exit code: the cluster refused the request.
@@ -97,19 +97,15 @@ impl Output {
 /// Ends a command line that could not be parsed, or that asked for help only. Without a parsed command
 /// line, `--json` is looked for among the words.
 pub fn usage(mut error: clap::Error) -> ExitCode {
-    // Clap's own shows options that the environment sets as if they were required.
-    if error.get(ContextKind::Usage).is_some() {
-        let usage = ContextValue::StyledStr(args::usage(std::env::args_os()));
-        error.insert(ContextKind::Usage, usage);
-    }
+    help::explain(&mut error, std::env::args_os().collect());
     // Clap gives the help instead only if no flag is set, and takes one from the environment for set.
     let lacks_subcommand = error.kind() == ErrorKind::MissingSubcommand;
     if error.exit_code() == 0 || !std::env::args_os().any(|word| word == "--json") {
         if lacks_subcommand {
-            let help = args::help(std::env::args_os());
+            let text = help::help(std::env::args_os());
             match wants_colour(io::stderr().is_terminal()) {
-                true => eprintln!("{}", help.ansi()),
-                false => eprintln!("{help}"),
+                true => eprintln!("{}", text.ansi()),
+                false => eprintln!("{text}"),
             }
             return ExitCode::from(USAGE);
         }

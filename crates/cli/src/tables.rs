@@ -16,7 +16,7 @@ pub use nowserving_rehearse::duration;
 pub use self::cluster::{
     caught_up, cluster, lags, last_heard, members_changes, node_state, ranges,
 };
-pub use self::journal::{changes, clock, journal, what as journaled};
+pub use self::journal::{changes, clock, created, journal, what as journaled};
 use self::settings::settings_table;
 pub use self::settings::{lane_typed, scheduled_text as scheduled};
 use crate::output::Output;

@@ -14,7 +14,7 @@ const FIELDS: [&str; 15] = [
     "gone",
     "refused",
     "seats",
-    "held_max",
+    "in_checkout_max",
     "overtakes",
     "duplicates",
     "lost",
@@ -45,7 +45,10 @@ pub async fn a_small_crowd() -> Result<()> {
         ensure!(report[field] == 0, "{field}: {report}\n{stderr}");
     }
     ensure!(report["nodes"] == 3 && report["shoppers"] == 100 && report["seats"] == 10);
-    ensure!((1..=10).contains(&number(&report, "held_max")?), "{report}");
+    ensure!(
+        (1..=10).contains(&number(&report, "in_checkout_max")?),
+        "{report}"
+    );
     // The leader did die, and a write followed.
     ensure!(number(&report, "failover_ms")? > 0, "{report}");
     sums(&report)

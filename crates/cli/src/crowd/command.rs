@@ -18,8 +18,8 @@ use crate::{duration, number};
 /// Sends a crowd of shoppers to a running cluster and checks each answer.
 ///
 /// The crowd takes numbers in a line of its own, waits, buys, leaves or vanishes, while you do to the cluster
-/// whatever you like. In the end every number that was given is asked about once more. Ends with a table and one
-/// line of JSON (with --json only that). Exit code 1 if a seat was oversold, a token overtaken, a number
+/// whatever you like. In the end every number that was given is asked about once more. Ends with a table, or
+/// with --json with one line of JSON. Exit code 1 if a seat was oversold, a token overtaken, a number
 /// issued twice, a token lost, or a shopper could not go on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -72,7 +72,7 @@ pub struct Ledger {
 
     /// The tokens that hold seats, by the time until which they surely do.
     held: BTreeSet<(At, Number)>,
-    held_max: u32,
+    in_checkout_max: u32,
     waiting: u64,
 
     clock: At,
@@ -236,8 +236,8 @@ impl Ledger {
             .is_some_and(|record| record.fate.is_some())
     }
 
-    /// Seats held now, live shoppers waiting now: for the board on the screen.
-    pub fn held_and_waiting(&mut self, at: At) -> (u32, u64) {
+    /// Visits in checkout now, live shoppers waiting now: for the board on the screen.
+    pub fn in_checkout_and_waiting(&mut self, at: At) -> (u32, u64) {
         self.advance(at);
         (self.held_now(), self.waiting)
     }
@@ -264,7 +264,7 @@ impl Ledger {
             gone,
             refused: self.refused,
             seats: self.seats,
-            held_max: self.held_max,
+            in_checkout_max: self.in_checkout_max,
             overtakes: self.overtakes,
             duplicates: self.duplicates,
             lost: self.lost.len() as u64,
@@ -297,7 +297,7 @@ impl Ledger {
         if let Some(record) = self.records.get_mut(number).filter(|_| until > at) {
             record.held_until = Some(until);
             self.held.insert((until, number.clone()));
-            self.held_max = self.held_max.max(self.held_now());
+            self.in_checkout_max = self.in_checkout_max.max(self.held_now());
         }
     }
 

@@ -197,17 +197,17 @@ impl Outcome {
         self.report.faults().is_empty() && self.troubles.count == 0
     }
 
-    /// Prints the table (not with `json`) and the line of JSON. The exit code is 1 unless all is well.
+    /// Prints the table, or with `json` the line of JSON. The exit code is 1 unless all is well.
     ///
     /// # Errors
     /// stdout is closed.
     pub fn tell(&self, json: bool) -> anyhow::Result<ExitCode> {
         let Outcome { report, troubles } = self;
         let mut out = std::io::stdout().lock();
-        if !json {
-            writeln!(out, "{}", report.table())?;
+        match json {
+            true => writeln!(out, "{}", serde_json::to_string(report)?)?,
+            false => writeln!(out, "{}", report.table())?,
         }
-        writeln!(out, "{}", serde_json::to_string(report)?)?;
         for fault in &report.faults() {
             eprintln!("FAULT: {fault}");
         }

@@ -22,8 +22,9 @@ pub struct Report {
     pub refused: u64,
     /// Seats of the line.
     pub seats: u32,
-    /// Most seats held at once.
-    pub held_max: u32,
+    /// Most visits in checkout at once, as the shoppers know it. The line holds more seats: also those that were given and not
+    /// yet claimed.
+    pub in_checkout_max: u32,
     /// See [`super::ledger`].
     pub overtakes: u64,
     /// See [`super::ledger`].
@@ -43,10 +44,12 @@ impl Report {
     /// The violated rules, one sentence each; empty if none was.
     pub fn faults(&self) -> Vec<String> {
         let Report {
-            held_max, seats, ..
+            in_checkout_max,
+            seats,
+            ..
         } = self;
-        let oversold =
-            (held_max > seats).then(|| format!("{held_max} seats were held at once, of {seats}"));
+        let oversold = (in_checkout_max > seats)
+            .then(|| format!("{in_checkout_max} were in checkout at once, with {seats} seats"));
         let counts = [
             (self.overtakes, "overtakes"),
             (self.duplicates, "duplicates"),
@@ -84,8 +87,8 @@ impl Report {
         );
         row("completed", self.completed.to_string(), "bought");
         row("gone", gone.join("\n"), "how their visits ended");
-        let held = format!("{} of {}", self.held_max, self.seats);
-        row("seats held", held, "most at once");
+        let in_checkout = format!("{} of {}", self.in_checkout_max, self.seats);
+        row("in checkout", in_checkout, "most at once");
         row("overtakes", self.overtakes.to_string(), "must be 0");
         row("duplicates", self.duplicates.to_string(), "must be 0");
         row("lost", self.lost.to_string(), "must be 0");
@@ -123,7 +126,7 @@ mod tests {
             completed: 1,
             gone: BTreeMap::from([("completed".to_owned(), 1), ("idle".to_owned(), 1)]),
             seats: 5,
-            held_max: 1,
+            in_checkout_max: 1,
             failover_ms: Some(1_234),
             seat_use_percent: Some(66.7),
             duration_ms: 60_000,
@@ -131,7 +134,7 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_string(&report).unwrap(),
-            r#"{"nodes":3,"shoppers":2,"acknowledged":5,"issued":2,"completed":1,"gone":{"completed":1,"idle":1},"refused":0,"seats":5,"held_max":1,"overtakes":0,"duplicates":0,"lost":0,"failover_ms":1234,"seat_use_percent":66.7,"duration_ms":60000}"#
+            r#"{"nodes":3,"shoppers":2,"acknowledged":5,"issued":2,"completed":1,"gone":{"completed":1,"idle":1},"refused":0,"seats":5,"in_checkout_max":1,"overtakes":0,"duplicates":0,"lost":0,"failover_ms":1234,"seat_use_percent":66.7,"duration_ms":60000}"#
         );
         assert!(report.table().to_string().contains("1 of 5"));
     }
@@ -150,7 +153,7 @@ mod tests {
                 .into(),
             refused: 1_000_000,
             seats: 1_000_000,
-            held_max: 1_000_000,
+            in_checkout_max: 1_000_000,
             failover_ms: Some(1_000_000),
             seat_use_percent: Some(100.0),
             duration_ms: 3_600_000,

@@ -83,6 +83,7 @@ impl<'a> Director<'a> {
             ended = self.cluster.next_ended() => drama::ended(self.cluster, self.screen, &ended)?,
             () = self.drama.look() => {}
             Some(Ok(update)) = self.board.next() => {
+                self.scene.held = update.board.admitted + update.board.in_checkout;
                 let lane = update.board.lanes.first();
                 self.scene.pointers = lane.map(|lane| (lane.admitted_through, lane.next_token));
             }
@@ -110,9 +111,10 @@ impl<'a> Director<'a> {
         let scene = &mut self.scene;
         self.crowd.note(|book, at| {
             scene.report = book.report(at);
-            (scene.held, scene.waiting) = book.held_and_waiting(at);
+            (scene.in_checkout, scene.waiting) = book.in_checkout_and_waiting(at);
         });
         scene.nodes = self.drama.nodes(self.crowd.now(), "the line");
+        scene.is_led = self.drama.is_led();
         self.screen.show(scene);
     }
 }

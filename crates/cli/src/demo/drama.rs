@@ -13,7 +13,8 @@ use super::scene::Screen;
 use crate::embedded::{Cluster, NODES};
 
 const FRAME: Duration = Duration::from_millis(200);
-const LEADER_INTERVAL: Duration = Duration::from_secs(1);
+/// Often, so that the next leader is on the screen when it takes over.
+const LEADER_INTERVAL: Duration = Duration::from_millis(200);
 /// Asking for the leader must not delay the show.
 const LEADER_PATIENCE: Duration = Duration::from_millis(1_500);
 
@@ -67,6 +68,15 @@ impl Drama {
     /// A killed node has yet to come back.
     pub fn is_under_way(&self) -> bool {
         matches!(self.act, Act::Killed(_))
+    }
+
+    /// A live node is known to lead.
+    pub fn is_led(&self) -> bool {
+        let killed = match self.act {
+            Act::Killed(node) => Some(node),
+            Act::Peace | Act::Over => None,
+        };
+        self.leader.is_some() && self.leader != killed
     }
 
     /// Waits for the next word of who leads.

@@ -24,13 +24,20 @@ use drama::Drama;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
+/// What to do after the show.
+const NEXT: &str = "\
+Next, a line of your own:
+  nowserving dev --data-dir ./dev-data                 a cluster that stays
+  nowserving line create shop-1 --seats 1 --queue-limit 100
+  nowserving enter shop-1 --key order-1001
+  nowserving watch shop-1                              the board, live";
 /// From the first arrival until the last shopper is through, if all goes well.
 const SHOW: Duration = Duration::from_secs(60);
 
 /// Runs a three-node cluster and a crowd of shoppers for about a minute, and kills the leader half
 /// way; with --limits, clients of rate limits instead of shoppers.
 ///
-/// Ends with a table and one line of JSON (with --json only that), counted by the crowd from the answers
+/// Ends with a table (with --json: one line of JSON instead), counted by the crowd from the answers
 /// that it received. Exit code 1 if a seat was oversold, a token overtaken, a number issued twice, or
 /// a token lost; with --limits, if more went on in any second, or any five, than a limit allows, if the
 /// next leader forgot more than the hits of a second, or if a request was not answered.
@@ -84,7 +91,13 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
     eprintln!("seed {seed}");
     let show = async |cluster: &mut Cluster| perform(cluster, &args, seed, screen).await;
     match with_cluster(dir, "demo", show).await? {
-        Some(outcome) => outcome.tell(json),
+        Some(outcome) => {
+            let code = outcome.tell(json)?;
+            if !json {
+                eprintln!("{NEXT}");
+            }
+            Ok(code)
+        }
         None => Ok(ExitCode::from(INTERRUPTED)),
     }
 }

@@ -15,12 +15,17 @@ pub struct Scene {
     pub seed: u64,
     /// The crowd's counts so far.
     pub report: Report,
-    pub held: u32,
+    /// The line's, by its newest board: given or in checkout.
+    pub held: u64,
+    /// As the shoppers know it.
+    pub in_checkout: u32,
     pub waiting: u64,
     /// The board's `admitted_through` and `next_token`.
     pub pointers: Option<(u64, u64)>,
     /// One per node, in words.
     pub nodes: Vec<String>,
+    /// One of them leads.
+    pub is_led: bool,
 }
 
 /// What a screen can show.
@@ -48,8 +53,9 @@ impl Shown for Scene {
             String::new(),
             format!("now serving through   {now_serving:>6}       next number {next:>6}"),
             format!(
-                "seats    {}  {held} of {seats}",
-                blocks(held.into(), seats.into())
+                "seats    {}  {held} of {seats}, {} in checkout",
+                blocks(held, seats.into()),
+                self.in_checkout
             ),
             format!("waiting  {}  {waiting}", blocks(waiting, shoppers.into())),
             format!(
@@ -59,7 +65,8 @@ impl Shown for Scene {
             String::new(),
         ];
         lines.extend(self.nodes.iter().cloned());
-        let failover = self.report.failover_ms;
+        // Once the next leader is known by name, too.
+        let failover = self.report.failover_ms.filter(|_| self.is_led);
         lines.extend(failover.map(|ms| format!("the next leader took over after {ms} ms")));
         lines.iter().map(|line| format!("  {line}\n")).collect()
     }

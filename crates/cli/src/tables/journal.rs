@@ -4,9 +4,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use comfy_table::Cell;
 use nowserving_client::{
-    Explained, JournalEntryReply, JournalReply, KickSelectorReply, LaneName, OvertakerReply,
-    SettingChangeReply,
+    Explained, JournalEntryReply, JournalReply, KickSelectorReply, LaneName, LineReply,
+    OvertakerReply, SettingChangeReply, SettingsReply,
 };
+use nowserving_line::Settings;
 
 use super::{Sheet, duration, number, settings};
 use crate::output::Output;
@@ -125,6 +126,23 @@ pub fn changes(changes: &[SettingChangeReply]) -> String {
         true => "nothing".to_owned(),
         false => changes.join("; "),
     }
+}
+
+/// What a new line has that is not default, after what it must have: `seats 50, queue_limit 10000, phase pre_open`.
+pub fn created(made: &LineReply) -> String {
+    let given = &made.settings;
+    let least = Settings::new(given.seats, given.queue_limit);
+    let more = SettingChangeReply::between(&SettingsReply::from(&least), given);
+    let must = ["seats", "queue_limit"]
+        .into_iter()
+        .zip([given.seats, given.queue_limit]);
+    let must = must.map(|(name, number)| format!("{} {number}", shown_name(name)));
+    let more = more.iter().map(|it| {
+        let value = settings::text(&it.setting, &it.to);
+        format!("{} {value}", shown_name(&it.setting))
+    });
+    let all: Vec<String> = must.chain(more).collect();
+    format!("created {}: {}", made.line.as_str(), all.join(", "))
 }
 
 fn change(change: &SettingChangeReply) -> String {

@@ -117,7 +117,7 @@ impl Row {
         let median = recoveries.get(recoveries.len() / 2).copied();
         let whole = blows.iter().map(|blow| blow.whole).max();
         let ms = |time: Option<Duration>| time.map_or(0, |it| it.as_millis() as u64);
-        let held_max = number(report, "held_max")?;
+        let in_checkout_max = number(report, "in_checkout_max")?;
         Ok(Row {
             trouble: trouble.name(),
             blows: blows.len(),
@@ -125,7 +125,7 @@ impl Row {
             lost: number(report, "lost")?,
             doubled: number(report, "duplicates")?,
             overtaken: number(report, "overtakes")?,
-            oversold: held_max.saturating_sub(number(report, "seats")?),
+            oversold: in_checkout_max.saturating_sub(number(report, "seats")?),
             recovery_ms_median: ms(median),
             recovery_ms_max: ms(longest),
             whole_ms_max: ms(whole),

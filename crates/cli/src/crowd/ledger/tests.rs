@@ -56,7 +56,7 @@ fn a_visit_as_it_should_be() {
     assert_eq!(report.faults(), Vec::<String>::new());
     assert_eq!((report.issued, report.completed, report.refused), (3, 3, 1));
     assert_eq!(report.gone, BTreeMap::from([("completed".to_owned(), 3)]));
-    assert_eq!(report.held_max, 2);
+    assert_eq!(report.in_checkout_max, 2);
 }
 
 #[test]
@@ -66,8 +66,11 @@ fn an_oversold_seat_is_counted() {
         ledger.seated(s(1), &number(token), token, s(60));
     }
     let report = ledger.report(s(2));
-    assert_eq!(report.held_max, 3);
-    assert_eq!(report.faults(), ["3 seats were held at once, of 2"]);
+    assert_eq!(report.in_checkout_max, 3);
+    assert_eq!(
+        report.faults(),
+        ["3 were in checkout at once, with 2 seats"]
+    );
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn a_repeated_claim_holds_one_seat() {
     let mut ledger = crowd(1);
     ledger.seated(s(1), &number(1), 1, s(60));
     ledger.seated(s(2), &number(1), 1, s(60));
-    assert_eq!(ledger.report(s(2)).held_max, 1);
+    assert_eq!(ledger.report(s(2)).in_checkout_max, 1);
     assert_eq!(ledger.report(s(2)).duplicates, 0);
 }
 
@@ -89,13 +92,13 @@ fn a_seat_is_free_from_when_complete_or_leave_is_sent() {
     ledger.seated(s(2), &number(3), 3, s(60));
     ledger.leaving(s(3), &number(2));
     ledger.seated(s(3), &number(4), 4, s(60));
-    assert_eq!(ledger.report(s(4)).held_max, 2);
+    assert_eq!(ledger.report(s(4)).in_checkout_max, 2);
 }
 
 /// The machine stands still, and the seat expires before its holder renews it.
 #[test]
 fn a_live_shopper_holds_the_seat_until_its_last_deadline_too() {
-    for (renewed, held_max) in [(false, 2), (true, 3)] {
+    for (renewed, in_checkout_max) in [(false, 2), (true, 3)] {
         let mut ledger = crowd(3);
         ledger.seated(s(1), &number(1), 1, s(6));
         ledger.seated(s(1), &number(2), 2, s(60));
@@ -104,7 +107,11 @@ fn a_live_shopper_holds_the_seat_until_its_last_deadline_too() {
         }
         ledger.seated(s(7), &number(3), 3, s(60));
         complete(&mut ledger, s(8), 1);
-        assert_eq!(ledger.report(s(9)).held_max, held_max, "{renewed}");
+        assert_eq!(
+            ledger.report(s(9)).in_checkout_max,
+            in_checkout_max,
+            "{renewed}"
+        );
     }
 }
 
@@ -112,7 +119,7 @@ fn a_live_shopper_holds_the_seat_until_its_last_deadline_too() {
 fn an_answer_that_comes_after_its_deadline_holds_no_seat() {
     let mut ledger = crowd(1);
     ledger.seated(s(7), &number(1), 1, s(6));
-    assert_eq!(ledger.report(s(8)).held_max, 0);
+    assert_eq!(ledger.report(s(8)).in_checkout_max, 0);
 }
 
 #[test]
@@ -125,9 +132,9 @@ fn a_vanished_shopper_holds_the_seat_until_the_deadline_and_no_longer() {
         ledger.vanished(s(2), &number(1));
     }
     early.seated(s(5), &number(3), 3, s(60));
-    assert_eq!(early.report(s(9)).held_max, 3);
+    assert_eq!(early.report(s(9)).in_checkout_max, 3);
     late.seated(s(6), &number(3), 3, s(60));
-    assert_eq!(late.report(s(9)).held_max, 2);
+    assert_eq!(late.report(s(9)).in_checkout_max, 2);
 }
 
 #[test]
@@ -260,7 +267,7 @@ fn a_shopper_that_vanished_while_waiting_does_not_count_as_waiting() {
     let mut ledger = crowd(2);
     ledger.vanished(s(1), &number(1));
     ledger.leaving(s(2), &number(2));
-    assert_eq!(ledger.held_and_waiting(s(3)), (0, 0));
+    assert_eq!(ledger.in_checkout_and_waiting(s(3)), (0, 0));
     ledger.gone(&number(1), "idle");
     assert!(ledger.is_gone(&number(1)));
 }

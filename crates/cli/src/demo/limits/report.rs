@@ -100,17 +100,17 @@ impl Report {
         table
     }
 
-    /// Prints the table (not with `json`) and the line of JSON. The exit code is 1 unless all limits held and all
+    /// Prints the table, or with `json` the line of JSON. The exit code is 1 unless all limits held and all
     /// requests were answered.
     ///
     /// # Errors
     /// stdout is closed.
     pub fn tell(&self, json: bool) -> anyhow::Result<ExitCode> {
         let mut out = std::io::stdout().lock();
-        if !json {
-            writeln!(out, "{}", self.table())?;
+        match json {
+            true => writeln!(out, "{}", serde_json::to_string(self)?)?,
+            false => writeln!(out, "{}", self.table())?,
         }
-        writeln!(out, "{}", serde_json::to_string(self)?)?;
         let faults = self.faults();
         for fault in &faults {
             eprintln!("FAULT: {fault}");
