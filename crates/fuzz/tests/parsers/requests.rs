@@ -9,12 +9,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Bodies of all requests: a changed body of one operation is a bad one of another.
-const BODIES: [&str; 45] = [
+const BODIES: [&str; 48] = [
     r#"{"key": "order-1", "lane": "vip"}"#,
-    r#"{"anonymous": true, "callback": true, "events": true}"#,
+    r#"{"anonymous": true, "x_mine": [{"a": 1}]}"#,
+    r#"{"key": "order-1"}"#,
+    r#"{"ticket": "x"}"#,
     r#"{"ticket": "AQAEc2hvcAEAAQAAAAAAAAAAAAAAAAAAAAA", "consistency": "local", "holes": true}"#,
     r#"{"ticket": "x", "epoch": 9007199254740992}"#,
-    r#"{"ticket": "x", "epoch": 3, "to": "vip"}"#,
+    r#"{"ticket": "x", "epoch": 3}"#,
+    r#"{"ticket": "x", "to": "vip"}"#,
     r#"{"seats": 50, "queue_limit": 1000, "phase": "open", "labels": {"city": "Taipei"}}"#,
     r#"{"seats": 1, "queue_limit": 9, "lanes": [{"name": "vip", "boost_ms": 5, "absolute": true}]}"#,
     r#"{"admission_rate": {"per_second": 0.5, "burst": 3}, "quota": {"total": 9, "standby_percent": 10}}"#,
