@@ -27,6 +27,7 @@ fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<As
         shard,
         shards: SHARDS,
         rules: Some(&rules),
+        named: None,
     };
     let mut reply = ReplyTo {
         inbox: Inbox::None,
@@ -80,7 +81,7 @@ fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
     let Ok(Ask::Limit(request)) = read("limit_check", shard, &hits) else {
         panic!("refused")
     };
-    let LimitRequest::Check { asks, dry_run } = *request else {
+    let LimitRequest::Check { asks, dry_run, hold: None } = *request else {
         panic!("{request:?}")
     };
     assert_eq!((asks.len(), asks[0].hits, dry_run), (1, 3, true));

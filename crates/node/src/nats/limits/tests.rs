@@ -169,23 +169,28 @@ fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
         exact: true,
         quota: false,
     };
-    let answered = |allowed| {
-        let part = nowserving_shard::limits::part_reply(&[verdict(allowed, 0)]);
-        Answered::from([((home, Vec::new()), part)])
+    let answered = |allowed: &[bool], ask: &Check| {
+        let verdicts: Vec<_> = allowed.iter().map(|it| verdict(*it, 0)).collect();
+        let part = nowserving_shard::limits::part_reply(&verdicts);
+        Answered::from([((home, Vec::new()), PartAnswer::new(part, ask))])
     };
     let ask = Check::new(descriptors(&[("id", "x")]));
     let none = Check {
         hits: Some(0),
         ..ask.clone()
     };
-    let code = |ask: &Check, answered: &Answered| undone(unavailable(), ask, answered).code;
-    assert_eq!(code(&ask, &answered(true)), Code::OutcomeUnknown);
-    assert_eq!(code(&ask, &answered(false)), Code::Unavailable);
-    assert_eq!(code(&ask, &Answered::new()), Code::Unavailable);
-    assert_eq!(code(&none, &answered(true)), Code::Unavailable);
-    let dry_run = true;
-    let dry = Check { dry_run, ..ask };
-    assert_eq!(code(&dry, &answered(true)), Code::Unavailable);
+    let dry = Check {
+        dry_run: true,
+        ..ask.clone()
+    };
+    let code = |answered: Answered| undone(unavailable(), &answered).code;
+    assert_eq!(code(answered(&[true], &ask)), Code::OutcomeUnknown);
+    assert_eq!(code(answered(&[false], &ask)), Code::Unavailable);
+    // All or none of them.
+    assert_eq!(code(answered(&[true, false], &ask)), Code::Unavailable);
+    assert_eq!(code(Answered::new()), Code::Unavailable);
+    assert_eq!(code(answered(&[true], &none)), Code::Unavailable);
+    assert_eq!(code(answered(&[true], &dry)), Code::Unavailable);
 }
 
 #[test]
@@ -262,6 +267,7 @@ async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
 fn call(until: Instant) -> Call {
     Call {
         id: 7,
+        once: 8,
         times: Times::until(until),
     }
 }
@@ -319,9 +325,12 @@ fn part() -> OwnPart {
     let matched = resolve(&known, &domain, &entries).unwrap();
     OwnPart {
         shard: 2,
-        asks: asks_of(&matched, &[0], &ask),
+        request: LimitRequest::Check {
+            asks: asks_of(&matched, &[0], &ask),
+            dry_run: false,
+            hold: None,
+        },
         domain,
-        dry_run: false,
     }
 }
 
@@ -343,7 +352,7 @@ async fn a_node_asks_itself_about_shards_that_it_leads() {
     let Ask::Limit(ask) = &request.ask else {
         panic!("not about limits");
     };
-    assert!(matches!(&**ask, LimitRequest::Check { asks, dry_run: false } if asks[0].hits == 3));
+    assert!(matches!(&**ask, LimitRequest::Check { asks, dry_run: false, hold: None } if asks[0].hits == 3));
     let reply = PartReply::default();
     let outcome = Ok(Outcome::LimitPart(Box::new(reply.clone())));
     test.service.responder.answer(&request.reply, outcome).await;
