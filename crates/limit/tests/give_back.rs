@@ -60,8 +60,7 @@ impl Giving {
         let back = self.held.take(name as u128, now(now_us));
         for it in back.iter().flatten() {
             let at_us = now_us;
-            self.counter
-                .give_back(&it.limit, at_us, it.hits, &it.mark);
+            self.counter.give_back(&it.limit, at_us, it.hits, &it.mark);
         }
         back.is_some()
     }
@@ -94,7 +93,10 @@ fn run(story: &Story, fates: &[Fate]) -> Result<bool, TestCaseError> {
         };
         prop_assert!(expected.allowed || !answer.allowed, "{step:?} at {now_us}");
         if answer.allowed == expected.allowed {
-            prop_assert!(answer.remaining <= expected.remaining, "{step:?} at {now_us}");
+            prop_assert!(
+                answer.remaining <= expected.remaining,
+                "{step:?} at {now_us}"
+            );
         }
         match fates.get(nth) {
             _ if step.dry_run => {}
@@ -192,7 +194,9 @@ fn the_newest_are_remembered() {
     };
     let known = |held: &mut Held, names: u128| {
         let names = 0..names;
-        names.filter(|name| held.take(*name, now(0)).is_some()).count()
+        names
+            .filter(|name| held.take(*name, now(0)).is_some())
+            .count()
     };
     let mut held = Held::default();
     for name in 0..HELD_MAX as u128 + 10 {

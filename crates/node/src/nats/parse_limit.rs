@@ -11,9 +11,9 @@ use nowserving_protocol::limits::{
 };
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
-use super::parse::hits_id;
 use super::limits::rules::{KnownRules, read_one};
 use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
+use super::parse::hits_id;
 
 /// The operations on a shard's subject that are about limits; `None`: this one is not.
 ///

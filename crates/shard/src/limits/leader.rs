@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_limit::{
-    Change, Clock, Counted, Counter, HashSeed, Held, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows,
-    check, combine, key,
+    Change, Clock, Counted, Counter, HashSeed, Held, Limit, LimitParts, Live, PortionMax, Saved,
+    Table, Verdict, Windows, check, combine, key,
 };
 
 use super::{COUNTERS_MAX, GiveBack, LimitAsk, LimitCommand, LimitReply, TimedAsk, limits_now};

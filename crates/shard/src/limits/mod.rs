@@ -18,7 +18,8 @@ pub(crate) mod pb;
 mod rules;
 
 use nowserving_limit::{
-    Answer, Ask, Change, Counted, Drain, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check, combine,
+    Answer, Ask, Change, Counted, Drain, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull,
+    check, combine,
 };
 use nowserving_line::{LineName, Stamp};
 use nowserving_protocol::limits::{PartReply, PartVerdict};

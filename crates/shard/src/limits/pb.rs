@@ -7,8 +7,8 @@ use nowserving_limit::{
 };
 
 use super::{
-    ApplyRules, Changed, DeleteRules, DomainRules, GiveBack, HitsAnswer, LimitAsk, LimitChange, LimitChanges,
-    LimitCommand, LimitsState, ResetCounter, RuleTexts, RulesRefused, TimedAsk,
+    ApplyRules, Changed, DeleteRules, DomainRules, GiveBack, HitsAnswer, LimitAsk, LimitChange,
+    LimitChanges, LimitCommand, LimitsState, ResetCounter, RuleTexts, RulesRefused, TimedAsk,
 };
 use crate::pb;
 use crate::pb::limit_change::What as PbWhat;

@@ -20,8 +20,10 @@ use super::super::parse::hits_id;
 use super::own::OwnPart;
 use super::{Answered, Call, Home, Limits, hash};
 
-/// How long a refusal waits for what it gives back, at most. A leader that gets it later gives nothing back.
-const WITHIN: Duration = Duration::from_millis(250);
+/// How long a refusal waits until what it gives back is answered, at most.
+const WAIT: Duration = Duration::from_millis(250);
+/// A leader that gets it later gives nothing back.
+const VALID: Duration = Duration::from_secs(5);
 
 impl Limits {
     /// Gives back what these parts have counted. Those that answer say what is left then.
@@ -32,7 +34,8 @@ impl Limits {
         call: &Call,
         answered: &mut Answered,
     ) {
-        let until = Instant::now() + WITHIN;
+        let now = Instant::now();
+        let until = now + VALID;
         let counted = answered.iter_mut().filter(|(_, answer)| answer.counted);
         let given = counted.map(|(part, answer)| async move {
             let name = call.id_of_hits(part, ask.hits());
@@ -47,7 +50,7 @@ impl Limits {
             }
         });
         // It is sent before its answer is waited for, so also if the caller's time is over.
-        let waits_until = until.min(call.until().max(Instant::now()));
+        let waits_until = (now + WAIT).min(call.until());
         let _ = tokio::time::timeout_at(waits_until, join_all(given)).await;
     }
 

@@ -316,8 +316,7 @@ impl Limits {
             .into_iter()
             .map(|(home, places)| ((home, keys_of(matched, &places)), places))
             .collect();
-        let (exact, others): (Vec<_>, Vec<_>) =
-            parts.iter().partition(|((home, _), _)| home.exact);
+        let (exact, others): (Vec<_>, Vec<_>) = parts.iter().partition(|((home, _), _)| home.exact);
         let scatter = Scatter {
             matched,
             domain,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_engine::LimitRequest;
+use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_limit::Matched;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::super::parse::hits_id;
 use super::super::node_request::{Failed, NodeRequest};
+use super::super::parse::hits_id;
 use super::own::OwnPart;
 use super::{Call, Home, Limits, Part, asks_of, part_of};
 

@@ -5,7 +5,7 @@ use nowserving_protocol::limits::{
 };
 use nowserving_shard::limits::DomainRules;
 
-use nowserving_engine::{Ask, Input, LimitRequest, Outcome, Subscription, Via};
+use nowserving_engine::{Ask, Input, LimitRequest, Outcome, ReplyTo, Subscription, Via};
 
 use super::super::testing::TestService;
 use super::own::OwnPart;
@@ -352,7 +352,9 @@ async fn a_node_asks_itself_about_shards_that_it_leads() {
     let Ask::Limit(ask) = &request.ask else {
         panic!("not about limits");
     };
-    assert!(matches!(&**ask, LimitRequest::Check { asks, dry_run: false, hold: None } if asks[0].hits == 3));
+    assert!(
+        matches!(&**ask, LimitRequest::Check { asks, dry_run: false, hold: None } if asks[0].hits == 3)
+    );
     let reply = PartReply::default();
     let outcome = Ok(Outcome::LimitPart(Box::new(reply.clone())));
     test.service.responder.answer(&request.reply, outcome).await;
@@ -371,4 +373,85 @@ async fn without_room_a_node_refuses_itself_at_once() {
     }
     assert_eq!(own.ask(part(), until).await, Some(Err(overloaded())));
     first.abort();
+}
+
+/// The next question that this node asks itself, for whose answer it waits.
+async fn next_limit(test: &TestService) -> (ReplyTo, LimitRequest) {
+    let Input::Request { request, .. } = test.next_input().await else {
+        panic!("not a request");
+    };
+    let Ask::Limit(ask) = request.ask else {
+        panic!("not about limits");
+    };
+    (request.reply, *ask)
+}
+
+async fn answers(test: &TestService, reply: &ReplyTo, verdict: Verdict) {
+    let part = nowserving_shard::limits::part_reply(&[verdict]);
+    let outcome = Ok(Outcome::LimitPart(Box::new(part)));
+    test.service.responder.answer(reply, outcome).await;
+}
+
+/// Two descriptors whose counters are in two shards.
+fn apart(shards: u32) -> Vec<Descriptor> {
+    let of = |value: &str| descriptors(&[("ip", value)]);
+    let shard = |value: &str| limit_shard_of(&shop(), &of(value)[0], shards);
+    let mut others = (0..100).map(|nth| nth.to_string());
+    let other = others.find(|it| shard(it) != shard("a")).unwrap();
+    [of("a"), of(&other)].concat()
+}
+
+#[tokio::test]
+async fn a_check_that_one_shard_refuses_gives_back_what_the_other_counted_and_once() {
+    let test = TestService::start(8).await;
+    let limits = test.service.limits.clone();
+    let leader = Subscription::Leader { term: 1 };
+    let leads = (0..limits.shards).map(|shard| (shard, leader));
+    test.subscriptions.send_replace(leads.collect());
+    let ask = Check::new(apart(limits.shards));
+    for is_given_back in [true, false] {
+        let (limits, ask) = (limits.clone(), ask.clone());
+        let asked = tokio::spawn(async move {
+            let known = self::known();
+            let entries = entries(&ask.descriptors);
+            let matched = resolve(&known, &shop(), &entries).unwrap();
+            assert_eq!(parts_of(&matched, limits.shards).len(), 2);
+            let call = call(Instant::now() + Duration::from_secs(60));
+            let mut answered = Answered::new();
+            let verdicts = limits.ask_parts(&matched, &shop(), &ask, &call, &mut answered);
+            let verdicts = verdicts.await.unwrap();
+            let counted = answered.values().any(|it| it.counted);
+            (verdicts, counted)
+        });
+        let (first, second) = (next_limit(&test).await, next_limit(&test).await);
+        let held = |request: &LimitRequest| match request {
+            LimitRequest::Check { hold, .. } => hold.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_ne!(held(&first.1), held(&second.1));
+        answers(&test, &first.0, verdict(true, 1)).await;
+        answers(&test, &second.0, verdict(false, 0)).await;
+        let (reply, back) = next_limit(&test).await;
+        let name = held(&first.1);
+        assert_eq!(back, LimitRequest::GiveBack { name, exact: false });
+        match is_given_back {
+            true => answers(&test, &reply, verdict(true, 2)).await,
+            // This leader does not know the hits.
+            false => {
+                let nothing = Ok(Outcome::LimitPart(Box::default()));
+                test.service.responder.answer(&reply, nothing).await;
+            }
+        }
+        let (verdicts, counted) = asked.await.unwrap();
+        let mut left: Vec<_> = verdicts
+            .iter()
+            .flatten()
+            .map(|it| (it.answer.allowed, it.answer.remaining))
+            .collect();
+        left.sort();
+        let expected = if is_given_back { 2 } else { 1 };
+        assert_eq!(left, [(false, 0), (true, expected)]);
+        assert_eq!(counted, !is_given_back);
+        assert!(test.inbox.is_empty(), "it is asked once");
+    }
 }
