@@ -77,8 +77,6 @@ pub enum What {
     LimitGiveBack {
         /// The call that counted them.
         call: usize,
-        /// The limit, and the hits.
-        ask: Box<LimitAsk>,
         /// They went through the log.
         exact: bool,
     },

@@ -47,12 +47,11 @@ pub fn is_refused_elsewhere(call: usize) -> bool {
 
 /// What gives back the hits of a call, if another limit has refused it.
 pub(super) fn give_back_of(query: &Query, ended: &Ended) -> Option<What> {
-    let (What::Limit { ask, exact }, Ended::Ok(_)) = (&query.what, ended) else {
+    let (What::Limit { exact, .. }, Ended::Ok(_)) = (&query.what, ended) else {
         return None;
     };
     is_refused_elsewhere(query.call).then(|| What::LimitGiveBack {
         call: query.call,
-        ask: ask.clone(),
         exact: *exact,
     })
 }

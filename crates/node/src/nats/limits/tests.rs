@@ -418,7 +418,8 @@ async fn a_check_that_one_shard_refuses_gives_back_what_the_other_counted_and_on
             assert_eq!(parts_of(&matched, limits.shards).len(), 2);
             let call = call(Instant::now() + Duration::from_secs(60));
             let mut answered = Answered::new();
-            let verdicts = limits.ask_parts(&matched, &shop(), &ask, &call, &mut answered);
+            let domain = shop();
+            let verdicts = limits.ask_parts(&matched, &domain, &ask, &call, &mut answered);
             let verdicts = verdicts.await.unwrap();
             let counted = answered.values().any(|it| it.counted);
             (verdicts, counted)
