@@ -115,6 +115,8 @@ breaks! {
     S20Twice: "S20",
     /// Hits on an exact limit are answered, and not counted.
     S20Exact: "S20",
+    /// Hits that are given back are given back twice.
+    S20Back: "S20",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.

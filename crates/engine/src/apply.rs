@@ -442,7 +442,7 @@ impl Observer for Watch<'_> {
 
     fn limit(&mut self, state: &State, applied: AppliedLimit<'_>) {
         if let Some(leader_state) = &mut self.leader_state {
-            leader_state.after_limit(&applied);
+            leader_state.after_limit(&applied, state);
             limits::count(&applied.reply);
         }
         let waiter = self.waiters.get_mut(applied.place).and_then(Option::take);
@@ -462,6 +462,9 @@ impl Observer for Watch<'_> {
         }
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
+            if let (Some(leader_state), Some(id)) = (&mut self.leader_state, waiter.id) {
+                leader_state.limits.keep(id.key);
+            }
             let result = repeated(command, answer, state, self.now, self.home);
             let result = self.with_refused(result, state);
             self.out.answer(waiter.reply, result);

@@ -36,7 +36,10 @@ impl Shard {
         let (Some(service_ms), Some(leader_state)) = (service_ms, &mut self.leader_state) else {
             return ctx.lead_lost(waiter, self);
         };
-        let counts = matches!(request, LimitRequest::Check { dry_run: false, .. });
+        let counts = matches!(
+            request,
+            LimitRequest::Check { dry_run: false, .. } | LimitRequest::GiveBack { .. }
+        );
         if counts && is_offered {
             // What it counted would be in no checkpoint. The next leader answers in a moment.
             return ctx.out.refuse(waiter.reply, unavailable());
@@ -44,20 +47,33 @@ impl Shard {
         let (limits, saved) = (&mut leader_state.limits, self.state.limits().saved());
         let now = (service_ms, ctx.now.wall_ms);
         let result = match request {
-            LimitRequest::Check { asks, dry_run } => {
+            LimitRequest::Check {
+                asks,
+                dry_run,
+                hold,
+            } => {
                 let verdicts = limits.check(saved, asks, *dry_run, ctx.now.us, now);
+                if let Some(name) = hold.filter(|_| !dry_run) {
+                    limits.hold(name, asks, &verdicts);
+                }
                 Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
             }
             LimitRequest::Exact { asks, .. } => {
                 let verdicts = limits.dry_run_exact(saved, asks, now);
                 Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
             }
+            LimitRequest::GiveBack { name, exact: false } => {
+                let left = limits.give_back(saved, *name, ctx.now.us, now);
+                Ok(Outcome::LimitPart(Box::new(part_reply(&left))))
+            }
             LimitRequest::Stats => Ok(Outcome::LimitStats(self.limit_stats(ctx.now.us))),
             LimitRequest::Changes { domain } => {
                 let changes = newest(self.state.limits().changes(), domain.as_ref());
                 Ok(Outcome::LimitChanges(changes))
             }
-            LimitRequest::Command(_) => Err(ApiError::bad_request("op: not a read")),
+            LimitRequest::GiveBack { exact: true, .. } | LimitRequest::Command(_) => {
+                Err(ApiError::bad_request("op: not a read"))
+            }
         };
         ctx.out.answer(waiter.reply, result);
     }
@@ -68,12 +84,18 @@ impl Shard {
         let (Some(service_ms), Some(leader_state)) = (service_ms, &mut self.leader_state) else {
             return ctx.lead_lost(waiter, self);
         };
+        let now = (service_ms, ctx.now.wall_ms);
         let command = match request {
+            LimitRequest::GiveBack { name, exact: true } => {
+                let domain = waiter.line.clone();
+                match leader_state.limits.give_back_exact(domain, name, now) {
+                    Some(command) => command,
+                    None => return ctx.out.answer(waiter.reply, Ok(nothing_given_back())),
+                }
+            }
             LimitRequest::Exact { asks, .. } => LimitCommand::Hits {
                 domain: waiter.line.clone(),
-                asks: leader_state
-                    .limits
-                    .timed(asks, (service_ms, ctx.now.wall_ms)),
+                asks: leader_state.limits.timed(asks, now),
             },
             LimitRequest::Command(command) => command,
             request => return self.answer_limit(waiter, &request, ctx),
@@ -137,6 +159,11 @@ impl Engine {
     }
 }
 
+/// The answer to a give-back that is void.
+fn nothing_given_back() -> Outcome {
+    Outcome::LimitPart(Box::default())
+}
+
 /// The newest changes by operators, of one domain or of all, the oldest first.
 fn newest(changes: &LimitChanges, domain: Option<&LineName>) -> LimitChangesReply {
     let of = |it: &&LimitChange| domain.is_none_or(|domain| it.domain == *domain);
@@ -197,6 +224,7 @@ pub(crate) fn repeated(
             let verdicts = verdicts.ok_or_else(outcome_unknown)?;
             Ok(Outcome::LimitPart(Box::new(part_reply(&verdicts))))
         }
+        (LimitCommand::GiveBack(_), Answer::LimitHits(_)) => Ok(nothing_given_back()),
         (LimitCommand::Reset(_), Answer::LimitReset(known)) => {
             Ok(Outcome::LimitReset(ResetReply { known: *known }))
         }

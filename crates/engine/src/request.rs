@@ -135,11 +135,19 @@ pub enum LimitRequest {
     Check {
         asks: Vec<LimitAsk>,
         dry_run: bool,
+        /// Names the hits, if another limit of the check is decided elsewhere: they may be given back.
+        hold: Option<u128>,
     },
     /// Decides by counters that all nodes have, in the log.
     Exact {
         asks: Vec<LimitAsk>,
         dry_run: bool,
+    },
+    /// Another limit of the check refused it: gives back what was counted under this name, once, if this leader knows it.
+    GiveBack {
+        name: u128,
+        /// It was counted in the log, and is given back there: the name is the key of that request.
+        exact: bool,
     },
     /// An operator's: rules, which are in shard 0, or a reset.
     Command(LimitCommand),
@@ -194,11 +202,12 @@ impl Ask {
                 // gets it (see `delivery`); one that is repeated counts too much, never too little.
                 LimitRequest::Check { .. }
                 | LimitRequest::Exact { dry_run: true, .. }
+                | LimitRequest::GiveBack { exact: false, .. }
                 | LimitRequest::Stats
                 | LimitRequest::Changes { .. } => Effect::Read,
-                LimitRequest::Exact { dry_run: false, .. } | LimitRequest::Command(_) => {
-                    Effect::Write
-                }
+                LimitRequest::Exact { dry_run: false, .. }
+                | LimitRequest::GiveBack { exact: true, .. }
+                | LimitRequest::Command(_) => Effect::Write,
             },
             Ask::Write(_) | Ask::Members(_) | Ask::Restore(_) | Ask::Kv(_) => Effect::Write,
         }

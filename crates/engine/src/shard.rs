@@ -248,6 +248,9 @@ impl Shard {
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
             // What is done is the newer answer: a later leader may have done what this node refused as an earlier one.
             if let Some(answer) = answered.or(self.refused.answer(id)).cloned() {
+                if let Some(leader_state) = &mut self.leader_state {
+                    leader_state.limits.keep(id.key);
+                }
                 return self.answer_copy(waiter, &command, &answer, ctx);
             }
         }

@@ -258,7 +258,7 @@ impl<C: Cluster> Service<C> {
     /// has cost, reported after its response: then nobody looks at the answer, and the limit would never be reached.
     /// The reply then says what is left after that.
     async fn use_up(&self, domain: &LineName, refused: &Check, reply: &mut CheckReply) {
-        // One that its own limit allows may have been counted: those of other shards are decided apart.
+        // What its own limit allows is not counted, as another one refused it.
         let descriptors = refused.descriptors.iter().zip(&mut reply.descriptors);
         let over = descriptors.filter(|(_, said)| !said.allowed);
         let used_up = over

@@ -4,7 +4,8 @@
 //! elsewhere, and `retry_after_us` can be exact. Lyft's ratelimit counts each descriptor on its own, also those of
 //! refused requests, unless `STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT` is set; it is refused, there as here, if any
 //! descriptor is over its limit. Together are decided the limits whose counters one shard has. Those of other shards
-//! are decided there, each shard on its own, and count whatever the others say; [`combine`] makes one answer of all.
+//! are decided there, each shard on its own; [`combine`] makes one answer of all, and what was counted for a request that is
+//! refused is given back (`held`).
 //!
 //! A limit in shadow mode never refuses: if it is over, the request does not count there. Those in quota mode refuse only
 //! if all of them are over (`quota_mode` in Lyft's `src/service/ratelimit.go`).

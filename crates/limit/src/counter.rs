@@ -116,6 +116,31 @@ impl Counter {
         }
     }
 
+    /// What the hits that it has just counted are known by when they are given back: `empty_us` is the end of their window,
+    /// their time in a log, or when a bucket is empty if nobody comes after them.
+    pub fn mark(&self) -> Drain {
+        let at = |empty_us| Drain { empty_us, part: 0 };
+        match self {
+            Self::FixedWindow(counter) => at(counter.end_us),
+            Self::SlidingWindowLog(log) => at(log.newest_us()),
+            Self::SlidingWindowCounter(counter) => at(counter.end_us),
+            Self::Bucket(bucket) => *bucket,
+        }
+    }
+
+    /// Gives hits back that were counted, unless they are over: `mark` is what [`Counter::mark`] was after them, and `limit`
+    /// the one by which they were counted. It never makes room that they did not take, and is not settled first: by then its
+    /// limit may be another one.
+    pub fn give_back(&mut self, limit: &Limit, now_us: u64, hits: u64, mark: &Drain) {
+        match self {
+            Self::SlidingWindowLog(log) => log.give_back(now_us, hits, mark.empty_us),
+            Self::Bucket(bucket) => bucket.give_back(limit, now_us, hits, mark),
+            _ if mark.empty_us <= now_us => {}
+            Self::FixedWindow(counter) => counter.give_back(hits, mark.empty_us),
+            Self::SlidingWindowCounter(counter) => counter.give_back(hits, mark.empty_us),
+        }
+    }
+
     /// From when on it answers as a fresh one, by the clock of its limit, in µs. The files of `algorithm` say when that
     /// is. Only hits move it, and only to later, unless a clock leapt.
     pub fn idle_at_us(&self) -> u64 {

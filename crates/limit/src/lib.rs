@@ -20,12 +20,18 @@
 //! and all nodes [`Saved::merge`] them. The next leader begins with an empty table over that. A counter that is idle is
 //! dropped on either side without a word, as it answers as a fresh one.
 //!
+//! # Hits that are given back
+//!
+//! Limits whose counters several shards have are decided apart. If one of them refuses, what the others have counted is
+//! given back: [`Held`] remembers the newest hits for that, and [`Counter::give_back`] never makes room that they did not take.
+//!
 //! # Bounds
 //!
 //! | what | bound |
 //! |---|---|
 //! | counters, keys and logs in memory | [`TableMax`]; the top of `table` has the bytes |
 //! | the work of a check | the top of `table`; a look-up in a tree of rules for each entry of a descriptor |
+//! | hits that can be given back | the newest [`HELD_MAX`], with at most [`HELD_KEY_BYTES_MAX`] of keys |
 //! | a key | [`COUNTER_KEY_BYTES_MAX`] |
 //! | rules | [`RULES_BYTES_MAX`], [`RULES_NODES_MAX`], [`RULES_DEPTH_MAX`] |
 //! | hits beyond a limit | none while a leader counts; see [`WhenFull`] for keys without room |
@@ -35,6 +41,7 @@ mod answer;
 mod change;
 mod check;
 mod counter;
+mod held;
 pub mod key;
 mod limit;
 mod moment;
@@ -50,6 +57,7 @@ pub use check::{
     Ask, Counters, Overall, Peeked, Place, RETRY_WHEN_FULL_US, Verdict, WhenFull, check, combine,
 };
 pub use counter::Counter;
+pub use held::{Counted, HELD_KEY_BYTES_MAX, HELD_MAX, Held};
 pub use key::{COUNTER_KEY_BYTES_MAX, KeyTooLong};
 pub use limit::{
     Algorithm, BUCKET_PAUSE_US, BadLimit, Clock, LOG_REQUESTS_MAX, Limit, LimitParts, Now,

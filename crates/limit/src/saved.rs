@@ -11,7 +11,7 @@ use std::ops::Bound;
 use crate::check::{Counters, Peeked, Place};
 use crate::table::SWEPT_FOR_ROOM;
 use crate::{
-    Answer, Ask, COUNTER_KEY_BYTES_MAX, Change, ChangedState, Counter, Now, TableMax, key,
+    Answer, Ask, COUNTER_KEY_BYTES_MAX, Change, ChangedState, Counted, Counter, Now, TableMax, key,
 };
 
 /// To so many places, bytes of keys and times of logs comes one more, which is for exact limits alone.
@@ -171,6 +171,13 @@ impl Saved {
             true => answer.without_hits(&uncounted),
             false => answer,
         }
+    }
+
+    /// Gives back hits on an exact limit: see [`Counter::give_back`].
+    pub fn give_back(&mut self, counted: &Counted, now_us: u64) {
+        self.change(&counted.key, |counter| {
+            counted.give_back(counter, now_us);
+        });
     }
 
     fn has_room(&mut self, key: &[u8], reserved: u32, now: Now) -> bool {

@@ -531,8 +531,11 @@ impl LeaderState {
     }
 
     /// After a command about rate limits was applied.
-    pub fn after_limit(&mut self, applied: &AppliedLimit<'_>) {
-        self.limits.after(applied.command, &applied.reply);
+    pub fn after_limit(&mut self, applied: &AppliedLimit<'_>, state: &State) {
+        let request = applied.id.map(|id| id.key);
+        let (command, reply) = (applied.command, &applied.reply);
+        let saved = state.limits.saved();
+        self.limits.after(command, reply, request, saved);
     }
 
     /// The clock of a token begins anew.

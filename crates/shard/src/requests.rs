@@ -142,6 +142,18 @@ impl Requests {
         self.forget(now_ms);
     }
 
+    /// The hits of this request are given back: its copies are refused from now on. Whether it is remembered that they
+    /// counted.
+    pub(crate) fn refuse_hits(&mut self, key: u128) -> bool {
+        match self.by_key.get_mut(&key).map(|it| &mut it.answer) {
+            Some(Answer::LimitHits(answer)) if answer.allowed != 0 => {
+                answer.allowed = 0;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Forgets requests that are too old.
     pub fn forget(&mut self, now_ms: u64) {
         while let Some((at_ms, key)) = self.order.front().copied()

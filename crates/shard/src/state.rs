@@ -9,7 +9,7 @@ use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 use crate::command::{Command, Entry, FORMAT_MIN};
 use crate::limits::{LimitCommand, LimitReply, LimitsState};
 use crate::members::{MembersChanged, MembersRefused, MembersState};
-use crate::requests::{Answer, Requests};
+use crate::requests::{Answer, RequestId, Requests};
 use crate::restore::{Discarded, RestoreCommand, RestoreError, RestoreReply, Uploads};
 
 /// What a step of putting a line back counts as: its part of 32 KiB has about so many tokens.
@@ -72,6 +72,8 @@ pub struct AppliedRestore<'a> {
 pub struct AppliedLimit<'a> {
     /// The place of the command in its entry.
     pub place: usize,
+    /// Of its request.
+    pub id: Option<RequestId>,
     pub command: &'a LimitCommand,
     pub reply: LimitReply,
 }
@@ -258,12 +260,18 @@ impl State {
                 }
                 Command::Limit(command) => {
                     work += self.limits.work(command);
-                    let reply = self.limits.apply(command, stamp);
+                    let reply = match command {
+                        LimitCommand::GiveBack(it) if !self.requests.refuse_hits(it.request) => {
+                            LimitReply::Hits(Vec::new())
+                        }
+                        command => self.limits.apply(command, stamp),
+                    };
                     if let (Some(id), Some(answer)) = (id, Answer::of_limit(&reply)) {
                         self.requests.remember(id, answer, self.clock.now_ms);
                     }
                     let applied = AppliedLimit {
                         place,
+                        id,
                         command,
                         reply,
                     };

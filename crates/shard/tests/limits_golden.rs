@@ -9,7 +9,7 @@ use nowserving_limit::{
 use nowserving_line::LineName;
 use nowserving_shard::command::{Command, Entry, FORMAT, decode, encode};
 use nowserving_shard::limits::{
-    ApplyRules, DeleteRules, LimitAsk, LimitCommand, ResetCounter, TimedAsk,
+    ApplyRules, DeleteRules, GiveBack, LimitAsk, LimitCommand, ResetCounter, TimedAsk,
 };
 use nowserving_shard::requests::{Origin, RequestId};
 use nowserving_shard::snapshot::{self, Header};
@@ -172,10 +172,25 @@ fn old() -> Entry {
     entry(7, reset_of(key, [""; 3]))
 }
 
-/// A reset says what it forgets, who asked and why.
+/// A reset says what it forgets, who asked and why; and hits are given back.
 fn new() -> Entry {
     let key = key_of(Algorithm::FixedWindow, Unit::Hour);
-    entry(8, reset_of(key, ["ip=127.0.0.1", "ann", "a bug of ours"]))
+    let mut entry = entry(8, reset_of(key, ["ip=127.0.0.1", "ann", "a bug of ours"]));
+    let LimitCommand::Hits { domain, asks } = hits() else {
+        panic!("no hits");
+    };
+    let mark = Drain {
+        empty_us: NOW_US + 13,
+        part: 1,
+    };
+    let give_back = LimitCommand::GiveBack(GiveBack {
+        domain,
+        request: 5,
+        marks: vec![mark; asks.len()],
+        asks,
+    });
+    entry.commands.push(once(7, give_back));
+    entry
 }
 
 #[test]
@@ -188,11 +203,11 @@ fn an_entry_with_every_command_of_limits() {
 
 #[test]
 fn a_snapshot_with_limits() {
-    comes_back("snapshot-7-limits.snap", &old(), 0);
-    comes_back("snapshot-8-limits.snap", &new(), 5);
+    comes_back("snapshot-7-limits.snap", &old(), (0, 6));
+    comes_back("snapshot-8-limits.snap", &new(), (5, 7));
 }
 
-fn comes_back(file: &str, entry: &Entry, changes: usize) {
+fn comes_back(file: &str, entry: &Entry, (changes, requests): (usize, usize)) {
     let header = Header {
         cluster: "prod".into(),
         shard: 0,
@@ -214,5 +229,5 @@ fn comes_back(file: &str, entry: &Entry, changes: usize) {
         (limits.rules().domains().len(), limits.saved().len()),
         (2, 5)
     );
-    assert_eq!(restored.requests().len(), 6);
+    assert_eq!(restored.requests().len(), requests);
 }

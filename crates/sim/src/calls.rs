@@ -313,7 +313,9 @@ impl Env {
             What::Limit { exact: true, .. } | What::LimitReset { .. } => {
                 Subject::Shard(call.query.shard)
             }
-            What::Limit { exact: false, .. } => Subject::Forward(call.query.shard),
+            What::Limit { exact: false, .. } | What::LimitGiveBack { .. } => {
+                Subject::Forward(call.query.shard)
+            }
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
             _ => Subject::Plain,
         };

@@ -29,6 +29,7 @@ use crate::world::Event;
 use self::imports::Import;
 use self::keepers::{KEEPERS, Keeper};
 use self::limited::LIMITED;
+pub(crate) use self::limited::is_refused_elsewhere;
 
 /// Shoppers at a time.
 const SHOPPERS: usize = 48;
@@ -461,7 +462,10 @@ impl Clients {
                 keeper.call_ended(&query, &ended);
                 random.around(300_000)
             }
-            Role::Limited => random.around(150_000),
+            Role::Limited => match limited::give_back_of(&query, &ended) {
+                Some(what) => return self.give_back(env, number, &query, what),
+                None => random.around(150_000),
+            },
             Role::Shopper { visit } => {
                 if visit.as_ref().is_some_and(|it| it.epoch_is_stale)
                     && matches!(ended, Ended::Ok(_))

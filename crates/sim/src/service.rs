@@ -266,7 +266,7 @@ impl Node {
                     // The loop may see the inbox full, or not.
                     running.crowded |= env.random.below(2) == 0;
                 }
-                let error = match message.query.what.ask() {
+                let error = match message.query.what.ask(message.query.call) {
                     Asked::Line(ask) => turned_away(via, ask.effect(), false),
                     Asked::Cluster(_) => overloaded(),
                 };
@@ -276,7 +276,7 @@ impl Node {
             env.note(format_args!(
                 "n{node}: takes {op} {line} of {reply:?} by {via:?}, routed after {routed_after}"
             ));
-            let input = match message.query.what.ask() {
+            let input = match message.query.what.ask(message.query.call) {
                 Asked::Line(ask) => Input::Request {
                     request: Box::new(request(message, ask, to)),
                     delivery,

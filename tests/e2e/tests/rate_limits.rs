@@ -77,7 +77,8 @@ pub async fn everything(cluster: &mut Cluster) -> Result<()> {
     Scenarios::default()
         .with("limits_json", every_answer(json.clone(), "limits-json"))
         .with("limits_msgpack", every_answer(msgpack, "limits-msgpack"))
-        .with("limits_together", together(json))
+        .with("limits_together", together(json.clone()))
+        .with("limits_all_or_none", all_or_none(json, shards))
         .with("limits_command", by_command(cli))
         .run()
         .await?;
@@ -403,6 +404,60 @@ async fn together(api: Api) -> Result<()> {
         let answers = try_join_all(asked).await?;
         let passed = answers.iter().filter(|it| it["allowed"] == true).count();
         ensure!(passed == 40, "{key}: {passed}");
+    }
+    Ok(())
+}
+
+/// A check that one limit refuses uses up none of its others, in whichever shards they are: see "Descriptors of one request" in
+/// docs/rate-limits.md.
+async fn all_or_none(api: Api, shards: u32) -> Result<()> {
+    let domain = "limits-all-or-none";
+    let text = format!(
+        "domain: {domain}
+descriptors:
+  - {{key: site, rate_limit: {{unit: year, requests_per_unit: 5}}}}
+  - {{key: user, rate_limit: {{unit: year, requests_per_unit: 1}}}}
+  - {{key: sure_site, rate_limit: {{unit: year, requests_per_unit: 5, exact: true}}}}
+  - {{key: sure_user, rate_limit: {{unit: year, requests_per_unit: 1, exact: true}}}}
+"
+    );
+    apply_text(&api, domain, &text).await?;
+    let of_domain = LineName::try_from(domain)?;
+    let shard =
+        |key: &str, value: &str| limit_shard_of(&of_domain, &vec![Entry::new(key, value)], shards);
+    for (site, user) in [
+        ("site", "user"),
+        ("sure_site", "user"),
+        ("site", "sure_user"),
+        ("sure_site", "sure_user"),
+    ] {
+        for nth in 0..4 {
+            let value = format!("{site}-{user}-{nth}");
+            let others = (0..100).map(|it| format!("{value}-{it}"));
+            let mut others = others.filter(|it| shard(user, it) != shard(site, &value));
+            let other = others.next().context("all in one shard")?;
+            let both = json!({"descriptors": [
+                [{"key": site, "value": value}],
+                [{"key": user, "value": other}],
+            ]});
+            let mut passed = 0;
+            for _ in 0..8 {
+                let answer = ok(&api, domain, both.clone()).await?;
+                passed += u32::from(answer["allowed"] == true);
+            }
+            ensure!(passed == 1, "{site}, {user}: {passed} passed");
+            eventually(
+                "the refused checks left the site as it was",
+                LONG,
+                async || {
+                    let mut left = of(site, &value);
+                    left["hits"] = json!(0);
+                    let left = ok(&api, domain, left).await?;
+                    Ok((left["remaining"] == 4).then_some(()))
+                },
+            )
+            .await?;
+        }
     }
     Ok(())
 }

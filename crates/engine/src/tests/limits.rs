@@ -69,6 +69,7 @@ fn passed(rig: &mut Rig, checks: usize) -> usize {
     let check = || LimitRequest::Check {
         asks: vec![ask()],
         dry_run: false,
+        hold: None,
     };
     (0..checks)
         .filter(|_| allowed(request(rig, check())))
@@ -93,6 +94,7 @@ fn checks_write_nothing_and_a_checkpoint_follows() {
     let dry_run = LimitRequest::Check {
         asks: vec![ask()],
         dry_run: true,
+        hold: None,
     };
     rig.ask(Ask::Limit(Box::new(dry_run)), deadline);
     rig.turn();
@@ -152,6 +154,7 @@ fn nothing_is_counted_once_leadership_is_offered() {
     let check = LimitRequest::Check {
         asks: vec![ask()],
         dry_run: false,
+        hold: None,
     };
     let deadline = rig.now + TIMEOUT_US;
     rig.ask(Ask::Limit(Box::new(check)), deadline);
@@ -229,7 +232,11 @@ fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
         let dry_run = false;
         assert!(allowed(request(
             &mut rig,
-            LimitRequest::Check { asks, dry_run }
+            LimitRequest::Check {
+                asks,
+                dry_run,
+                hold: None,
+            }
         )));
         rig.pass_ms(250);
         settle(&mut rig);
@@ -266,6 +273,7 @@ fn a_new_leader_stamps_the_clock_for_counters_that_it_did_not_count() {
     let check = LimitRequest::Check {
         asks: vec![counter],
         dry_run: false,
+        hold: None,
     };
     assert!(allowed(request(&mut rig, check)));
     rig.pass_ms(250);

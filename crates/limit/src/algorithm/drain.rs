@@ -93,6 +93,15 @@ impl Drain {
         *self = Self::empty_in(bucket, now_us, with_hits);
     }
 
+    /// Gives back hits after which, if nobody else came, the bucket would be as `mark` says: what of them has drained since is
+    /// not given back.
+    pub fn give_back(&mut self, limit: &Limit, now_us: u64, hits: u64, mark: &Self) {
+        let bucket = Bucket::of(limit);
+        let given = (u128::from(hits) * bucket.period_us).min(mark.level(bucket, now_us));
+        let level = self.level(bucket, now_us).saturating_sub(given);
+        *self = Self::empty_in(bucket, now_us, level);
+    }
+
     /// When the bucket is empty: a token bucket has all its tokens, a leaking bucket nothing to let through.
     pub fn idle_at_us(&self) -> u64 {
         self.empty_us.saturating_add(u64::from(self.part > 0))

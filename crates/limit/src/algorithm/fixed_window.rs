@@ -60,6 +60,14 @@ impl FixedWindow {
         self.count = self.count.saturating_add(hits);
     }
 
+    /// Gives back hits of the window that ends then.
+    pub fn give_back(&mut self, hits: u64, end_us: u64) {
+        if self.end_us == end_us {
+            let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+            self.count = self.count.saturating_sub(hits);
+        }
+    }
+
     pub fn idle_at_us(&self) -> u64 {
         match self.count {
             0 => 0,

@@ -118,6 +118,35 @@ impl SlidingWindowLog {
         }
     }
 
+    /// When the newest hits were; 0 without any.
+    pub fn newest_us(&self) -> u64 {
+        self.hits.back().map_or(0, |newest| newest.at_us)
+    }
+
+    /// Gives back hits of this time, if they are not over.
+    pub fn give_back(&mut self, now_us: u64, hits: u64, at_us: u64) {
+        let place = self.hits.binary_search_by_key(&at_us, |it| it.at_us);
+        let is_over = at_us.saturating_add(self.period_us) <= now_us;
+        let Some(place) = place.ok().filter(|_| !is_over) else {
+            return;
+        };
+        let Some(there) = self.hits.get_mut(place) else {
+            return;
+        };
+        let given = u32::try_from(hits).unwrap_or(u32::MAX).min(there.hits);
+        there.hits -= given;
+        self.total = self.total.saturating_sub(given);
+        let is_empty = there.hits == 0;
+        if place < self.saved as usize {
+            // A part only adds to what the checkpoint has.
+            self.replaces_saved = true;
+            self.saved -= u32::from(is_empty);
+        }
+        if is_empty {
+            self.hits.remove(place);
+        }
+    }
+
     pub fn idle_at_us(&self) -> u64 {
         let newest = self.hits.back();
         newest.map_or(0, |hits| hits.at_us.saturating_add(self.period_us))

@@ -31,7 +31,7 @@ use slots::Slots;
 
 use crate::change::{COUNTER_BYTES, LOG_HIT_BYTES};
 use crate::check::{Counters, Peeked, Place};
-use crate::{Ask, Change, ChangedState, Counter, Now, PortionMax, Saved};
+use crate::{Ask, Change, ChangedState, Counted, Counter, Now, PortionMax, Saved};
 
 /// How many slots each check looks at for idle counters.
 const SWEPT_A_CHECK: u32 = 2;
@@ -195,6 +195,22 @@ impl Table {
             }
             self.dirty.push(&mut self.slots, place);
         }
+    }
+
+    /// Gives hits back that this table has counted: see [`Counter::give_back`].
+    pub fn give_back(&mut self, counted: &Counted, now: Now) {
+        let hash = self.seed.hash(&counted.key);
+        let Some(place) = self.slots.find(hash, &counted.key) else {
+            return;
+        };
+        let Some(slot) = self.slots.get_mut(place) else {
+            return;
+        };
+        self.log_hits -= slot.counter.log_len() as u64;
+        let now_us = now.by(counted.limit.clock());
+        counted.give_back(&mut slot.counter, now_us);
+        self.log_hits += slot.counter.log_len() as u64;
+        self.dirty.push(&mut self.slots, place);
     }
 
     fn peek_at(

@@ -150,6 +150,7 @@ impl Parser {
                         shard,
                         shards: self.shards,
                         rules: rules.as_deref(),
+                        named: named.as_ref(),
                     };
                     let ask = asked.read(&message.payload, reply)?;
                     (shard, line, ask)
@@ -192,13 +193,10 @@ impl Parser {
         };
         let id = match (named, via) {
             _ if !ask.effect().is_write() => None,
+            // Nodes send these.
+            (Some(named), _) if reply.op == "limit_exact" => Some(hits_id(&named, &line)),
             (Some(named), _) => {
-                let body: &[u8] = match reply.op {
-                    // Nodes send these. Their names stand for the counters and the hits, and a copy of a check may
-                    // have another `max_delay_ms`.
-                    "limit_exact" => &[],
-                    _ => &message.payload,
-                };
+                let body: &[u8] = &message.payload;
                 Some(client_id(&named, reply, line.as_str(), body))
             }
             (None, Via::Forwarded) => passed_on_as,
@@ -390,6 +388,16 @@ pub(super) fn client_id(
             about.as_bytes(),
             body,
         ]),
+        origin: Origin::Client,
+    }
+}
+
+/// The id of hits that a node named so. The name stands for the counters and the hits, and a copy of a check may have another
+/// `max_delay_ms`: so the payload is no part of it.
+pub(super) fn hits_id(named: &header::RequestId, domain: &LineName) -> RequestId {
+    let (named, domain) = (named.as_str().as_bytes(), domain.as_str().as_bytes());
+    RequestId {
+        key: hash([b"hits", named, domain]),
         origin: Origin::Client,
     }
 }

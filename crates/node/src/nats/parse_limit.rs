@@ -5,19 +5,22 @@ use nowserving_limit::Matched;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, decode_request_within};
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::header::RequestId;
 use nowserving_protocol::limits::{
-    ApplyRules, Check, DeleteRules, LimitStats, ListLimitChanges, ResetLimit, shown,
+    ApplyRules, Check, DeleteRules, GiveBackHits, LimitStats, ListLimitChanges, ResetLimit, shown,
 };
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
 use super::limits::admin::APPLY_BYTES_MAX;
 use super::limits::rules::{KnownRules, read_one};
 use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
+use super::parse::hits_id;
 
 /// The operations on a shard's subject that are about limits; `None`: this one is not.
 ///
 /// The part of a check that one shard decides counts in the leader's memory, each time that it is taken. So it is taken only
-/// from the subject of forwards, to which nobody but the leader subscribes: see `Limits::ask_part`.
+/// from the subject of forwards, to which nobody but the leader subscribes: see `Limits::ask_part`. And only the leader that
+/// counted can give back.
 pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> {
     let ops: &[&'static str] = match (admin, via) {
         (true, _) => &[
@@ -27,7 +30,7 @@ pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> 
             "limit_stats",
             "limit_changes",
         ],
-        (false, Via::Forwarded) => &["limit_check", "limit_exact"],
+        (false, Via::Forwarded) => &["limit_check", "limit_exact", "limit_give_back"],
         (false, Via::Plain | Via::Shard(_)) => &["limit_exact"],
     };
     ops.iter().copied().find(|known| *known == op)
@@ -40,6 +43,8 @@ pub(super) struct Asked<'a> {
     pub shard: u32,
     pub shards: u32,
     pub rules: Option<&'a KnownRules>,
+    /// The id of the request, if it has one.
+    pub named: Option<&'a RequestId>,
 }
 
 impl Asked<'_> {
@@ -57,7 +62,20 @@ impl Asked<'_> {
                 let (asks, dry_run) = (self.asks(&ask, Some(is_exact))?, ask.dry_run);
                 match is_exact {
                     true => LimitRequest::Exact { asks, dry_run },
-                    false => LimitRequest::Check { asks, dry_run },
+                    false => LimitRequest::Check {
+                        asks,
+                        dry_run,
+                        hold: self.named.map(|named| hits_id(named, self.domain).key),
+                    },
+                }
+            }
+            "limit_give_back" => {
+                let ask: GiveBackHits = decode_request(payload)?;
+                let named = RequestId::new(&ask.name)
+                    .map_err(|error| ApiError::bad_request(format!("name: {error}")))?;
+                LimitRequest::GiveBack {
+                    name: hits_id(&named, self.domain).key,
+                    exact: ask.exact,
                 }
             }
             "limit_reset" => LimitRequest::Command(LimitCommand::Reset(self.reset(payload)?)),

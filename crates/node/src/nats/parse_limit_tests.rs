@@ -27,6 +27,7 @@ fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<As
         shard,
         shards: SHARDS,
         rules: Some(&rules),
+        named: None,
     };
     let mut reply = ReplyTo {
         inbox: Inbox::None,
@@ -80,7 +81,12 @@ fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
     let Ok(Ask::Limit(request)) = read("limit_check", shard, &hits) else {
         panic!("refused")
     };
-    let LimitRequest::Check { asks, dry_run } = *request else {
+    let LimitRequest::Check {
+        asks,
+        dry_run,
+        hold: None,
+    } = *request
+    else {
         panic!("{request:?}")
     };
     assert_eq!((asks.len(), asks[0].hits, dry_run), (1, 3, true));
@@ -146,4 +152,27 @@ fn hits_in_memory_come_only_where_no_second_node_gets_them() {
     for via in shared.into_iter().chain([Via::Plain]) {
         assert_eq!(check(via), None, "{via:?}");
     }
+}
+
+#[test]
+fn a_give_back_names_the_hits_as_the_question_did() {
+    let named = RequestId::new("a name").unwrap();
+    let back = GiveBackHits {
+        name: named.as_str().to_owned(),
+        exact: true,
+    };
+    let Ok(Ask::Limit(request)) = read("limit_give_back", 0, &back) else {
+        panic!("refused")
+    };
+    let name = hits_id(&named, &shop()).key;
+    assert_eq!(*request, LimitRequest::GiveBack { name, exact: true });
+    let nameless = GiveBackHits {
+        name: String::new(),
+        exact: true,
+    };
+    assert!(read("limit_give_back", 0, &nameless).is_err());
+    // Only the leader that counted gets it.
+    let taken = |via| limit_op("limit_give_back", false, via);
+    assert_eq!(taken(Via::Forwarded), Some("limit_give_back"));
+    assert_eq!(taken(Via::Plain), None);
 }

@@ -98,7 +98,9 @@ fn change_of(
                 &it.reason,
             )
         }
-        LimitCommand::Checkpoint { .. } | LimitCommand::Hits { .. } => return None,
+        LimitCommand::Checkpoint { .. } | LimitCommand::Hits { .. } | LimitCommand::GiveBack(_) => {
+            return None;
+        }
     };
     Some(LimitChange {
         at_ms,

@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 
 use nowserving_limit::{
-    Change, Clock, HashSeed, Limit, LimitParts, Live, PortionMax, Saved, Table, Verdict, Windows,
-    check, combine, key,
+    Change, Clock, Counted, Counter, HashSeed, Held, Limit, LimitParts, Live, PortionMax, Saved,
+    Table, Verdict, Windows, check, combine, key,
 };
 
-use super::{COUNTERS_MAX, LimitAsk, LimitCommand, LimitReply, TimedAsk, limits_now};
+use super::{COUNTERS_MAX, GiveBack, LimitAsk, LimitCommand, LimitReply, TimedAsk, limits_now};
+use nowserving_line::LineName;
+
 use crate::clock::Micros;
 
 /// From the beginning of a checkpoint to that of the next one.
@@ -43,6 +45,8 @@ enum Inherited {
 pub struct LeaderLimits {
     table: Table,
     windows: Windows,
+    /// Hits that other limits of their checks may still refuse. The next leader does not know them: what it has of them stays.
+    held: Held,
     /// Checkpoints that were proposed and are not yet applied.
     in_flight: usize,
     /// The counters in these.
@@ -78,6 +82,7 @@ impl LeaderLimits {
         LeaderLimits {
             table: Table::new(COUNTERS_MAX, HashSeed(seed)),
             windows: Windows::new(),
+            held: Held::default(),
             in_flight: 0,
             counters_in_flight: 0,
             resetting: BTreeMap::new(),
@@ -192,6 +197,73 @@ impl LeaderLimits {
             *since = since.or((self.table.dirty() > 0).then_some(at));
         }
         verdicts
+    }
+
+    /// Remembers what a check has counted just now, so that it can be given back.
+    pub fn hold(&mut self, name: u128, asks: &[LimitAsk], verdicts: &[Verdict]) {
+        if combine(verdicts).allowed {
+            let counted = counted(asks.iter(), verdicts, |key| self.table.get(key));
+            self.held.hold(name, counted);
+        }
+    }
+
+    /// Gives back what the check of this name has counted, if this leader counted it and nobody has given it back. What each
+    /// of its limits says then; none if nothing was given back.
+    pub fn give_back(
+        &mut self,
+        saved: &Saved,
+        name: u128,
+        at: Micros,
+        (service_ms, wall_ms): (u64, u64),
+    ) -> Vec<Verdict> {
+        let now = limits_now(service_ms, wall_ms);
+        let Some(back) = self.held.take(name, now) else {
+            return Vec::new();
+        };
+        for counted in back.iter().filter(|it| it.hits > 0) {
+            self.table.give_back(counted, now);
+            #[cfg(feature = "bite")]
+            if nowserving_bite::is(nowserving_bite::Break::S20Back) {
+                self.table.give_back(counted, now);
+            }
+        }
+        let [_, since] = &mut self.oldest;
+        *since = since.or((self.table.dirty() > 0).then_some(at));
+        let asks = back.iter().map(|it| LimitAsk {
+            hits: 0,
+            ..LimitAsk::of_counted(it)
+        });
+        let asks: Vec<_> = asks.collect();
+        self.check(saved, &asks, true, at, (service_ms, wall_ms))
+    }
+
+    /// The command that gives back what a request to exact limits has counted; `None` if this leader does not know it (any more).
+    pub fn give_back_exact(
+        &mut self,
+        domain: LineName,
+        request: u128,
+        (service_ms, wall_ms): (u64, u64),
+    ) -> Option<LimitCommand> {
+        let now = limits_now(service_ms, wall_ms);
+        let mut back = self.held.take(request, now)?;
+        for counted in &mut back {
+            // What counts there when this is applied are hits after the reset.
+            if self.resetting.contains_key(&counted.key) {
+                counted.hits = 0;
+            }
+        }
+        let asks = back.iter().map(LimitAsk::of_counted).collect();
+        Some(LimitCommand::GiveBack(GiveBack {
+            domain,
+            request,
+            asks: self.timed(asks, (service_ms, wall_ms)),
+            marks: back.iter().map(|counted| counted.mark).collect(),
+        }))
+    }
+
+    /// A copy of this request was told that it may pass: its hits stay.
+    pub fn keep(&mut self, request: u128) {
+        self.held.keep(request);
     }
 
     /// What a request to exact limits would be answered. Nothing is counted.
@@ -321,8 +393,14 @@ impl LeaderLimits {
         self.portion_due().into_iter().chain(sweep).min()
     }
 
-    /// A command of this term was applied.
-    pub(crate) fn after(&mut self, command: &LimitCommand, reply: &LimitReply) {
+    /// A command of this term was applied, that of this request if it is one.
+    pub(crate) fn after(
+        &mut self,
+        command: &LimitCommand,
+        reply: &LimitReply,
+        request: Option<u128>,
+        saved: &Saved,
+    ) {
         match (command, reply) {
             (
                 LimitCommand::Checkpoint { changes, .. },
@@ -337,6 +415,7 @@ impl LeaderLimits {
             }
             (LimitCommand::Reset(reset), _) => {
                 self.table.remove(&reset.key);
+                self.held.forget(&reset.key);
                 self.reset_ended(&reset.key);
             }
             (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
@@ -345,6 +424,11 @@ impl LeaderLimits {
                     self.is_used(ask.limit.clock(), idle_at_us);
                 }
                 self.count(verdicts);
+                if let Some(request) = request.filter(|_| combine(verdicts).allowed) {
+                    let asks = asks.iter().map(|timed| &timed.ask);
+                    let counted = counted(asks, verdicts, |key| saved.get(key));
+                    self.held.hold(request, counted);
+                }
             }
             _ => {}
         }
@@ -407,6 +491,30 @@ impl LeaderLimits {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.counters_in_flight = self.counters_in_flight.saturating_sub(changes.len());
     }
+}
+
+/// What a request has counted just now. The hits of descriptors with the same counter are counted as those of the first.
+fn counted<'a, 'c>(
+    asks: impl Iterator<Item = &'a LimitAsk>,
+    verdicts: &[Verdict],
+    counter: impl Fn(&[u8]) -> Option<&'c Counter>,
+) -> Vec<Counted> {
+    let mut all: Vec<Counted> = Vec::with_capacity(verdicts.len());
+    for (ask, verdict) in asks.zip(verdicts) {
+        let counter = counter(&ask.key);
+        let has_counted = verdict.answer.allowed && !verdict.is_untracked && counter.is_some();
+        let mut hits = if has_counted { ask.hits } else { 0 };
+        if let Some(first) = all.iter_mut().find(|it| it.key == ask.key) {
+            first.hits = first.hits.saturating_add(std::mem::take(&mut hits));
+        }
+        all.push(Counted {
+            key: ask.key.clone(),
+            limit: ask.limit.clone(),
+            hits,
+            mark: counter.map(Counter::mark).unwrap_or_default(),
+        });
+    }
+    all
 }
 
 /// Of a window by the calendar the leader's reading counts: nodes need not know its zone.

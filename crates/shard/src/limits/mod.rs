@@ -5,6 +5,7 @@
 //! a check: the leader's LeaderLimits, over Saved ─► nothing is written
 //!          its changed counters, every 200 ms ─► Checkpoint ─► Saved, on all nodes
 //! exact:   Hits ─► Saved, on all nodes ─► the answer
+//! refused elsewhere: the leader's Held ─► its table; of exact hits GiveBack ─► Saved, on all nodes
 //! ```
 //!
 //! Rules are texts here: a node reads them, finds the limits that count for a request, and asks the leaders of the shards
@@ -17,7 +18,8 @@ pub(crate) mod pb;
 mod rules;
 
 use nowserving_limit::{
-    Answer, Ask, Change, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull, check, combine,
+    Answer, Ask, Change, Counted, Drain, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull,
+    check, combine,
 };
 use nowserving_line::{LineName, Stamp};
 use nowserving_protocol::limits::{PartReply, PartVerdict};
@@ -60,6 +62,19 @@ pub struct LimitAsk {
 }
 
 impl LimitAsk {
+    /// What a counter says after hits were given back.
+    fn of_counted(counted: &Counted) -> Self {
+        LimitAsk {
+            limit: counted.limit.clone(),
+            key: counted.key.clone(),
+            hits: counted.hits,
+            max_delay_us: None,
+            when_full: WhenFull::Allow,
+            is_shadow: false,
+            is_quota: false,
+        }
+    }
+
     fn at(&self, at: Moment) -> Ask<'_> {
         Ask {
             limit: &self.limit,
@@ -136,7 +151,21 @@ pub enum LimitCommand {
         domain: LineName,
         asks: Vec<TimedAsk>,
     },
+    GiveBack(GiveBack),
     Reset(ResetCounter),
+}
+
+/// Gives back hits on exact limits, as another limit of their check refused it. Copies of the request that counted them are
+/// refused from then on: so it does so once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GiveBack {
+    pub domain: LineName,
+    /// The key of that request's id.
+    pub request: u128,
+    /// Its limits, with the hits that are given back and the time at which they are.
+    pub asks: Vec<TimedAsk>,
+    /// One for each: [`Counter::mark`] after the hits.
+    pub marks: Vec<Drain>,
 }
 
 /// Forgets what was counted.
@@ -162,7 +191,7 @@ pub enum LimitReply {
         /// How many of its counters found no room: a failover forgets these, however old they are.
         not_kept: usize,
     },
-    /// One for each limit.
+    /// One for each limit. Of hits that are given back: what is left then; none if they are not.
     Hits(Vec<Verdict>),
     /// Whether there was such a counter among those that all nodes have.
     Reset(bool),
@@ -258,6 +287,7 @@ impl LimitsState {
     pub(crate) fn work(&self, command: &LimitCommand) -> usize {
         match command {
             LimitCommand::Checkpoint { changes, .. } => changes.len() + expired_by(changes.len()),
+            LimitCommand::GiveBack(it) => 2 * it.asks.len(),
             LimitCommand::Hits { asks, .. } => {
                 2 * asks.len() + self.saved.work_of_a_check(asks.len())
             }
@@ -310,11 +340,36 @@ impl LimitsState {
                 self.saved.expire(idle_by, expired);
                 LimitReply::Hits(verdicts)
             }
+            LimitCommand::GiveBack(it) => LimitReply::Hits(self.give_back(it)),
             LimitCommand::Reset(reset) => {
                 self.resets += 1;
                 LimitReply::Reset(self.saved.remove(&reset.key))
             }
         }
+    }
+}
+
+impl LimitsState {
+    fn give_back(&mut self, it: &GiveBack) -> Vec<Verdict> {
+        for (TimedAsk { ask, at }, mark) in it.asks.iter().zip(&it.marks) {
+            let counted = Counted {
+                key: ask.key.clone(),
+                limit: ask.limit.clone(),
+                hits: ask.hits,
+                mark: *mark,
+            };
+            self.saved.give_back(&counted, at.now_us);
+        }
+        let left = it.asks.iter().map(|TimedAsk { ask, at }| Verdict {
+            answer: self.saved.dry_run(&Ask {
+                hits: 0,
+                ..ask.at(*at)
+            }),
+            is_shadow: ask.is_shadow,
+            is_quota: ask.is_quota,
+            is_untracked: false,
+        });
+        left.collect()
     }
 }
 
@@ -330,7 +385,9 @@ impl LimitCommand {
             LimitCommand::Apply(apply) => Some(&mut apply.by),
             LimitCommand::Delete(delete) => Some(&mut delete.by),
             LimitCommand::Reset(reset) => Some(&mut reset.by),
-            LimitCommand::Checkpoint { .. } | LimitCommand::Hits { .. } => None,
+            LimitCommand::Checkpoint { .. }
+            | LimitCommand::Hits { .. }
+            | LimitCommand::GiveBack(_) => None,
         }
     }
 
@@ -342,6 +399,7 @@ impl LimitCommand {
             LimitCommand::Delete(delete) => Some(&delete.domain),
             LimitCommand::Reset(reset) => Some(&reset.domain),
             LimitCommand::Hits { domain, .. } => Some(domain),
+            LimitCommand::GiveBack(it) => Some(&it.domain),
             LimitCommand::Checkpoint { .. } => None,
         }
     }

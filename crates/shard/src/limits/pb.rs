@@ -7,8 +7,8 @@ use nowserving_limit::{
 };
 
 use super::{
-    ApplyRules, Changed, DeleteRules, DomainRules, HitsAnswer, LimitAsk, LimitChange, LimitChanges,
-    LimitCommand, LimitsState, ResetCounter, RuleTexts, RulesRefused, TimedAsk,
+    ApplyRules, Changed, DeleteRules, DomainRules, GiveBack, HitsAnswer, LimitAsk, LimitChange,
+    LimitChanges, LimitCommand, LimitsState, ResetCounter, RuleTexts, RulesRefused, TimedAsk,
 };
 use crate::pb;
 use crate::pb::limit_change::What as PbWhat;
@@ -40,6 +40,12 @@ pub(crate) fn limit_command_to_pb(command: &LimitCommand) -> pb::LimitCommand {
         LimitCommand::Hits { domain, asks } => PbCommand::Hits(pb::LimitHits {
             domain: domain.as_str().to_owned(),
             asks: asks.iter().map(ask_to_pb).collect(),
+        }),
+        LimitCommand::GiveBack(it) => PbCommand::GiveBack(pb::LimitGiveBack {
+            domain: it.domain.as_str().to_owned(),
+            request: Bytes::copy_from_slice(&it.request.to_be_bytes()),
+            asks: it.asks.iter().map(ask_to_pb).collect(),
+            marks: it.marks.iter().map(bucket_to_pb).collect(),
         }),
         LimitCommand::Reset(reset) => PbCommand::Reset(pb::LimitReset {
             domain: reset.domain.as_str().to_owned(),
@@ -77,6 +83,12 @@ pub(crate) fn limit_command_from_pb(command: pb::LimitCommand) -> Result<LimitCo
             domain: line_name_from_pb(&hits.domain)?,
             asks: all(hits.asks, ask_from_pb)?,
         },
+        Some(PbCommand::GiveBack(it)) => LimitCommand::GiveBack(GiveBack {
+            domain: line_name_from_pb(&it.domain)?,
+            request: request_from_pb(&it.request)?,
+            asks: all(it.asks, ask_from_pb)?,
+            marks: it.marks.iter().map(bucket_from_pb).collect(),
+        }),
         Some(PbCommand::Reset(reset)) => LimitCommand::Reset(ResetCounter {
             domain: line_name_from_pb(&reset.domain)?,
             key: key_from_pb(&reset.key)?,
@@ -86,6 +98,26 @@ pub(crate) fn limit_command_from_pb(command: pb::LimitCommand) -> Result<LimitCo
         }),
         None => return Err("a command about limits that this build does not know"),
     })
+}
+
+fn request_from_pb(bytes: &Bytes) -> Result<u128, Malformed> {
+    let bytes = <[u8; 16]>::try_from(bytes.as_ref());
+    let bytes = bytes.map_err(|_| "the key of a request that is none")?;
+    Ok(u128::from_be_bytes(bytes))
+}
+
+fn bucket_to_pb(Drain { empty_us, part }: &Drain) -> pb::LimitBucket {
+    pb::LimitBucket {
+        empty_us: *empty_us,
+        part: *part,
+    }
+}
+
+fn bucket_from_pb(it: &pb::LimitBucket) -> Drain {
+    Drain {
+        empty_us: it.empty_us,
+        part: it.part,
+    }
 }
 
 fn key_from_pb(bytes: &Bytes) -> Result<Box<[u8]>, Malformed> {
@@ -126,10 +158,7 @@ fn counter_to_pb(counter: &Counter) -> PbState {
             last: counter.last,
             this: counter.this,
         }),
-        Counter::Bucket(Drain { empty_us, part }) => PbState::Bucket(pb::LimitBucket {
-            empty_us: *empty_us,
-            part: *part,
-        }),
+        Counter::Bucket(bucket) => PbState::Bucket(bucket_to_pb(bucket)),
     }
 }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod changes;
+mod give_back;
 
 use bytes::Bytes;
 use nowserving_limit::{Algorithm, Unit, combine, key};
@@ -123,8 +124,13 @@ impl World {
         self.index += 1;
         let mut seen = Seen::default();
         self.state.apply_entry(self.index, &read, &mut seen);
-        if let (Command::Limit(command), Some(reply)) = (&read.commands[0], seen.replies.first()) {
-            self.leader.after(command, reply);
+        let (id, command) = match &read.commands[0] {
+            Command::Once(id, command) => (Some(id.key), &**command),
+            command => (None, command),
+        };
+        if let (Command::Limit(command), Some(reply)) = (command, seen.replies.first()) {
+            let saved = self.state.limits().saved();
+            self.leader.after(command, reply, id, saved);
         }
         seen
     }

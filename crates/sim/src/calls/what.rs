@@ -73,6 +73,13 @@ pub enum What {
         /// They go through the log.
         exact: bool,
     },
+    /// Gives back the hits of a check, as another limit has refused it.
+    LimitGiveBack {
+        /// The call that counted them.
+        call: usize,
+        /// They went through the log.
+        exact: bool,
+    },
     /// Forgets what a counter of a rate limit has.
     LimitReset {
         /// Of its rule.
@@ -96,9 +103,9 @@ pub enum Asked {
 }
 
 impl What {
-    /// As the engine has it.
+    /// As the engine has it, of the call of this number.
     #[must_use]
-    pub fn ask(&self) -> Asked {
+    pub fn ask(&self, number: usize) -> Asked {
         Asked::Line(match self {
             What::Write(op) => Ask::Write(op.clone()),
             What::Status { token, consistency } => Ask::Status {
@@ -120,8 +127,16 @@ impl What {
                 let (asks, dry_run) = (vec![ask.as_ref().clone()], false);
                 Ask::Limit(Box::new(match exact {
                     true => LimitRequest::Exact { asks, dry_run },
-                    false => LimitRequest::Check { asks, dry_run },
+                    false => LimitRequest::Check {
+                        asks,
+                        dry_run,
+                        hold: Some(number as u128),
+                    },
                 }))
+            }
+            What::LimitGiveBack { call, exact, .. } => {
+                let (name, exact) = (*call as u128, *exact);
+                Ask::Limit(Box::new(LimitRequest::GiveBack { name, exact }))
             }
             What::LimitReset { domain, key } => {
                 let reset = LimitCommand::Reset(ResetCounter {
@@ -173,6 +188,7 @@ impl What {
                 | What::KvGet(_)
                 | What::KvList { .. }
                 | What::Limit { .. }
+                | What::LimitGiveBack { .. }
                 | What::LimitReset { .. }
         )
     }
@@ -187,6 +203,7 @@ impl What {
                 | What::Restore(_)
                 | What::Kv(_)
                 | What::Limit { exact: true, .. }
+                | What::LimitGiveBack { exact: true, .. }
                 | What::LimitReset { .. }
         )
     }
@@ -209,6 +226,7 @@ impl What {
             What::KvList { .. } => ("kv_list", false),
             What::Limit { exact: true, .. } => ("limit_exact", false),
             What::Limit { exact: false, .. } => ("limit_check", false),
+            What::LimitGiveBack { .. } => ("limit_give_back", false),
             What::LimitReset { .. } => ("limit_reset", true),
             What::Status { .. } => ("status", false),
             What::Find(_) => ("find", false),

@@ -1,19 +1,21 @@
 //! S20: what passes a rate limit. Of an exact one never more than the limit, each call counted once. Of others never more
 //! than the limit and what the failovers have forgotten: hits that came after the last checkpoint in the log. And a leader
 //! that writes other entries writes its checkpoints in time. A reset forgets all. No hit is counted more often than it came to
-//! a node, while leaders change, too.
+//! a node, while leaders change, too. Some checks are refused by another limit elsewhere: their hits do not pass, and are given
+//! back, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_engine::Outcome;
 use nowserving_limit::Verdict;
 use nowserving_protocol::limits::PartVerdict;
 use nowserving_shard::limits::{
-    CHECKPOINT_INTERVAL_US, LimitAsk, LimitCommand, LimitReply, TimedAsk,
+    CHECKPOINT_INTERVAL_US, GiveBack, LimitAsk, LimitCommand, LimitReply, TimedAsk,
 };
 
 use super::Place;
 use crate::calls::{Call, Ended, What};
+use crate::clients::is_refused_elsewhere;
 use crate::env::Env;
 use crate::timeline::Time;
 
@@ -35,6 +37,8 @@ struct Counter {
     counted: u64,
     /// It was reset; the hits that were asked for before this are not among those that passed.
     reset_at: Option<Time>,
+    /// The calls whose hits on it were given back, if it is an exact one.
+    given_back: BTreeSet<u128>,
 }
 
 /// Hits that a client was told may pass.
@@ -168,6 +172,9 @@ impl LimitChecks {
                     self.hit(env, timed, verdict);
                 }
             }
+            (LimitCommand::GiveBack(it), LimitReply::Hits(left)) if !left.is_empty() => {
+                self.given_back(env, it);
+            }
             (LimitCommand::Reset(reset), _) => {
                 let counter = self.counters.entry(reset.key.clone()).or_default();
                 counter.counted = 0;
@@ -201,6 +208,21 @@ impl LimitChecks {
         counter.counted += if fits { *hits } else { 0 };
     }
 
+    /// An exact limit has the hits of a call back: so many fewer are counted, once.
+    fn given_back(&mut self, env: &mut Env, it: &GiveBack) {
+        for TimedAsk { ask, .. } in &it.asks {
+            let counter = self.counters.entry(ask.key.clone()).or_default();
+            let is_first = counter.given_back.insert(it.request);
+            match counter.counted.checked_sub(ask.hits).filter(|_| is_first) {
+                Some(counted) => counter.counted = counted,
+                None => {
+                    let what = format!("given back, and not counted: {it:?}, {counter:?}");
+                    return env.violated("S20", what);
+                }
+            }
+        }
+    }
+
     /// A client's call is over.
     pub fn call_ended(&mut self, env: &mut Env, call: &Call, now: Time, ended: &Ended) {
         if let What::LimitReset { key, .. } = &call.query.what {
@@ -222,6 +244,9 @@ impl LimitChecks {
         let shard = self.shards.entry(call.query.shard).or_default();
         if !exact && call.began_at > shard.term_at.max(shard.checkpoint_at) {
             shard.unsaved.push((call.began_at, now));
+        }
+        if is_refused_elsewhere(call.query.call) {
+            return; // It does not pass, and its hits are given back.
         }
         if counter.reset_at.is_some_and(|at| call.began_at <= at) {
             return; // It may have been forgotten.
@@ -267,7 +292,8 @@ impl LimitChecks {
                 Some((_, Ended::Ok(answer))) => {
                     let told = matches!(answer.as_ref(), Ok(Outcome::LimitPart(part))
                         if part.verdicts.iter().all(|verdict| verdict.allowed));
-                    *least += if told { ask.hits } else { 0 };
+                    let stays = told && !is_refused_elsewhere(call.query.call);
+                    *least += if stays { ask.hits } else { 0 };
                     *most += if told { ask.hits } else { 0 };
                 }
                 Some((_, Ended::Unavailable)) => {}

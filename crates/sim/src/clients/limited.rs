@@ -5,7 +5,7 @@ use nowserving_line::LineName;
 use nowserving_shard::limits::LimitAsk;
 
 use super::Clients;
-use crate::calls::{Manner, What};
+use crate::calls::{Ended, Manner, Query, What};
 use crate::env::Env;
 use crate::timeline::Time;
 
@@ -40,7 +40,38 @@ fn limit_ask(name: &str, requests_per_unit: u32, hits: u64) -> Option<LimitAsk> 
     })
 }
 
+/// Whether another limit, in another shard, refuses the check of this call: its hits are given back then.
+pub fn is_refused_elsewhere(call: usize) -> bool {
+    call.is_multiple_of(3)
+}
+
+/// What gives back the hits of a call, if another limit has refused it.
+pub(super) fn give_back_of(query: &Query, ended: &Ended) -> Option<What> {
+    let (What::Limit { exact, .. }, Ended::Ok(_)) = (&query.what, ended) else {
+        return None;
+    };
+    is_refused_elsewhere(query.call).then(|| What::LimitGiveBack {
+        call: query.call,
+        exact: *exact,
+    })
+}
+
 impl Clients {
+    /// As a node gives back: once, answered or not.
+    pub(super) fn give_back(&mut self, env: &mut Env, number: usize, of: &Query, what: What) {
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        let manner = Manner {
+            has_id: matches!(what, What::LimitGiveBack { exact: true, .. }),
+            repeats: false,
+            ..client.manner
+        };
+        client.busy = true;
+        let place = (of.line.clone(), of.shard);
+        env.call(number, place, what, manner, 2_000_000);
+    }
+
     /// A service checks one of the counters of this time.
     pub(super) fn check_limit(&mut self, env: &mut Env, number: usize) {
         let random = &mut self.random;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_nats::Message;
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
-use nowserving_engine::{Outcome, ReplyTo};
+use nowserving_engine::{LimitRequest, Outcome, ReplyTo};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
@@ -90,8 +90,11 @@ impl Limits {
         let part = OwnPart {
             shard: direct.shard,
             domain: direct.domain.clone(),
-            asks: std::mem::take(&mut direct.asks),
-            dry_run: direct.ask.dry_run,
+            request: LimitRequest::Check {
+                asks: std::mem::take(&mut direct.asks),
+                dry_run: direct.ask.dry_run,
+                hold: None,
+            },
         };
         let finish = move |answer: Result<Outcome, ApiError>| {
             let encoded = match answer {

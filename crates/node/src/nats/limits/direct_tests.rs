@@ -76,7 +76,9 @@ async fn a_check_of_this_node_s_counters_is_answered_by_its_engine() {
     let Ask::Limit(ask) = &request.ask else {
         panic!("not about limits")
     };
-    assert!(matches!(&**ask, LimitRequest::Check { asks, dry_run: false } if asks.len() == 1));
+    assert!(
+        matches!(&**ask, LimitRequest::Check { asks, dry_run: false, hold: None } if asks.len() == 1)
+    );
     let part = nowserving_shard::limits::part_reply(&[verdict(true, 4)]);
     let outcome = Ok(Outcome::LimitPart(Box::new(part)));
     test.service.responder.answer(&request.reply, outcome).await;

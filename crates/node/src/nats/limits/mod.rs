@@ -5,15 +5,17 @@
 //! limit.<domain>.check, leader.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
 //!     ─► this node's own engine, if it leads the shard (`direct.rs`, if that is all that is asked); or
 //!        forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact: one for each shard, at once
-//!     ─► combine ─► the answer
+//!     ─► combine ─► the answer; if it is a refusal, forward.shard.<n>.<domain>.limit_give_back first (`give_back.rs`)
 //! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
 //! ```
 //!
-//! So all descriptors whose counters one shard has are decided together; those of other shards, and those of exact
-//! limits, each on their own.
+//! So all descriptors whose counters one shard has are decided together; those of other shards each on their own, at the same
+//! time, and after them those of exact limits: a hit on one is dear. What was counted for a check that another shard refuses is
+//! given back.
 
 pub(super) mod admin;
 mod direct;
+mod give_back;
 pub mod own;
 mod parts;
 mod permits;
@@ -83,6 +85,8 @@ struct Nodes {
 struct Call {
     /// Names it: the names of the writes that it makes are made from this.
     id: u128,
+    /// Names it and no repetition of it: what it counts in memory counts each time.
+    once: u128,
     times: Times,
 }
 
@@ -98,7 +102,26 @@ type Parts = BTreeMap<Home, Vec<usize>>;
 /// A home, and the counters there.
 type Part = (Home, Vec<Vec<u8>>);
 /// What was answered for these counters.
-type Answered = BTreeMap<Part, PartReply>;
+type Answered = BTreeMap<Part, PartAnswer>;
+
+#[derive(Debug)]
+struct PartAnswer {
+    reply: PartReply,
+    /// It has counted hits, which were not given back.
+    counted: bool,
+}
+
+impl PartAnswer {
+    fn new(reply: PartReply, ask: &Check) -> Self {
+        let verdicts = verdicts_of(&reply);
+        let mut allowed = verdicts.iter().map(|verdict| verdict.answer.allowed);
+        let counts = !ask.dry_run && ask.hits() > 0;
+        PartAnswer {
+            counted: counts && combine(&verdicts).allowed && allowed.any(|allowed| allowed),
+            reply,
+        }
+    }
+}
 
 impl Limits {
     /// Sends its requests by `client` or to its `own` engine, and the answers by `responder`. `forward`: the subjects of
@@ -226,7 +249,10 @@ impl Limits {
         let mut answered = Answered::new();
         let checked = self.check_by_rules(domain, ask, call, explained, &mut answered);
         let checked = checked.await;
-        checked.map_err(|error| undone(error, ask, &answered))
+        if checked.is_err() {
+            self.give_back(domain, ask, call, &mut answered).await;
+        }
+        checked.map_err(|error| undone(error, &answered))
     }
 
     async fn check_by_rules(
@@ -303,37 +329,91 @@ impl Limits {
             .into_iter()
             .map(|(home, places)| ((home, keys_of(matched, &places)), places))
             .collect();
-        let open = parts
+        let (exact, others): (Vec<_>, Vec<_>) = parts.iter().partition(|((home, _), _)| home.exact);
+        let scatter = Scatter {
+            matched,
+            domain,
+            call,
+            hold: parts.len() > 1 && ask.hits() > 0,
+        };
+        self.scatter(&scatter, &others, ask, answered).await?;
+        // A write would be for nothing.
+        let exact_ask = Check {
+            dry_run: ask.dry_run || refuses_already(answered),
+            ..ask.clone()
+        };
+        self.scatter(&scatter, &exact, &exact_ask, answered).await?;
+        let verdicts = gathered(matched.len(), &parts, answered)?;
+        let known: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
+        if combine(&known).allowed {
+            return Ok(verdicts);
+        }
+        self.give_back(domain, ask, call, answered).await;
+        gathered(matched.len(), &parts, answered)
+    }
+
+    /// Asks these parts at the same time.
+    async fn scatter(
+        &self,
+        scatter: &Scatter<'_>,
+        parts: &[&(Part, Vec<usize>)],
+        ask: &Check,
+        answered: &mut Answered,
+    ) -> Result<(), ApiError> {
+        let open: Vec<_> = parts
             .iter()
-            .filter(|(part, _)| !answered.contains_key(part));
-        let open: Vec<_> = open.collect();
+            .filter(|(part, _)| !answered.contains_key(part))
+            .collect();
         let asked = open.into_iter().map(|(part, places)| async move {
             let asked = Asked {
                 part,
                 places,
-                matched,
+                matched: scatter.matched,
                 ask,
+                hold: scatter.hold,
             };
+            let (domain, call) = (scatter.domain, scatter.call);
             (part, self.ask_part(asked, domain, call).await)
         });
         // All of them: that one failed undoes no other.
         let mut failed = None;
         for (part, reply) in join_all(asked).await {
             match reply {
-                Ok(reply) => drop(answered.insert(part.clone(), reply)),
+                Ok(reply) => drop(answered.insert(part.clone(), PartAnswer::new(reply, ask))),
                 Err(error) => failed = Some(worse(failed, error)),
             }
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let mut verdicts = vec![None; matched.len()];
-        for (part, places) in &parts {
-            let reply = answered.get(part).ok_or_else(unavailable)?;
-            place(&mut verdicts, places, reply)?;
-        }
-        Ok(verdicts)
+        failed.map_or(Ok(()), Err)
     }
+}
+
+/// What the parts of a check have in common.
+struct Scatter<'a> {
+    matched: &'a [Matched<'a>],
+    domain: &'a LineName,
+    call: &'a Call,
+    /// There are several parts: what one counts, another may refuse.
+    hold: bool,
+}
+
+/// The verdicts by the places of their descriptors.
+fn gathered(
+    descriptors: usize,
+    parts: &[(Part, Vec<usize>)],
+    answered: &Answered,
+) -> Result<Vec<Option<Verdict>>, ApiError> {
+    let mut verdicts = vec![None; descriptors];
+    for (part, places) in parts {
+        let answer = answered.get(part).ok_or_else(unavailable)?;
+        place(&mut verdicts, places, &answer.reply)?;
+    }
+    Ok(verdicts)
+}
+
+/// Whether the check is refused, whatever the other parts say.
+fn refuses_already(answered: &Answered) -> bool {
+    let mut verdicts = answered.values().flat_map(|it| verdicts_of(&it.reply));
+    verdicts.any(|verdict| !verdict.is_quota && verdict.refuses())
 }
 
 /// Of two errors the one to tell: that nothing is known goes before others; rules that differ are tried again, so only if
@@ -345,13 +425,9 @@ fn worse(known: Option<ApiError>, error: ApiError) -> ApiError {
     }
 }
 
-/// An error must not claim that nothing happened if a part has counted.
-fn undone(error: ApiError, ask: &Check, answered: &Answered) -> ApiError {
-    let counted = |part: &PartReply| {
-        let mut verdicts = part.verdicts.iter();
-        verdicts.any(|verdict| verdict.allowed)
-    };
-    match !ask.dry_run && ask.hits() > 0 && answered.values().any(counted) {
+/// An error must not claim that nothing happened if a part has counted, and could not give it back.
+fn undone(error: ApiError, answered: &Answered) -> ApiError {
+    match answered.values().any(|it| it.counted) {
         true => outcome_unknown(),
         false => error,
     }
@@ -426,17 +502,16 @@ pub(super) fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> 
 impl Call {
     fn of(message: &Message, reply: &ReplyTo) -> Result<Self, ApiError> {
         let times = Times::of(message, reply.taken)?;
+        // A client may send the same message twice and mean it.
+        let random = getrandom::u64().map_err(|_| unavailable())?;
+        let key = message_id(message).key.to_le_bytes();
+        let once = hash([b"limit", &key, &random.to_le_bytes()]);
         let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
             // The leaders tell apart what the writes of one name are about.
             Some(named) => client_id(&named, reply, "", &[]).key,
-            // A client may send the same message twice and mean it.
-            None => {
-                let random = getrandom::u64().map_err(|_| unavailable())?;
-                let key = message_id(message).key.to_le_bytes();
-                hash([b"limit", &key, &random.to_le_bytes()])
-            }
+            None => once,
         };
-        Ok(Call { id, times })
+        Ok(Call { id, once, times })
     }
 
     fn until(&self) -> Instant {
@@ -450,9 +525,10 @@ impl Call {
     }
 
     /// The same for each copy of hits on exact limits, and another one for other counters or as many hits: a caller may
-    /// name several checks of one user's request by the same id.
+    /// name several checks of one user's request by the same id. Of other limits each copy counts, so each has its own.
     fn id_of_hits(&self, (home, keys): &Part, hits: u32) -> RequestId {
-        let (call, shard) = (self.id.to_le_bytes(), home.shard.to_le_bytes());
+        let call = if home.exact { self.id } else { self.once };
+        let (call, shard) = (call.to_le_bytes(), home.shard.to_le_bytes());
         let mut counters = hits.to_le_bytes().to_vec();
         for key in keys {
             counters.extend((key.len() as u64).to_le_bytes());

@@ -14,7 +14,6 @@ use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::PartReply;
 use nowserving_shard::clock::Micros;
-use nowserving_shard::limits::LimitAsk;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -31,12 +30,11 @@ pub struct Own {
     pub stats: Arc<Stats>,
 }
 
-/// Counters of one shard, asked of this node.
+/// What this node is asked about counters of one shard.
 pub(super) struct OwnPart {
     pub shard: u32,
     pub domain: LineName,
-    pub asks: Vec<LimitAsk>,
-    pub dry_run: bool,
+    pub request: LimitRequest,
 }
 
 impl Own {
@@ -121,14 +119,10 @@ fn is_cut_off(subscriptions: &BTreeMap<u32, Subscription>) -> bool {
 
 fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
     let now = monotonic_us();
-    let check = LimitRequest::Check {
-        asks: part.asks,
-        dry_run: part.dry_run,
-    };
     let request = Request {
         shard: part.shard,
         line: part.domain,
-        ask: Ask::Limit(Box::new(check)),
+        ask: Ask::Limit(Box::new(part.request)),
         reply: ReplyTo {
             inbox: Inbox::Task(task),
             format: Format::MsgPack,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowserving_engine::LimitRequest;
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_limit::Matched;
 use nowserving_line::LineName;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::super::node_request::{Failed, NodeRequest};
+use super::super::parse::hits_id;
 use super::own::OwnPart;
 use super::{Call, Home, Limits, Part, asks_of, part_of};
 
@@ -31,6 +33,8 @@ pub(super) struct Asked<'a> {
     pub places: &'a [usize],
     pub matched: &'a [Matched<'a>],
     pub ask: &'a Check,
+    /// Another part may refuse what this one counts.
+    pub hold: bool,
 }
 
 impl Limits {
@@ -49,13 +53,18 @@ impl Limits {
     ) -> Result<PartReply, ApiError> {
         let part = asked.part;
         let Home { shard, exact, .. } = part.0;
+        let id = call.id_of_hits(part, asked.ask.hits());
+        let hold = Some(&id).filter(|_| asked.hold);
         if !exact && self.own.leads(shard) {
             let dry_run = asked.ask.dry_run;
             let own = OwnPart {
                 shard,
                 domain: domain.clone(),
-                asks: asks_of(asked.matched, asked.places, asked.ask),
-                dry_run,
+                request: LimitRequest::Check {
+                    asks: asks_of(asked.matched, asked.places, asked.ask),
+                    dry_run,
+                    hold: hold.map(|id| hits_id(id, domain).key),
+                },
             };
             match self.own.ask(own, call.until()).await {
                 // Another node leads now.
@@ -72,11 +81,8 @@ impl Limits {
         };
         let (effect, until) = match exact {
             _ if check.dry_run => (Effect::None, call.until()),
-            true => {
-                let id = call.id_of_hits(part, check.hits());
-                (Effect::Once(id), call.times.for_writes()?)
-            }
-            false => (Effect::Counts, call.until()),
+            true => (Effect::Once(id), call.times.for_writes()?),
+            false => (Effect::Counts(hold.cloned()), call.until()),
         };
         self.ask(subject, &check, effect, until).await
     }
@@ -104,7 +110,7 @@ impl Limits {
                 Err(Failed::Refused(error)) => match error.code {
                     // Nothing happened.
                     Code::Unavailable | Code::NotLeader => {}
-                    Code::OutcomeUnknown if effect.id().is_some() => in_doubt = true,
+                    Code::OutcomeUnknown if matches!(effect, Effect::Once(_)) => in_doubt = true,
                     _ => return Err(error),
                 },
                 // Sent again, hits in memory would count twice. The time is over in most cases.
@@ -132,8 +138,8 @@ fn spread(pause: Duration) -> Duration {
 pub(super) enum Effect {
     /// Nothing.
     None,
-    /// It counts hits in the leader's memory, each time that it is taken.
-    Counts,
+    /// It counts hits in the leader's memory, each time that it is taken, under a name if they may be given back.
+    Counts(Option<RequestId>),
     /// It is written, once for this id however often it is sent.
     Once(RequestId),
 }
@@ -142,7 +148,8 @@ impl Effect {
     fn id(&self) -> Option<&RequestId> {
         match self {
             Effect::Once(id) => Some(id),
-            Effect::None | Effect::Counts => None,
+            Effect::Counts(name) => name.as_ref(),
+            Effect::None => None,
         }
     }
 }

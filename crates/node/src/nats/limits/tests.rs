@@ -5,7 +5,7 @@ use nowserving_protocol::limits::{
 };
 use nowserving_shard::limits::DomainRules;
 
-use nowserving_engine::{Ask, Input, LimitRequest, Outcome, Subscription, Via};
+use nowserving_engine::{Ask, Input, LimitRequest, Outcome, ReplyTo, Subscription, Via};
 
 use super::super::testing::TestService;
 use super::own::OwnPart;
@@ -169,23 +169,28 @@ fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
         exact: true,
         quota: false,
     };
-    let answered = |allowed| {
-        let part = nowserving_shard::limits::part_reply(&[verdict(allowed, 0)]);
-        Answered::from([((home, Vec::new()), part)])
+    let answered = |allowed: &[bool], ask: &Check| {
+        let verdicts: Vec<_> = allowed.iter().map(|it| verdict(*it, 0)).collect();
+        let part = nowserving_shard::limits::part_reply(&verdicts);
+        Answered::from([((home, Vec::new()), PartAnswer::new(part, ask))])
     };
     let ask = Check::new(descriptors(&[("id", "x")]));
     let none = Check {
         hits: Some(0),
         ..ask.clone()
     };
-    let code = |ask: &Check, answered: &Answered| undone(unavailable(), ask, answered).code;
-    assert_eq!(code(&ask, &answered(true)), Code::OutcomeUnknown);
-    assert_eq!(code(&ask, &answered(false)), Code::Unavailable);
-    assert_eq!(code(&ask, &Answered::new()), Code::Unavailable);
-    assert_eq!(code(&none, &answered(true)), Code::Unavailable);
-    let dry_run = true;
-    let dry = Check { dry_run, ..ask };
-    assert_eq!(code(&dry, &answered(true)), Code::Unavailable);
+    let dry = Check {
+        dry_run: true,
+        ..ask.clone()
+    };
+    let code = |answered: Answered| undone(unavailable(), &answered).code;
+    assert_eq!(code(answered(&[true], &ask)), Code::OutcomeUnknown);
+    assert_eq!(code(answered(&[false], &ask)), Code::Unavailable);
+    // All or none of them.
+    assert_eq!(code(answered(&[true, false], &ask)), Code::Unavailable);
+    assert_eq!(code(Answered::new()), Code::Unavailable);
+    assert_eq!(code(answered(&[true], &none)), Code::Unavailable);
+    assert_eq!(code(answered(&[true], &dry)), Code::Unavailable);
 }
 
 #[test]
@@ -262,6 +267,7 @@ async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
 fn call(until: Instant) -> Call {
     Call {
         id: 7,
+        once: 8,
         times: Times::until(until),
     }
 }
@@ -319,9 +325,12 @@ fn part() -> OwnPart {
     let matched = resolve(&known, &domain, &entries).unwrap();
     OwnPart {
         shard: 2,
-        asks: asks_of(&matched, &[0], &ask),
+        request: LimitRequest::Check {
+            asks: asks_of(&matched, &[0], &ask),
+            dry_run: false,
+            hold: None,
+        },
         domain,
-        dry_run: false,
     }
 }
 
@@ -343,7 +352,9 @@ async fn a_node_asks_itself_about_shards_that_it_leads() {
     let Ask::Limit(ask) = &request.ask else {
         panic!("not about limits");
     };
-    assert!(matches!(&**ask, LimitRequest::Check { asks, dry_run: false } if asks[0].hits == 3));
+    assert!(
+        matches!(&**ask, LimitRequest::Check { asks, dry_run: false, hold: None } if asks[0].hits == 3)
+    );
     let reply = PartReply::default();
     let outcome = Ok(Outcome::LimitPart(Box::new(reply.clone())));
     test.service.responder.answer(&request.reply, outcome).await;
@@ -362,4 +373,86 @@ async fn without_room_a_node_refuses_itself_at_once() {
     }
     assert_eq!(own.ask(part(), until).await, Some(Err(overloaded())));
     first.abort();
+}
+
+/// The next question that this node asks itself, for whose answer it waits.
+async fn next_limit(test: &TestService) -> (ReplyTo, LimitRequest) {
+    let Input::Request { request, .. } = test.next_input().await else {
+        panic!("not a request");
+    };
+    let Ask::Limit(ask) = request.ask else {
+        panic!("not about limits");
+    };
+    (request.reply, *ask)
+}
+
+async fn answers(test: &TestService, reply: &ReplyTo, verdict: Verdict) {
+    let part = nowserving_shard::limits::part_reply(&[verdict]);
+    let outcome = Ok(Outcome::LimitPart(Box::new(part)));
+    test.service.responder.answer(reply, outcome).await;
+}
+
+/// Two descriptors whose counters are in two shards.
+fn apart(shards: u32) -> Vec<Descriptor> {
+    let of = |value: &str| descriptors(&[("ip", value)]);
+    let shard = |value: &str| limit_shard_of(&shop(), &of(value)[0], shards);
+    let mut others = (0..100).map(|nth| nth.to_string());
+    let other = others.find(|it| shard(it) != shard("a")).unwrap();
+    [of("a"), of(&other)].concat()
+}
+
+#[tokio::test]
+async fn a_check_that_one_shard_refuses_gives_back_what_the_other_counted_and_once() {
+    let test = TestService::start(8).await;
+    let limits = test.service.limits.clone();
+    let leader = Subscription::Leader { term: 1 };
+    let leads = (0..limits.shards).map(|shard| (shard, leader));
+    test.subscriptions.send_replace(leads.collect());
+    let ask = Check::new(apart(limits.shards));
+    for is_given_back in [true, false] {
+        let (limits, ask) = (limits.clone(), ask.clone());
+        let asked = tokio::spawn(async move {
+            let known = self::known();
+            let entries = entries(&ask.descriptors);
+            let matched = resolve(&known, &shop(), &entries).unwrap();
+            assert_eq!(parts_of(&matched, limits.shards).len(), 2);
+            let call = call(Instant::now() + Duration::from_secs(60));
+            let mut answered = Answered::new();
+            let domain = shop();
+            let verdicts = limits.ask_parts(&matched, &domain, &ask, &call, &mut answered);
+            let verdicts = verdicts.await.unwrap();
+            let counted = answered.values().any(|it| it.counted);
+            (verdicts, counted)
+        });
+        let (first, second) = (next_limit(&test).await, next_limit(&test).await);
+        let held = |request: &LimitRequest| match request {
+            LimitRequest::Check { hold, .. } => hold.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_ne!(held(&first.1), held(&second.1));
+        answers(&test, &first.0, verdict(true, 1)).await;
+        answers(&test, &second.0, verdict(false, 0)).await;
+        let (reply, back) = next_limit(&test).await;
+        let name = held(&first.1);
+        assert_eq!(back, LimitRequest::GiveBack { name, exact: false });
+        match is_given_back {
+            true => answers(&test, &reply, verdict(true, 2)).await,
+            // This leader does not know the hits.
+            false => {
+                let nothing = Ok(Outcome::LimitPart(Box::default()));
+                test.service.responder.answer(&reply, nothing).await;
+            }
+        }
+        let (verdicts, counted) = asked.await.unwrap();
+        let mut left: Vec<_> = verdicts
+            .iter()
+            .flatten()
+            .map(|it| (it.answer.allowed, it.answer.remaining))
+            .collect();
+        left.sort();
+        let expected = if is_given_back { 2 } else { 1 };
+        assert_eq!(left, [(false, 0), (true, expected)]);
+        assert_eq!(counted, !is_given_back);
+        assert!(test.inbox.is_empty(), "it is asked once");
+    }
 }
