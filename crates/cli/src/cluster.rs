@@ -18,7 +18,8 @@ use crate::{duration, tables, wait};
 pub enum ClusterCommand {
     /// Shows the nodes, and which of them leads which shards.
     #[command(after_help = "\
-It is the view of the node that answers. Shards without a leader come first, and the exit code is then 1.
+It is the view of the node that answers. Shards without a leader come first, and the exit code is then 1; so it is
+while another cluster answers on the same prefix, which is named above the table.
 
 States of a node: alive; catching up; silent (nothing is heard of it); refused (with the reason above the table);
 joining; leaving; drained; disk full. docs/operations.md says what to do about each.
@@ -132,10 +133,11 @@ pub async fn run(
                 false => admin.cluster_status().await?,
             };
             let leaderless = status.shards.iter().any(|shard| shard.leader.is_none());
+            let broken = leaderless || !status.other_clusters.is_empty();
             match output.answer(&status, |status| tables::cluster(status, output)) {
                 // A reader that wants the first line only (`| head -1`) gets the same exit code.
                 Err(error) if !is_broken_pipe(&error) => Err(error),
-                _ => Ok(ExitCode::from(u8::from(leaderless))),
+                _ => Ok(ExitCode::from(u8::from(broken))),
             }
         }
         ClusterCommand::Changes => {

@@ -87,7 +87,7 @@ pub use nowserving_protocol::admin::{
     KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList,
     LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
     MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
-    OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,
+    OtherCluster, OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,
     SettingsReply, ShadowReply, ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder,
     TokensReply,
 };

@@ -21,6 +21,8 @@ const OTHER_CLUSTER: &str = "the cluster existed before, and nodes that had lost
 /// A frame's statements about its sender and its receiver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerHeader {
+    /// The identity of the sender's cluster; 0 while it knows none.
+    pub cluster_id: u64,
     /// The start of the peer that sent it; `None` if the frame could not be opened.
     pub start: Option<u64>,
     /// A quorum has accepted that start.

@@ -285,7 +285,8 @@ impl Engine {
             Input::FrameRefused { to, shards } => self.frame_refused(to, &shards, now.us),
             Input::Mapping(mapping) => self.mapping = Some(mapping),
             Input::Candidate(candidate) => self.note_candidate(candidate, now.us),
-            Input::OtherCluster(members) => self.note_other_cluster(&members, true, now.us),
+            Input::OtherCluster(members) => self.note_other_cluster(&members, now.us),
+            Input::OtherClusters(others) => self.membership.other_clusters = others,
             Input::Keys(keys) => self.keys = keys,
             Input::ConnectionNumber(number) => self.connection_number(number),
             Input::ConnectionClosed { peer, connection } => {
@@ -395,10 +396,9 @@ impl Engine {
     }
 
     fn frame(&mut self, now: Now, frame: PeerFrame) -> Result<(), ExitReason> {
-        let PeerFrame { from, header, body } = frame;
+        let PeerFrame { from, header, body } = self.believed(frame);
         let refused = body.as_ref().err();
-        self.note_members(&header, now.us);
-        self.note_former(from);
+        self.note_members(from, &header);
         if !self.membership.peers.contains(&from) {
             self.answer_stranger(from, &header, now.us);
             return Ok(());

@@ -198,6 +198,7 @@ mod tests {
             snapshot_bytes: 1 << 40,
         }];
         frame.verdicts[0].disk = true;
+        frame.cluster_id = u64::MAX;
         frame.disks.push(PeerDisk {
             node: 3,
             disk_id: u64::MAX,
@@ -268,6 +269,7 @@ mod tests {
     fn first_frame() -> Frame {
         Frame {
             cluster: "prod".to_owned(),
+            cluster_id: 0,
             from: 1,
             to: 2,
             disk_id: 9,

@@ -83,6 +83,8 @@ pub struct PeerBatch {
     /// Empty in a sign of life.
     pub messages: Vec<OutMessage>,
     pub state_hashes: Vec<StateHash>,
+    /// The identity of this node's cluster; 0 while it knows none.
+    pub cluster_id: u64,
     /// Of the members that this node knows.
     pub members_version: u64,
     /// These members, if the peer knows older ones.
@@ -136,6 +138,7 @@ impl Engine {
             reports_disks: self.is_out_of_touch(to),
             messages: Vec::new(),
             state_hashes: Vec::new(),
+            cluster_id: self.membership.wanted.cluster_id,
             members_version: self.membership.wanted.version,
             members: self.members_for(to),
             snapshot_request: None,

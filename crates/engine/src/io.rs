@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowserving_line::LineName;
-use nowserving_protocol::admin::Mapping;
+use nowserving_protocol::admin::{Mapping, OtherCluster};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::keys::KeyPrint;
@@ -194,6 +194,8 @@ pub enum Input {
     Candidate(Candidate),
     /// A member of another cluster of the same name that takes part answers a founder with its members.
     OtherCluster(Box<Members>),
+    /// The other clusters that answer service discovery for this node's prefix, to be shown to operators.
+    OtherClusters(Vec<OtherCluster>),
     /// The cluster keys that this node has loaded, the older one first: at its start, and when they have changed.
     Keys(Vec<KeyPrint>),
     /// The number of this node's service connection has grown. Must come before any request of that

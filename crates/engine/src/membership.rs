@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use nowserving_protocol::admin::OtherCluster;
 use nowserving_replica::nodes_of;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 use raft::eraftpb::ConfState;
 
-use crate::contact::{Electorates, PeerHeader};
+use crate::contact::{Electorates, PeerHeader, Refusal};
 use crate::engine::Engine;
 use crate::envelope::Verdict;
-use crate::frames::PeerBatch;
+use crate::frames::{PeerBatch, PeerFrame};
 use crate::io::{ExitReason, Output};
 
 /// Nodes that are no peers are answered this often.
@@ -30,6 +31,8 @@ pub(crate) struct Membership {
     former: BTreeSet<u64>,
     /// The version and peers of the last [`Output::Members`].
     announced: Option<(u64, BTreeSet<u64>)>,
+    /// Others that serve on this node's prefix.
+    pub other_clusters: Vec<OtherCluster>,
     /// When a node that is no peer was last answered.
     answered_at: Micros,
     /// When members of another cluster are next reported.
@@ -64,6 +67,8 @@ impl Engine {
             // Learned before this node's own groups wrote down theirs.
             if self.membership.wanted.contradict(own) {
                 self.contact.note_other_cluster();
+            } else if self.membership.wanted.are_foreign_to(own.cluster_id) {
+                self.membership.wanted = own.clone();
             }
         }
         let mut wanted = self.membership.wanted.clone();
@@ -104,21 +109,32 @@ impl Engine {
         }
     }
 
-    /// Learns the members that a frame carries.
-    pub(crate) fn note_members(&mut self, header: &PeerHeader, now: Micros) {
-        let Some(members) = &header.members else {
-            return;
-        };
-        if self.membership.learn(members) {
-            self.members_changed();
-        } else {
-            self.note_other_cluster(members, header.in_touch, now);
+    /// Of a frame of another cluster of the same name nothing is believed: one that was founded by mistake has the same
+    /// key and numbers.
+    pub(crate) fn believed(&self, frame: PeerFrame) -> PeerFrame {
+        let PeerFrame { from, header, .. } = &frame;
+        if !self.membership.wanted.are_foreign_to(header.cluster_id) {
+            return frame;
+        }
+        PeerFrame {
+            from: *from,
+            header: PeerHeader::default(),
+            body: Err(Refusal::of_other_cluster(*from)),
         }
     }
 
-    /// Newer members of another cluster of this name: this one was founded by nodes that had lost their disks. It
-    /// gives way if the other has a quorum.
-    pub(crate) fn note_other_cluster(&mut self, members: &Members, in_touch: bool, now: Micros) {
+    /// Learns the members that a frame carries.
+    pub(crate) fn note_members(&mut self, from: u64, header: &PeerHeader) {
+        let members = header.members.as_ref();
+        if members.is_some_and(|it| self.membership.learn(it)) {
+            self.members_changed();
+        }
+        self.note_former(from);
+    }
+
+    /// Newer members of another cluster of this name, which has a quorum: this one was founded by nodes that had lost
+    /// their disks, and gives way.
+    pub(crate) fn note_other_cluster(&mut self, members: &Members, now: Micros) {
         let known = &self.membership.wanted;
         if members.version <= known.version || members.cluster_id == known.cluster_id {
             return;
@@ -129,7 +145,7 @@ impl Engine {
             let version = members.version;
             tracing::warn!(version, "there is another cluster of the same name");
         }
-        if in_touch && members.contradict(known) {
+        if members.contradict(known) {
             self.contact.note_other_cluster();
             if self.standing.is_in_touch() {
                 self.announce_standing(now);
@@ -181,7 +197,7 @@ impl Engine {
     }
 
     /// A node that is no peer sends a frame: it becomes one if it was removed, but may still be in a group.
-    pub(crate) fn note_former(&mut self, from: u64) {
+    fn note_former(&mut self, from: u64) {
         let is_peer = self.membership.peers.contains(&from);
         let former = self.membership.wanted.was_removed(from) && self.may_be_in_a_group(from);
         if !is_peer && former && from != self.config.id {

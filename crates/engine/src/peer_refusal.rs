@@ -41,6 +41,14 @@ impl Refusal {
         }
     }
 
+    /// Of a frame of another cluster, which has the same name and key.
+    #[must_use]
+    pub fn of_other_cluster(from: u64) -> Refusal {
+        Refusal::passing(format!(
+            "node {from} on the same NATS and prefix is of another cluster of the same name"
+        ))
+    }
+
     pub(crate) fn of_cluster(reason: String) -> Refusal {
         Refusal {
             reason,

@@ -38,6 +38,7 @@ impl Engine {
             shards: self.shards.values().map(shard_status).collect(),
             lines: lines.sum(),
             key: self.key_status(),
+            other_clusters: self.membership.other_clusters.clone(),
         }
     }
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use async_nats::Subscriber;
 use async_nats::connection::State;
+use async_nats::{Client, Subscriber};
 use crossbeam_channel::Sender;
 use futures::StreamExt as _;
 use nowserving_engine::envelope::{self, Existing, Founder, FrameKey};
@@ -17,8 +17,11 @@ use nowserving_shard::members::Members;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::identity::DataDir;
 use crate::keys::Keys;
 use crate::known_peers::KnownPeers;
+use crate::members_file;
+use crate::nats::neighbours::{self, Metadata};
 use crate::nats::peers::{NatsLink, PeerList};
 
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
@@ -31,7 +34,7 @@ const WAIT_FOR_ALL: Duration = Duration::from_secs(5);
 
 /// The answer to a node with an empty disk.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+enum Outcome {
     /// It takes part in the cluster that its configuration describes, new or not.
     Begin,
     /// The cluster exists, and the node has lost its disk.
@@ -43,9 +46,29 @@ struct Founders<'a> {
     me: &'a Founder,
     /// The nodes that ask too, or say that this one may begin.
     agree: BTreeSet<u64>,
+    /// The identities of the clusters of those that say so.
+    identities: BTreeSet<String>,
+    /// The nodes that serve on its prefix; `None` until they were asked.
+    serving: Option<Vec<Metadata>>,
 }
 
 impl Founders<'_> {
+    fn new(me: &Founder) -> Founders<'_> {
+        Founders {
+            me,
+            agree: [me.id].into(),
+            identities: BTreeSet::new(),
+            serving: None,
+        }
+    }
+
+    /// A node of another cluster that serves on this one's prefix. One of the same name counts as such until a member
+    /// of that cluster has answered.
+    fn other(&self) -> Option<&Metadata> {
+        let mut serving = self.serving.iter().flatten();
+        serving.find(|it| !it.is_of(&self.me.cluster, &self.identities))
+    }
+
     /// Whether this is another one.
     fn note(&mut self, other: &Founder) -> bool {
         let same = other.cluster == self.me.cluster && other.nodes == self.me.nodes;
@@ -53,24 +76,64 @@ impl Founders<'_> {
     }
 
     fn wait(&self) -> Duration {
-        match self.me.nodes.iter().all(|id| self.agree.contains(id)) {
+        let no_more_to_hear = match self.other() {
+            Some(other) => other.cluster() != self.me.cluster,
+            None => self.me.nodes.iter().all(|id| self.agree.contains(id)),
+        };
+        match no_more_to_hear {
             true => WAIT_FOR_OTHERS,
             false => WAIT_FOR_ALL,
         }
     }
 }
 
-/// Asks whether the cluster exists, with each key, as it does not know which one is in force. One refusal outweighs any
-/// number of permissions.
+/// Waits until a node with an empty disk may take part, or knows that its cluster refuses it. `service` is the
+/// connection on which users are served.
 ///
 /// # Errors
-/// The connection is closed.
-pub async fn ask(link: &NatsLink, keys: &Keys, me: &Founder) -> anyhow::Result<Outcome> {
+/// Another cluster serves on the prefix, the connection is closed, or the refusal cannot be written down.
+pub async fn begin(
+    data: &mut DataDir,
+    link: &NatsLink,
+    keys: &Keys,
+    me: &Founder,
+    service: &Client,
+) -> anyhow::Result<()> {
+    let serving = neighbours::on_prefix(service, link.subjects.prefix());
+    if data.identity.joined {
+        // With the members of its cluster.
+        let mut founders = Founders::new(me);
+        let identity = members_file::read(&data.path)?.identity();
+        founders.identities.extend(identity);
+        founders.serving = Some(serving.await?);
+        return founders
+            .other()
+            .map_or(Ok(()), |it| Err(it.keeps_out(&me.cluster)));
+    }
+    match ask(link, keys, me, serving).await? {
+        Outcome::Begin => Ok(()),
+        Outcome::Refused { members, reason } => {
+            tracing::warn!(%reason, "the cluster exists, and this disk is empty");
+            let reason = format!("the cluster refuses this node: {reason}");
+            data.lose_number(&members.encode(), reason)
+        }
+    }
+}
+
+/// Asks whether the cluster exists, with each key, as it does not know which one is in force. One refusal outweighs any
+/// number of permissions, and another cluster on the prefix these.
+///
+/// # Errors
+/// Another cluster serves on the prefix, or the connection is closed.
+async fn ask(
+    link: &NatsLink,
+    keys: &Keys,
+    me: &Founder,
+    serving: impl Future<Output = anyhow::Result<Vec<Metadata>>>,
+) -> anyhow::Result<Outcome> {
+    tokio::pin!(serving);
     let subjects = &link.subjects;
-    let mut founders = Founders {
-        me,
-        agree: [me.id].into(),
-    };
+    let mut founders = Founders::new(me);
     let mut others = link.client.subscribe(subjects.found()).await?;
     let mut answers = Answers::to(link, keys, me).await?;
     // A node that hears this one must be heard by it.
@@ -87,6 +150,11 @@ pub async fn ask(link: &NatsLink, keys: &Keys, me: &Founder) -> anyhow::Result<O
                     return Ok(Outcome::Refused { members, reason: answer.refused });
                 }
                 founders.agree.insert(answer.from);
+                founders.identities.extend(members.identity());
+                false
+            }
+            serving = &mut serving, if founders.serving.is_none() => {
+                founders.serving = Some(serving?);
                 false
             }
             other = others.next() => {
@@ -102,7 +170,12 @@ pub async fn ask(link: &NatsLink, keys: &Keys, me: &Founder) -> anyhow::Result<O
                 }
                 true
             }
-            () = tokio::time::sleep_until(since + founders.wait()) => return Ok(Outcome::Begin),
+            () = tokio::time::sleep_until(since + founders.wait()), if founders.serving.is_some() => {
+                return match founders.other() {
+                    Some(other) => Err(other.keeps_out(&me.cluster)),
+                    None => Ok(Outcome::Begin),
+                };
+            }
         };
         if found_one {
             publish(link, keys, me).await?;
@@ -293,10 +366,7 @@ mod tests {
     #[test]
     fn a_cluster_is_founded_at_once_only_if_all_its_nodes_ask() {
         let me = founder(1);
-        let mut founders = Founders {
-            me: &me,
-            agree: [1].into(),
-        };
+        let mut founders = Founders::new(&me);
         assert!(founders.note(&founder(2)) && !founders.note(&founder(2)));
         let of_another = Founder {
             cluster: "d".to_owned(),
@@ -369,10 +439,7 @@ mod tests {
                 return;
             };
             let me = founder(1);
-            let mut founders = Founders {
-                me: &me,
-                agree: [1].into(),
-            };
+            let mut founders = Founders::new(&me);
             assert!(!founders.note(&other) || [2, 3].contains(&other.id));
             let dir = tempfile::tempdir().unwrap();
             let members = Members::begin(&[1, 2, 3], 9);

@@ -239,10 +239,11 @@ impl Node {
             cluster_id: 0,
         };
         if self.is_empty()? {
+            let asked = founding::begin(&mut self.data, &link, &self.keys, &founder, &service);
             tokio::select! {
                 Some(missing) = denied.recv() => return Err(missing),
                 () = &mut stop => return Ok(Ended::Stopped),
-                asked = ask_before_founding(&mut self.data, &link, &self.keys, &founder) => asked?,
+                asked = asked => asked?,
             }
         }
         let known = known_peers::KnownPeers::open(&self.data.path)?;
@@ -371,10 +372,9 @@ impl Node {
         Ok(Ended::Renumbered)
     }
 
-    /// Whether no shard was ever started on this disk, and none comes by a snapshot.
+    /// Whether no shard was ever started on this disk, and none has come by a snapshot.
     fn is_empty(&self) -> anyhow::Result<bool> {
-        let joined = self.data.identity.joined;
-        Ok(!joined && self.log.load(0).context("reading the log")? == LogState::default())
+        Ok(self.log.load(0).context("reading the log")? == LogState::default())
     }
 
     /// The random number of this start.
@@ -523,9 +523,11 @@ impl Node {
         start("probe", probe);
         let (shards, id) = (self.config.shards, self.config.id);
         let subjects = self.subjects.clone();
+        let control = ends.control.clone();
         let mapping = mapping::run(client.clone(), subjects, shards, id, ends.control);
         start("mapping", mapping);
-        let discovery = Discovery::new(&self.config, self.origin.boots, stats);
+        let list = ends.peer_list.clone();
+        let discovery = Discovery::new(&self.config, self.origin.boots, list.clone(), stats);
         let standing = ends.standing.clone();
         let discovery = discovery.run(client.clone(), responder.clone(), standing);
         start("discovery", discovery);
@@ -533,7 +535,9 @@ impl Node {
             client.clone(),
             self.origin.clone(),
             self.data.identity.joined,
+            list,
             ends.standing,
+            control,
         );
         start("neighbours", neighbours);
         tokio::spawn(responder.clone().run_events(ends.events));
@@ -543,23 +547,6 @@ impl Node {
             responding: tokio::spawn(responder.run(ends.answers)),
             limits,
         })
-    }
-}
-
-/// Waits until this node may start its shards with the nodes of its configuration, or knows that it may not.
-async fn ask_before_founding(
-    data: &mut DataDir,
-    link: &NatsLink,
-    keys: &Keys,
-    founder: &Founder,
-) -> anyhow::Result<()> {
-    match founding::ask(link, keys, founder).await? {
-        founding::Outcome::Begin => Ok(()),
-        founding::Outcome::Refused { members, reason } => {
-            tracing::warn!(%reason, "the cluster exists, and this disk is empty");
-            let reason = format!("the cluster refuses this node: {reason}");
-            data.lose_number(&members.encode(), reason)
-        }
     }
 }
 

@@ -499,6 +499,21 @@ pub struct ClusterStatus {
     /// The cluster's key; missing until that node has loaded its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyStatus>,
+    /// Others that answered that node lately on the same prefix: each serves the other's users.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_clusters: Vec<OtherCluster>,
+}
+
+/// Another cluster that service discovery names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherCluster {
+    /// Its name, which may be the same.
+    pub cluster: String,
+    /// Its identity; missing until it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+    /// How many of its nodes answered.
+    pub nodes: u64,
 }
 
 /// How a NATS server maps requests on plain subjects.

@@ -181,6 +181,11 @@ fn replies_go_both_ways() {
     };
     both_ways(&ClusterStatus {
         cluster: "prod".to_owned(),
+        other_clusters: vec![OtherCluster {
+            cluster: "test".to_owned(),
+            cluster_id: Some("00000000000000ff".to_owned()),
+            nodes: 2,
+        }],
         nodes: vec![
             node.clone(),
             NodeStatus {

@@ -144,6 +144,7 @@ fn replies_to_operators() {
         mapping: None,
         mapping_line: None,
         key: None,
+        other_clusters: Vec::new(),
     };
     kept("cluster-status", &status);
 }

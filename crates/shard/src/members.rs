@@ -301,8 +301,19 @@ impl Members {
     /// Whether these are of another cluster of the same name, which is older: its members have changed more often.
     #[must_use]
     pub fn contradict(&self, known: &Members) -> bool {
-        let ids = [self.cluster_id, known.cluster_id];
-        ids[0] != ids[1] && !ids.contains(&0) && self.version > known.version
+        self.are_foreign_to(known.cluster_id) && self.version > known.version
+    }
+
+    /// Whether this is another cluster's identity. Of 0 nothing is known.
+    #[must_use]
+    pub fn are_foreign_to(&self, cluster_id: u64) -> bool {
+        self.cluster_id != cluster_id && self.cluster_id != 0 && cluster_id != 0
+    }
+
+    /// The cluster's identity as text; `None` while none is known.
+    #[must_use]
+    pub fn identity(&self) -> Option<String> {
+        (self.cluster_id != 0).then(|| format!("{:016x}", self.cluster_id))
     }
 
     /// The node that this disk belongs to.

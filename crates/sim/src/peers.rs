@@ -163,6 +163,7 @@ impl Node {
         let Sent { stamp, batch, .. } = sent;
         let from = stamp.from;
         let mut header = PeerHeader {
+            cluster_id: batch.cluster_id,
             start: stamp.starts.first().copied(),
             in_touch: batch.in_touch,
             in_no_group: batch.in_no_group,

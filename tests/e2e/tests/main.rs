@@ -535,9 +535,10 @@ async fn a_node_outside_the_cluster_serves_no_requests() -> Result<()> {
     run(options, async |cluster| {
         strangers::wiped(cluster).await?;
         strangers::of_another_key(cluster).await?;
-        strangers::of_another_name(cluster).await?;
+        strangers::of_another_cluster(cluster).await?;
         strangers::misconfigured(cluster).await?;
         strangers::back_as_itself(cluster).await?;
+        strangers::of_a_cluster_that_moved_here(cluster).await?;
         strangers::without_a_quorum(cluster).await
     })
     .await

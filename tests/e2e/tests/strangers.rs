@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cli, Cluster, HOUR_MS, NodeFlags, Process, eventually, line_in, write_key};
+use nowserving_e2e::{
+    Cli, Cluster, HOUR_MS, Nats, NodeFlags, Process, eventually, line_in, write_key,
+};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,13 +36,11 @@ pub async fn wiped(cluster: &mut Cluster) -> Result<()> {
         .await
 }
 
-/// A node with another key file can open no frame, and the others cannot open its frames.
+/// The member with another key file can open no frame, and the others cannot open its frames.
 pub async fn of_another_key(cluster: &mut Cluster) -> Result<()> {
-    let folder = cluster.folder().to_owned();
-    let key = folder.join("another.key");
+    let key = cluster.folder().join("another.key");
     write_key(&key, 2)?;
-    let data = folder.join("another-key");
-    let flags = |flags: NodeFlags| flags.with("--key-file", key).with("--data-dir", data);
+    let flags = |flags: NodeFlags| flags.with("--key-file", key);
     stands_in(cluster, "of another key", flags)
         .await?
         .serves_nobody(
@@ -51,14 +51,89 @@ pub async fn of_another_key(cluster: &mut Cluster) -> Result<()> {
         .await
 }
 
-/// A node with another cluster name.
-pub async fn of_another_name(cluster: &mut Cluster) -> Result<()> {
-    let data = cluster.folder().join("another-name");
-    let flags = |flags: NodeFlags| flags.with("--cluster", "other").with("--data-dir", data);
-    stands_in(cluster, "of another name", flags)
-        .await?
-        .serves_nobody(cluster, &["\"other\"", "\"e2e\""], "\"other\"")
-        .await
+/// A cluster of one node with another name, or of the same name with another key, is not founded on the same prefix.
+/// Requests beside it are answered by the first cluster alone.
+pub async fn of_another_cluster(cluster: &mut Cluster) -> Result<()> {
+    let key = cluster.folder().join("another-cluster.key");
+    write_key(&key, 3)?;
+    for (name, advice) in [("other", "--cluster"), ("e2e", "--key-file")] {
+        let data = cluster.folder().join(format!("another-cluster-{name}"));
+        let flags = of_one_node(cluster.flags(ID)?, name)
+            .with("--key-file", &key)
+            .with("--data-dir", data);
+        let mut process = cluster.start_stranger(name, &flags).await?;
+        while process.is_alive()? {
+            everybody_is_served(cluster).await?;
+        }
+        let status = process.ended(PATIENCE).await?;
+        let printed = process.printed()?.replace('\\', "");
+        ensure!(!status.success(), "{printed}");
+        let ours = format!("of cluster \"{name}\"");
+        for word in [
+            &ours,
+            "cluster \"e2e\"",
+            "\"nowserving\"",
+            "--prefix",
+            advice,
+        ] {
+            ensure!(printed.contains(word), "{word} is missing:\n{printed}");
+        }
+    }
+    Ok(())
+}
+
+fn of_one_node(flags: NodeFlags, name: &str) -> NodeFlags {
+    flags
+        .with("--id", "1")
+        .with("--nodes", "1")
+        .with("--cluster", name)
+        .without(&["--metrics-addr"])
+}
+
+/// One that was founded elsewhere has a disk that belonged to a cluster: it serves here, and both report the other one.
+pub async fn of_a_cluster_that_moved_here(cluster: &mut Cluster) -> Result<()> {
+    let folder = cluster.folder().join("elsewhere");
+    std::fs::create_dir(&folder)?;
+    let elsewhere = Nats::start(&folder, None, "").await?;
+    let data = folder.join("data");
+    let flags = of_one_node(cluster.flags(ID)?, "moved").with("--data-dir", &data);
+    let there = flags
+        .clone()
+        .with("--nats", elsewhere.url())
+        .with("--peer-nats", elsewhere.url());
+    let mut founded = cluster.start_stranger("founded-elsewhere", &there).await?;
+    let cli = Cli::new(elsewhere.url());
+    eventually("it is founded", PATIENCE, async || {
+        let said = cli.run(&["cluster", "status"]).await?;
+        ensure!(said.code == 0, "{said:?}");
+        Ok(Some(()))
+    })
+    .await?;
+    founded.stop(PATIENCE).await?;
+    let mut moved = cluster.start_stranger("moved-here", &flags).await?;
+    let cli = Cli::new(cluster.nats.url());
+    let mut to_report = vec![("e2e", "moved"), ("moved", "e2e")];
+    let reported = eventually("both report the other one", PATIENCE, async || {
+        let said = cli.run(&["cluster", "status"]).await?;
+        let status = said.lines.first().context("no status")?;
+        let others = status["other_clusters"].as_array();
+        to_report.retain(|(own, other)| {
+            let names = |it: &Value| it["cluster"] == *other && it["cluster_id"].is_string();
+            let reports = others.is_some_and(|all| all.iter().any(names));
+            !(status["cluster"] == *own && reports && said.code == 1)
+        });
+        ensure!(to_report.is_empty(), "{to_report:?}: {said:?}");
+        Ok(Some(()))
+    });
+    reported.await.with_context(|| moved.tail(20))?;
+    ensure!(moved.is_alive()?, "it has ended: {}", moved.tail(20));
+    moved.kill().await?;
+    // Nothing of it remains.
+    eventually("it is reported no longer", PATIENCE, async || {
+        let said = cli.run(&["cluster", "status"]).await?;
+        Ok((said.code == 0).then_some(()))
+    })
+    .await
 }
 
 /// The member with its disk, and a mistake in its configuration: it is told to correct that, and does not ask for

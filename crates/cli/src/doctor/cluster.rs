@@ -7,7 +7,7 @@ use nowserving_rehearse::duration;
 
 use crate::doctor::finding::Finding;
 use crate::next_key::NextKey;
-use crate::tables::{many, nodes_text};
+use crate::tables::{many, nodes_text, other_cluster};
 use crate::wait::absence;
 
 /// A node refuses a write whose sender's clock is behind by more than the request's timeout and 6 s (section 6 of the
@@ -33,6 +33,7 @@ pub fn findings(seen: &[Seen]) -> Vec<Finding> {
     let status = &first.status;
     let mut found = Vec::new();
     found.extend(leaderless(seen));
+    found.extend(seen.iter().find_map(prefix_shared));
     found.extend(status.nodes.iter().filter_map(|node| absent(node, status)));
     found.extend(full_disks(status));
     found.extend(differing(status));
@@ -182,6 +183,25 @@ fn differing(status: &ClusterStatus) -> Option<Finding> {
             "see \"States that differ\" in docs/operations.md: restart one of the two nodes",
         ),
     )
+}
+
+/// Another cluster takes a part of this one's requests.
+fn prefix_shared(seen: &Seen) -> Option<Finding> {
+    let others = &seen.status.other_clusters;
+    let first = others.first()?;
+    let text = format!(
+        "{} with the prefix of cluster {}: each answers the other's users",
+        other_cluster(first),
+        seen.status.cluster
+    );
+    let found = Finding {
+        details: others[1..].iter().map(other_cluster).collect(),
+        ..Finding::problem("prefix_shared", text)
+    };
+    Some(found.advise(
+        "stop the nodes of the one that does not belong here, and start them with another prefix (--prefix) or NATS account: \
+         see \"Two clusters on one prefix\" in docs/operations.md",
+    ))
 }
 
 fn mapping(seen: &Seen) -> Option<Finding> {
@@ -364,7 +384,7 @@ mod tests {
     #[test]
     fn each_fault_is_found_with_what_mends_it() {
         type Break = fn(&mut Value);
-        let cases: [(&str, Severity, &str, Break); 11] = [
+        let cases: [(&str, Severity, &str, Break); 12] = [
             ("no_leader", Severity::Problem, "status --wait", |it| {
                 it["shards"][1]["leader"] = Value::Null;
             }),
@@ -380,6 +400,9 @@ mod tests {
             }),
             ("state_differs", Severity::Problem, "restart one", |it| {
                 it["shards"][0]["differs"] = json!([3]);
+            }),
+            ("prefix_shared", Severity::Problem, "--prefix", |it| {
+                it["other_clusters"] = json!([{"cluster": "test", "nodes": 1}]);
             }),
             ("mapping_missing", Severity::Warning, "mappings = x", |it| {
                 it["mapping"] = "missing".into();

@@ -6,7 +6,7 @@ use comfy_table::{Cell, Color};
 use indicatif::HumanBytes;
 use nowserving_client::{
     ChangeMembers, ClusterStatus, Mapping, MembersChangeReply, MembersChangesReply, NodeStatus,
-    SnapshotsSent,
+    OtherCluster, SnapshotsSent,
 };
 use nowserving_rehearse::duration;
 
@@ -56,6 +56,12 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
         many(status.lines, "line"),
         status.answered_by,
     ));
+    for other in &status.other_clusters {
+        text.push_str(&format!(
+            "{} with the same prefix: each answers the other's users; see \"Two clusters on one prefix\" in docs/operations.md\n",
+            other_cluster(other)
+        ));
+    }
     for node in &status.nodes {
         if let Some(reason) = &node.refused {
             text.push_str(&format!("node {} is refused: {reason}\n", node.id));
@@ -263,6 +269,16 @@ pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
         0 => text,
         shards => format!("{}{text}", changing(shards, reply.snapshots)),
     }
+}
+
+/// `cluster test (identity 00000000000000ff) serves with 2 nodes on this NATS`
+pub fn other_cluster(other: &OtherCluster) -> String {
+    let identity = other.cluster_id.as_deref().unwrap_or("not known");
+    format!(
+        "cluster {} (identity {identity}) serves with {} on this NATS",
+        other.cluster,
+        many(other.nodes, "node")
+    )
 }
 
 /// The problem with the mapping of plain requests, and the line that solves it.

@@ -155,6 +155,19 @@ fn a_missing_mapping_is_shown_with_the_line_that_fixes_it() {
 }
 
 #[test]
+fn another_cluster_on_the_prefix_is_named() {
+    let mut status = a_cluster();
+    status.other_clusters = serde_json::from_value(json!([
+        {"cluster": "test", "cluster_id": "00ff", "nodes": 2}
+    ]))
+    .unwrap();
+    let text = cluster(&status, &PLAIN);
+    let words =
+        "cluster test (identity 00ff) serves with 2 nodes on this NATS with the same prefix";
+    assert!(text.contains(words), "{text}");
+}
+
+#[test]
 fn a_node_that_catches_up_shows_how_far_it_is() {
     let mut status = a_cluster();
     status.nodes[0].caught_up_in = 6;

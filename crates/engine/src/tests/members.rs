@@ -41,6 +41,7 @@ fn refused_frame(
     let frame = PeerFrame {
         from: 4,
         header: PeerHeader {
+            cluster_id: 0,
             start: Some(4),
             in_touch: true,
             in_no_group: false,
@@ -374,25 +375,29 @@ fn a_replacement_that_never_came_is_replaced_and_not_removed() {
     assert_eq!(answers(&mut rig), [Ok(2), changing, Ok(3)]);
 }
 
-/// A frame of a cluster with these nodes and this id, from node 2, which is no member here.
-fn other_cluster(rig: &mut Rig, version: u64, cluster_id: u64, in_touch: bool) -> bool {
-    let members = Members {
+/// The members of a cluster with these nodes.
+fn members_of(version: u64, cluster_id: u64) -> Members {
+    Members {
         version,
         ..Members::begin(&[1, 2, 3], cluster_id)
-    };
+    }
+}
+
+/// A frame of that cluster, from node 2, which is no member here.
+fn other_cluster(rig: &mut Rig, version: u64, cluster_id: u64) {
     let frame = PeerFrame {
         from: 2,
         header: PeerHeader {
+            cluster_id,
             start: Some(2),
-            in_touch,
+            in_touch: true,
             members_version: version,
-            members: Some(members),
+            members: Some(members_of(version, cluster_id)),
             ..PeerHeader::default()
         },
         body: Err(Refusal::of_stranger(2)),
     };
     rig.input(Input::Frame(Box::new(frame)));
-    rig.engine.contact.is_in_touch()
 }
 
 /// The only node that the cluster began with lost its disk while all others were away.
@@ -405,10 +410,14 @@ fn a_cluster_that_was_founded_twice_gives_way() {
         commit(&mut rig);
     }
     let own = rig.state().members().wanted().cluster_id;
-    assert!(other_cluster(&mut rig, 1, own ^ 1, true), "it is not older");
-    assert!(other_cluster(&mut rig, 5, 0, true), "of an old build");
-    assert!(other_cluster(&mut rig, 5, own ^ 1, false), "no quorum");
-    assert!(!other_cluster(&mut rig, 5, own ^ 1, true));
+    let mut stays = |version, cluster_id| {
+        let members = members_of(version, cluster_id);
+        rig.input(Input::OtherCluster(Box::new(members)));
+        rig.engine.contact.is_in_touch()
+    };
+    assert!(stays(1, own ^ 1), "it is not older");
+    assert!(stays(5, 0), "of no identity");
+    assert!(!stays(5, own ^ 1));
     assert!(rig.engine.is_candidate);
     let standing = rig.engine.contact.standing(rig.now);
     assert!(matches!(standing, Standing::Refused(_)));
@@ -421,12 +430,55 @@ fn a_cluster_that_was_founded_twice_gives_way() {
 fn a_cluster_gives_way_also_if_it_learned_of_the_other_first() {
     let mut rig = Rig::new(&[1]);
     rig.lead();
-    other_cluster(&mut rig, 5, 9, true);
+    other_cluster(&mut rig, 5, 9);
     for _ in 0..20 {
         rig.now += 1_000_000;
         commit(&mut rig);
     }
     assert!(!rig.engine.contact.is_in_touch());
+}
+
+/// As above, but the other one is no older: otherwise this node would take its own peers for foreign ones.
+#[test]
+fn the_members_of_its_own_groups_count_before_those_of_another_cluster() {
+    let mut rig = Rig::new(&[1]);
+    rig.lead();
+    other_cluster(&mut rig, 1, 9);
+    while rig.state().members().wanted().version == 0 {
+        rig.now += 1_000_000;
+        commit(&mut rig);
+    }
+    rig.turn();
+    let own = rig.state().members().wanted().clone();
+    assert_ne!(own.cluster_id, 9);
+    assert_eq!(rig.engine.membership.wanted, own);
+}
+
+/// It was founded by mistake, with the same name, key and numbers.
+#[test]
+fn a_second_cluster_is_not_believed_in_anything() {
+    let mut rig = of_three();
+    let own = rig.state().members().wanted().clone();
+    let foreign = own.cluster_id ^ 1;
+    let mut without_1 = members_of(9, foreign);
+    without_1.nodes.remove(&1);
+    for peer in [2, 3] {
+        let later = message(MessageType::MsgHeartbeat, peer, 99);
+        let mut frame = rig.frame(peer, "node 1 was removed from the cluster", vec![later]);
+        frame.header.cluster_id = foreign;
+        frame.header.verdicts[0].removed = true;
+        frame.header.members_version = 9;
+        frame.header.members = Some(without_1.clone());
+        rig.receive(frame);
+    }
+    assert_eq!(rig.exit, None);
+    assert!(rig.engine.contact.is_in_touch());
+    assert!(rig.shard().serves_as_leader());
+    assert_eq!(rig.engine.membership.wanted, own);
+    for node in &rig.engine.cluster_status(rig.now).nodes[1..] {
+        let refused = node.refused.as_deref().unwrap_or_default();
+        assert!(refused.contains("another cluster"), "{refused:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use futures::stream::SelectAll;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::peers::PeerList;
 use super::respond::Responder;
 use super::stats::Stats;
 use crate::config::Config;
@@ -24,6 +25,8 @@ const SERVICE: &str = "nowserving";
 pub struct Discovery {
     id: String,
     metadata: Value,
+    /// They have the cluster's identity.
+    list: watch::Receiver<PeerList>,
     endpoints: Vec<(&'static str, String)>,
     started: String,
     stats: Arc<Stats>,
@@ -32,7 +35,12 @@ pub struct Discovery {
 impl Discovery {
     /// For this node.
     #[must_use]
-    pub fn new(config: &Config, boots: u64, stats: Arc<Stats>) -> Self {
+    pub fn new(
+        config: &Config,
+        boots: u64,
+        list: watch::Receiver<PeerList>,
+        stats: Arc<Stats>,
+    ) -> Self {
         let prefix = &config.prefix;
         Discovery {
             id: format!("{}-{}-{boots}", config.cluster, config.id),
@@ -42,6 +50,7 @@ impl Discovery {
                 "shards": config.shards.to_string(),
                 "prefix": prefix,
             }),
+            list,
             endpoints: vec![
                 ("line", format!("{prefix}.line.>")),
                 ("admin", format!("{prefix}.admin.>")),
@@ -110,6 +119,9 @@ impl Discovery {
             "version": env!("CARGO_PKG_VERSION"),
             "metadata": self.metadata,
         });
+        if let Some(identity) = self.list.borrow().members.identity() {
+            body["metadata"]["cluster_id"] = identity.into();
+        }
         match verb {
             "INFO" => {
                 body["type"] = json!("io.nats.micro.v1.info_response");

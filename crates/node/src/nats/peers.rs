@@ -283,6 +283,7 @@ async fn send_frames(
         });
         let frame = Frame {
             cluster: origin.cluster.clone(),
+            cluster_id: batch.cluster_id,
             from: origin.me,
             to,
             disk_id: origin.disk_id,
@@ -460,6 +461,7 @@ fn check(
     }
     let facts = frame.facts.clone().unwrap_or_default();
     let header = PeerHeader {
+        cluster_id: frame.cluster_id,
         start: frame.starts.first().copied(),
         in_touch: facts.in_touch,
         in_no_group: facts.in_no_group,
@@ -474,6 +476,9 @@ fn check(
         Err(NotOurs::refused(from, header, refusal))
     };
     // First: the disk of a node that is not of this cluster must not be taken for its member's.
+    if peers.members.are_foreign_to(frame.cluster_id) {
+        return refused(header, Refusal::of_other_cluster(from));
+    }
     if let Err(reason) = origin.agrees(from, &facts) {
         return refused(header, Refusal::passing(reason));
     }

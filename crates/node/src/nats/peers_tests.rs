@@ -122,6 +122,36 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
 }
 
 #[test]
+fn a_node_of_another_identity_is_refused_and_its_disk_not_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut known = KnownPeers::open(dir.path()).unwrap();
+    let peers = PeerList {
+        members: Members::begin(&[1, 2, 3], 7),
+        ..peers()
+    };
+    let foreign = Frame {
+        cluster_id: 8,
+        disk_id: 99,
+        members: Members::begin(&[1, 2, 3], 8).encode().into(),
+        ..frame()
+    };
+    let Err(NotOurs::Refused(refused)) = check(foreign, &origin(), &peers, &mut known) else {
+        panic!("taken or dropped");
+    };
+    assert!(reason(&refused).contains("another cluster"));
+    assert_eq!(refused.header.members, None);
+    // 0: its sender does not know it yet.
+    for (seq, cluster_id) in [(1, 0), (2, 7)] {
+        let frame = Frame {
+            seq,
+            cluster_id,
+            ..frame()
+        };
+        assert!(check(frame, &origin(), &peers, &mut known).is_ok());
+    }
+}
+
+#[test]
 fn while_the_key_is_rotated_a_peer_may_have_either_in_force() {
     let both = LoadedKeys::from(ClusterKey::new([1; 32])).with_next([2; 32]);
     let both = both.unwrap();
