@@ -87,9 +87,9 @@ pub use nowserving_protocol::admin::{
     KickSelectorReply, KickedToken, LIST_LINES_MAX, LIST_TOKENS_MAX, LaneSettingsReply, LineList,
     LineReply, LineSummary, ListLines, ListTokens, ListedToken, LiveState, Mapping,
     MembersChangeReply, MembersChangesReply, MembersReply, MembersStatus, Move, NodeStatus,
-    OtherCluster, OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply, SettingsChanges,
-    SettingsReply, ShadowReply, ShardStatus, SnapshotsSent, Take, TokenName, TokenOrder,
-    TokensReply,
+    OtherCluster, OvertakerReply, PerSecond, QuotaReply, RenewReply, SettingChangeReply,
+    SettingsChanges, SettingsReply, ShadowReply, ShardStatus, SnapshotsSent, Take, TokenName,
+    TokenOrder, TokensReply,
 };
 pub use nowserving_protocol::error::{ApiError, Code};
 pub use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};

@@ -197,7 +197,10 @@ mod tests {
             .collect();
         let mut assembly = Assembly::default();
         let last = mixed.pop().unwrap();
-        assert_eq!(put_together(&mut assembly, &mixed), std::slice::from_ref(&whole));
+        assert_eq!(
+            put_together(&mut assembly, &mixed),
+            std::slice::from_ref(&whole)
+        );
         // A double of the last one begins the frame anew, which stays incomplete.
         assert_eq!(assembly.take(last), None);
         let (lost, rest) = parts.split_first().unwrap();

@@ -168,7 +168,10 @@ fn blanks_and_a_byte_order_mark_before_json_are_passed_over() {
     for before in [" ", "\n", "\t\r\n  ", "\u{feff}", "\u{feff}\n "] {
         let payload = format!("{before}{{\"ticket\": \"t\"}}\n");
         assert_eq!(Format::of(payload.as_bytes()), Format::Json);
-        assert_eq!(decode_request::<Claim>(payload.as_bytes()).unwrap().ticket, "t");
+        assert_eq!(
+            decode_request::<Claim>(payload.as_bytes()).unwrap().ticket,
+            "t"
+        );
     }
 }
 

@@ -424,7 +424,7 @@ descriptors:
     apply_text(&api, domain, &text).await?;
     let of_domain = LineName::try_from(domain)?;
     let shard =
-        |key: &str, value: &str| limit_shard_of(&of_domain, &vec![Entry::new(key, value)], shards);
+        |key: &str, value: &str| limit_shard_of(&of_domain, &[Entry::new(key, value)], shards);
     for (site, user) in [
         ("site", "user"),
         ("sure_site", "user"),
