@@ -15,9 +15,10 @@ use nowserving_bite::{Break, is};
 use nowserving_protocol::error::ApiError;
 use nowserving_shard::clock::Micros;
 
-use crate::age::Age;
-use crate::refusals::{outcome_unknown, overloaded};
-use crate::request::Effect;
+use crate::age::{Age, late_by_sender_alone};
+use crate::io::Now;
+use crate::refusals::{self, outcome_unknown, overloaded};
+use crate::request::{Effect, Request};
 
 /// How a request reached this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,6 +204,24 @@ pub(crate) fn unless_in_doubt(via: Via, effect: Effect, leads: bool, error: ApiE
         true => outcome_unknown(),
         false => error,
     }
+}
+
+/// The error for a write that is refused only because its sender's header says that it was sent too long ago.
+#[must_use]
+pub(crate) fn late_by_header(
+    action: Action,
+    age: Age,
+    request: &Request,
+    delivery: Delivery,
+    now: Now,
+) -> Option<ApiError> {
+    let error = match (age, action) {
+        (Age::Late, Action::RefuseLate) => refusals::late(),
+        (Age::Late, Action::RefuseUnknown) => outcome_unknown(),
+        _ => return None,
+    };
+    let ago_ms = late_by_sender_alone(request, delivery, now)?;
+    Some(refusals::late_by_header(error, ago_ms))
 }
 
 /// Decides again on a request that this node took as the leader and cannot execute, because it lost the

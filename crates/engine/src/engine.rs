@@ -14,10 +14,11 @@ use nowserving_shard::members::MembersRefused;
 use nowserving_shard::requests::{Answer, Origin};
 use nowserving_shard::state::State;
 
-use crate::age::{Age, age, late_by_sender_alone, taken_now};
+use crate::age::{Age, age, taken_now};
 use crate::balance::Balance;
 use crate::candidates::{self, Candidates};
 use crate::contact::{Contact, Standing};
+use crate::delivery::late_by_header;
 use crate::delivery::{Action, Case, Copy, Delivery, Role, Via, decide};
 use crate::elections::ClosedConnections;
 use crate::forwards::{Forwards, Leader};
@@ -28,7 +29,7 @@ use crate::listing;
 use crate::membership::Membership;
 use crate::outbox::{Clocks, NodeCtx, Outbox};
 use crate::payload::Payload;
-use crate::refusals::{late, late_by_header, outcome_unknown, unavailable};
+use crate::refusals::unavailable;
 use crate::request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
 use crate::shard::Shard;
 use crate::standing::FIRST_COMPLAINT_US;
@@ -332,15 +333,7 @@ impl Engine {
             metrics::counter!("nowserving_late_writes_total").increment(1);
         }
         let action = decide(case);
-        let by_header = match (case.age, action) {
-            (Age::Late, Action::RefuseLate) => Some(late()),
-            (Age::Late, Action::RefuseUnknown) => Some(outcome_unknown()),
-            _ => None,
-        };
-        if let Some(error) = by_header
-            && let Some(ago_ms) = late_by_sender_alone(&request, delivery, now)
-        {
-            let error = late_by_header(error, ago_ms);
+        if let Some(error) = late_by_header(action, case.age, &request, delivery, now) {
             return self.ctx.out.refuse(request.reply, error);
         }
         let (waiter, mut ask) = Waiter::of(taken_now(request, now), delivery);
@@ -649,29 +642,6 @@ impl Engine {
         frames.push(frame_of(batch, state_hashes));
         self.ctx.out.outputs.extend(frames);
         self.last_sent.insert(to, now);
-    }
-
-    fn note_hash(&mut self, node: u64, hash: StateHash) -> Result<(), ExitReason> {
-        let (me, index) = (self.config.id, hash.index);
-        let Some(shard) = self.shards.get_mut(&hash.shard) else {
-            return Ok(());
-        };
-        let voters = shard.replica.voters();
-        if !voters.contains(&node) {
-            return Ok(());
-        }
-        let differing = shard.agreement.note(me, voters.len(), node, hash);
-        for peer in differing.map_err(ExitReason::StateDiffers)? {
-            metrics::counter!("nowserving_state_differs_total").increment(1);
-            tracing::error!(
-                shard = shard.id,
-                index,
-                peer,
-                "the state of the peer differs from this node's: one of them is wrong; a node that \
-                 differs from a majority stops"
-            );
-        }
-        Ok(())
     }
 
     pub(crate) fn each_shard(&mut self, mut run: impl FnMut(&mut Shard, &mut NodeCtx)) {

@@ -451,23 +451,6 @@ impl NaiveLine {
         }
     }
 
-    /// Whether the lanes but this one can hold fewer waiting tokens than the line.
-    fn keeps_room(&self, name: &LaneName) -> bool {
-        let mut left = u64::from(self.settings.queue_limit);
-        let mut others = 0;
-        for lane in &self.settings.lanes {
-            if lane.name == *name {
-                continue;
-            }
-            others += 1;
-            let Some(limit) = lane.queue_limit else {
-                return false;
-            };
-            left = left.saturating_sub(limit.into());
-        }
-        others == 0 || left > 0
-    }
-
     /// Also of a lane that was removed.
     pub fn admitted_through(&self, lane: u8) -> u64 {
         let listed = self.lanes();

@@ -9,6 +9,23 @@ use crate::naive_ops::bad;
 use crate::shard::Entry;
 
 impl NaiveLine {
+    /// Whether the lanes but this one can hold fewer waiting tokens than the line.
+    pub fn keeps_room(&self, name: &LaneName) -> bool {
+        let mut left = u64::from(self.settings.queue_limit);
+        let mut others = 0;
+        for lane in &self.settings.lanes {
+            if lane.name == *name {
+                continue;
+            }
+            others += 1;
+            let Some(limit) = lane.queue_limit else {
+                return false;
+            };
+            left = left.saturating_sub(limit.into());
+        }
+        others == 0 || left > 0
+    }
+
     pub fn callback(
         &mut self,
         key: &[u8],
