@@ -162,17 +162,17 @@ mod tests {
             (
                 "nowserving create line x --seats 1",
                 "did you mean `nowserving line create x --seats 1`?",
-                "Usage: nowserving [OPTIONS] <COMMAND>",
+                "Usage: nowserving <COMMAND>",
             ),
             (
                 "nowserving apply rules.yaml",
                 "did you mean `nowserving limit apply rules.yaml`?",
-                "Usage: nowserving [OPTIONS] <COMMAND>",
+                "Usage: nowserving <COMMAND>",
             ),
             (
                 "nowserving line put visits",
                 "did you mean `nowserving kv put visits`?",
-                "Usage: nowserving line [OPTIONS] <COMMAND>",
+                "Usage: nowserving line <COMMAND>",
             ),
         ] {
             let mut error = command().try_get_matches_from(line.split(' ')).unwrap_err();

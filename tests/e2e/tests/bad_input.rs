@@ -16,10 +16,10 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
     let epoch = api.ok(line, "claim", json!({"ticket": ticket})).await?["epoch"].clone();
 
     for (op, payload) in bad_json(ticket).into_iter().chain(bad_msgpack(ticket)) {
-        let format = if payload.starts_with(b"{") {
-            Format::Json
-        } else {
-            Format::MsgPack
+        // As the contract says it.
+        let format = match payload.first() {
+            Some(0x80..=0x8f | 0xde | 0xdf) => Format::MsgPack,
+            _ => Format::Json,
         };
         let shown = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
         let subject = format!("nowserving.line.{line}.{op}");
@@ -32,6 +32,7 @@ pub async fn payloads(cluster: &Cluster) -> Result<()> {
     let subject = format!("nowserving.line.{line}.info");
     let info = api.call_subject(&subject, Vec::new()).await?;
     ensure!(info.code.is_none(), "{}", info.body);
+    ensure!(info.format == Format::Json);
     let subject = format!("nowserving.line.{line}.enter");
     let entered = api.call_subject(&subject, Vec::new()).await?;
     ensure!(
@@ -64,6 +65,9 @@ fn bad_json(ticket: &str) -> Vec<(&'static str, Vec<u8>)> {
     let texts = [
         ("enter", "{".to_owned()),
         ("enter", "{}{}".to_owned()),
+        ("enter", "key=a".to_owned()),
+        ("enter", "[1]".to_owned()),
+        ("enter", " \n".to_owned()),
         ("enter", "{\"key\":\"a\"} trailing".to_owned()),
         ("enter", deep),
         ("enter", "{\"key\":\"a\",\"key\":\"b\"}".to_owned()),

@@ -279,11 +279,15 @@ pub async fn keys(json: Api, msgpack: Api) -> Result<()> {
     // Without a key each is another, and that must be said: a misspelt one takes no number.
     let anonymous = json!({"anonymous": true});
     let first = json.ok(line, "enter", anonymous.clone()).await?;
-    for body in [
-        json!({}),
-        json!({"kee": "x"}),
-        json!({"key": "x", "anonymous": true}),
-    ] {
+    let misspelt = json!({"kee": "x"});
+    for api in [&json, &msgpack] {
+        let refused = api
+            .refused(line, "enter", misspelt.clone(), Code::BadRequest)
+            .await?;
+        let message = refused["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("did you mean `key`?"), "{refused}");
+    }
+    for body in [json!({}), json!({"key": "x", "anonymous": true})] {
         for api in [&json, &msgpack] {
             let refused = api
                 .refused(line, "enter", body.clone(), Code::BadRequest)

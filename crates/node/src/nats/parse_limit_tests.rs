@@ -156,7 +156,7 @@ fn hits_in_memory_come_only_where_no_second_node_gets_them() {
 
 #[test]
 fn a_give_back_names_the_hits_as_the_question_did() {
-    let named = RequestId::new("a name").unwrap();
+    let named = RequestId::new("a-name").unwrap();
     let back = GiveBackHits {
         name: named.as_str().to_owned(),
         exact: true,
