@@ -429,8 +429,9 @@ fn a_cluster_that_was_founded_twice_gives_way() {
 #[test]
 fn a_cluster_gives_way_also_if_it_learned_of_the_other_first() {
     let mut rig = Rig::new(&[1]);
-    rig.lead();
     other_cluster(&mut rig, 5, 9);
+    assert_eq!(rig.engine.membership.wanted.cluster_id, 9);
+    rig.lead();
     for _ in 0..20 {
         rig.now += 1_000_000;
         commit(&mut rig);
@@ -442,8 +443,9 @@ fn a_cluster_gives_way_also_if_it_learned_of_the_other_first() {
 #[test]
 fn the_members_of_its_own_groups_count_before_those_of_another_cluster() {
     let mut rig = Rig::new(&[1]);
-    rig.lead();
     other_cluster(&mut rig, 1, 9);
+    assert_eq!(rig.engine.membership.wanted.cluster_id, 9);
+    rig.lead();
     while rig.state().members().wanted().version == 0 {
         rig.now += 1_000_000;
         commit(&mut rig);
