@@ -107,11 +107,11 @@ async fn serve(
         .await?;
     // The log so far is shown first, so that this is the last line of the start.
     tail.catch_up().await;
-    announce(&format!("ready {}", cluster.url()))?;
     messages.say(&format!(
         "next, in another terminal: nowserving line create shop-1 --seats 1 --queue-limit 100 --nats {}",
         cluster.url()
     ));
+    announce(&format!("ready {}", cluster.url()))?;
     loop {
         let ended = cluster.next_ended().await;
         if !cluster.nats_is_alive() {

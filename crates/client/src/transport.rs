@@ -50,8 +50,18 @@ impl Connection {
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => Failure::NoResponders,
                 RequestErrorKind::TimedOut => Failure::NoAnswer,
-                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
+                RequestErrorKind::InvalidSubject => {
                     Failure::Fatal(Error::new(Kind::BadArgument, error.to_string()))
+                }
+                RequestErrorKind::MaxPayloadExceeded => {
+                    let (bytes, most) = (attempt.payload.len(), self.nats.max_payload());
+                    Failure::Fatal(Error::new(
+                        Kind::BadArgument,
+                        format!(
+                            "a request of {bytes} bytes and its headers are more than the NATS server takes in one message: \
+                             {most} bytes (max_payload)"
+                        ),
+                    ))
                 }
                 RequestErrorKind::Other => {
                     Failure::Fatal(Error::new(Kind::Connection, error.to_string()))

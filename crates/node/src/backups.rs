@@ -86,8 +86,8 @@ impl Backups {
         Ok(reply)
     }
 
-    /// A chunk; at the end of the snapshot, drops it.
-    pub fn chunk(&self, id: &str, offset: u64) -> BackupChunkReply {
+    /// A chunk of so many bytes at most; at the end of the snapshot, drops it.
+    pub fn chunk(&self, id: &str, offset: u64, bytes_max: usize) -> BackupChunkReply {
         let mut kept = self.lock();
         let place = kept.iter().position(|it| it.id == id);
         let data = place.and_then(|place| {
@@ -98,7 +98,7 @@ impl Backups {
             }
             kept[place].asked_at = Instant::now();
             drop(kept);
-            let read = self.read(id, offset);
+            let read = self.read(id, offset, bytes_max.min(BACKUP_CHUNK_MAX));
             read.inspect_err(|error| tracing::warn!(%error, id, "a snapshot's chunk can't be read"))
                 .ok()
         });
@@ -131,11 +131,11 @@ impl Backups {
         })
     }
 
-    fn read(&self, id: &str, offset: u64) -> io::Result<Vec<u8>> {
+    fn read(&self, id: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let mut file = File::open(self.dir.join(id))?;
         file.seek(SeekFrom::Start(offset))?;
         let mut data = Vec::new();
-        file.take(BACKUP_CHUNK_MAX as u64).read_to_end(&mut data)?;
+        file.take(bytes as u64).read_to_end(&mut data)?;
         Ok(data)
     }
 
@@ -152,7 +152,8 @@ mod tests {
     use super::*;
 
     fn data(backups: &Backups, id: &str, offset: u64) -> Option<Vec<u8>> {
-        backups.chunk(id, offset).data.map(|data| data.0)
+        let chunk = backups.chunk(id, offset, usize::MAX);
+        chunk.data.map(|data| data.0)
     }
 
     #[test]
@@ -175,7 +176,10 @@ mod tests {
         assert_eq!(begun.bytes, Some(first.len() as u64));
         crate::checked_file::write_atomically(dir.path(), &file_name(3), b"newer").unwrap();
         let id = begun.id.unwrap();
+        let small = backups.chunk(&id, 0, 9).data.unwrap().0;
+        assert_eq!(small, &first[..9]);
         let chunk = data(&backups, &id, 0).unwrap();
+        assert_eq!(chunk.len(), BACKUP_CHUNK_MAX);
         let rest = data(&backups, &id, chunk.len() as u64).unwrap();
         assert_eq!([chunk, rest].concat(), first);
         assert_eq!(links(), 1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use nowserving_e2e::{Cluster, HOUR_MS, Options, eventually, line_in, run};
+use nowserving_e2e::{Cli, Cluster, HOUR_MS, Options, eventually, line_in, run};
 use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN};
 use serde_json::json;
 
@@ -26,6 +26,7 @@ async fn a_cluster_works_with_what_the_nats_server_takes_in_a_message() -> Resul
         many_large_values(cluster, "first").await?;
         crowd(cluster).await?;
         every_shard_takes_writes(cluster, "after").await?;
+        a_backup_is_downloaded(cluster).await?;
         for bytes in [1 << 20, 262_144, MAX_PAYLOAD_MIN] {
             cluster.set_max_payload(bytes)?;
             many_large_values(cluster, &format!("reloaded-{bytes}")).await?;
@@ -73,6 +74,25 @@ async fn every_shard_takes_writes(cluster: &Cluster, prefix: &str) -> Result<()>
     }))
     .await
     .map(drop)
+}
+
+/// Its chunks fit; what a command sends that does not is refused at once.
+async fn a_backup_is_downloaded(cluster: &Cluster) -> Result<()> {
+    let cli = Cli::new(cluster.nats_urls());
+    let file = cluster.folder().join("small-messages.backup");
+    let file = file.to_string_lossy();
+    cli.run(&["cluster", "backup", &file]).await?.done()?;
+    let rules = cluster.folder().join("long-rules.yaml");
+    let comment = "#".repeat(MAX_PAYLOAD_MIN);
+    std::fs::write(
+        &rules,
+        format!("domain: long\ndescriptors: []\n{comment}\n"),
+    )?;
+    let rules = rules.to_string_lossy();
+    let refused = cli.run(&["limit", "apply", &rules, "--yes"]).await?;
+    let error = refused.failed(2, "bad_request")?.to_string();
+    ensure!(error.contains("max_payload"), "{error}");
+    Ok(())
 }
 
 async fn nobody_serves_below_the_minimum(cluster: &mut Cluster) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_client::{ClusterStatus, Mapping, NodeStatus};
+use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_rehearse::duration;
 
 use crate::doctor::finding::Finding;
@@ -13,6 +14,8 @@ use crate::wait::absence;
 /// A node refuses a write whose sender's clock is behind by more than the request's timeout and 6 s (section 6 of the
 /// contract); --timeout is 10 s by default.
 const SKEW_REFUSED_MS: u64 = 16_000;
+/// What a NATS server takes in one message unless it is configured otherwise, in bytes.
+const MAX_PAYLOAD_USUAL: u64 = 1_048_576;
 /// Clocks that differ by more than this are not synchronised.
 const SKEW_WARNED_MS: u64 = 1_000;
 
@@ -38,6 +41,7 @@ pub fn findings(seen: &[Seen]) -> Vec<Finding> {
     found.extend(full_disks(status));
     found.extend(differing(status));
     found.extend(seen.iter().find_map(mapping));
+    found.extend(small_messages(status));
     found.extend(seen.iter().filter_map(skew));
     found.extend(behind(status));
     found.extend(versions(status));
@@ -300,6 +304,37 @@ fn versions(status: &ClusterStatus) -> Option<Finding> {
     )
 }
 
+/// NATS servers that take less in one message than usual, or less than a node needs.
+fn small_messages(status: &ClusterStatus) -> Option<Finding> {
+    let below = |bytes: u64| {
+        let is_below = move |node: &NodeStatus| node.max_payload_bytes.is_some_and(|it| it < bytes);
+        ids(status, is_below)
+    };
+    let advice = "set `max_payload: 1MB` in the configuration of the NATS servers, and reload them";
+    let limits = status.nodes.iter().filter_map(|node| {
+        let bytes = node.max_payload_bytes?;
+        Some(format!("node {}: {bytes} bytes (max_payload)", node.id))
+    });
+    let finding = |found: Finding| Finding {
+        details: limits.collect(),
+        ..found.advise(advice)
+    };
+    if let Some(nodes) = below(MAX_PAYLOAD_MIN as u64) {
+        let text = format!(
+            "the NATS server takes too little in one message for {}, which serves nobody: {MAX_PAYLOAD_MIN} bytes are needed",
+            nodes_text(&nodes)
+        );
+        return Some(finding(Finding::problem("max_payload_too_small", text)));
+    }
+    let nodes = below(MAX_PAYLOAD_USUAL)?;
+    let text = format!(
+        "the NATS server takes little in one message for {}: nodes cut what they send each other, and requests and answers that \
+         are larger are refused",
+        nodes_text(&nodes)
+    );
+    Some(finding(Finding::note("max_payload_small", text)))
+}
+
 fn changing(status: &ClusterStatus) -> Option<Finding> {
     let shards = status.members.shards_changing;
     (shards > 0).then(|| {
@@ -384,7 +419,7 @@ mod tests {
     #[test]
     fn each_fault_is_found_with_what_mends_it() {
         type Break = fn(&mut Value);
-        let cases: [(&str, Severity, &str, Break); 12] = [
+        let cases: [(&str, Severity, &str, Break); 14] = [
             ("no_leader", Severity::Problem, "status --wait", |it| {
                 it["shards"][1]["leader"] = Value::Null;
             }),
@@ -404,6 +439,25 @@ mod tests {
             ("prefix_shared", Severity::Problem, "--prefix", |it| {
                 it["other_clusters"] = json!([{"cluster": "test", "nodes": 1}]);
             }),
+            (
+                "max_payload_small",
+                Severity::Note,
+                "max_payload: 1MB",
+                |it| {
+                    for nth in 0..3 {
+                        it["nodes"][nth]["max_payload_bytes"] = 65_536.into();
+                    }
+                },
+            ),
+            (
+                "max_payload_too_small",
+                Severity::Problem,
+                "max_payload: 1MB",
+                |it| {
+                    it["nodes"][0]["max_payload_bytes"] = 65_536.into();
+                    it["nodes"][2]["max_payload_bytes"] = 65_535.into();
+                },
+            ),
             ("mapping_missing", Severity::Warning, "mappings = x", |it| {
                 it["mapping"] = "missing".into();
                 it["mapping_line"] = "mappings = x".into();

@@ -8,6 +8,7 @@ use nowserving_client::{
     ChangeMembers, ClusterStatus, Mapping, MembersChangeReply, MembersChangesReply, NodeStatus,
     OtherCluster, SnapshotsSent,
 };
+use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_rehearse::duration;
 
 use super::{Sheet, journal, many, number};
@@ -79,6 +80,7 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     text.push_str(&members(status));
     text.push_str(&key(status));
     text.push_str(&mapping(status));
+    text.push_str(&small_messages(status));
     text + &nodes.text() + "\n" + &shards.text()
 }
 
@@ -295,6 +297,21 @@ fn mapping(status: &ClusterStatus) -> String {
         "the NATS server of node {} {what}; its configuration should have\n  {line}\n",
         status.answered_by
     )
+}
+
+/// What NATS servers take in one message, if a node's takes too little to serve.
+fn small_messages(status: &ClusterStatus) -> String {
+    let small = status.nodes.iter().filter_map(|node| {
+        let bytes = node.max_payload_bytes?;
+        (bytes < MAX_PAYLOAD_MIN as u64).then(|| {
+            format!(
+                "the NATS server of node {} takes {bytes} bytes in one message (max_payload), and {MAX_PAYLOAD_MIN} are needed: \
+                 the node serves nobody\n",
+                node.id
+            )
+        })
+    });
+    small.collect()
 }
 
 pub fn last_heard(node: &NodeStatus, answered_by: u64) -> String {

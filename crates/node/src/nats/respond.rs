@@ -73,6 +73,8 @@ impl Responder {
 
     async fn answer_from_disk(self, to: ReplyTo, outcome: Outcome) {
         let (backups, format) = (self.backups.clone(), to.format);
+        // In JSON, too, it fits what NATS takes in one message.
+        let bytes_max = self.limit.bytes() / 2;
         let read = tokio::task::spawn_blocking(move || match outcome {
             Outcome::Backup {
                 shard,
@@ -82,7 +84,9 @@ impl Responder {
                 let reply = backups.begin(shard, index, ready)?;
                 Ok(encode(&reply, format))
             }
-            Outcome::BackupChunk { id, offset } => Ok(encode(&backups.chunk(&id, offset), format)),
+            Outcome::BackupChunk { id, offset } => {
+                Ok(encode(&backups.chunk(&id, offset, bytes_max), format))
+            }
             _ => Err(ApiError::bad_request("op: not one that reads a snapshot")),
         });
         let failed = |error: tokio::task::JoinError| {
