@@ -42,6 +42,8 @@ async fn a_sale_opens(cluster: &Cluster, line: &str) -> Result<()> {
         &opens,
         "--schedule",
         later,
+        // On a slow machine the first one is past by then.
+        "--yes",
     ];
     let set = cli.run(&words).await?.done()?;
     let shown = &set["settings"]["schedule"];
