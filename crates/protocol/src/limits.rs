@@ -284,12 +284,9 @@ pub struct DescriptorReply {
 
 /// A node asks the leader of a shard to give back what it counted for a check that another shard's limits refuse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct GiveBackHits {
     /// The request id of the question that counted them.
     pub name: String,
-    /// They are hits on exact limits.
-    pub exact: bool,
 }
 
 /// What the leader of a shard answers to a node of the counters that it has: one for each descriptor.

@@ -310,10 +310,10 @@ impl Env {
             What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => Subject::Plain,
             What::Kv(_) | What::KvGet(_) if !own_subject => Subject::Plain,
             // As a node asks for a client.
-            What::Limit { exact: true, .. } | What::LimitReset { .. } => {
-                Subject::Shard(call.query.shard)
-            }
-            What::Limit { exact: false, .. } | What::LimitGiveBack { .. } => {
+            What::Limit { exact: true, .. }
+            | What::LimitGiveBack { exact: true, .. }
+            | What::LimitReset { .. } => Subject::Shard(call.query.shard),
+            What::Limit { exact: false, .. } | What::LimitGiveBack { exact: false, .. } => {
                 Subject::Forward(call.query.shard)
             }
             _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),

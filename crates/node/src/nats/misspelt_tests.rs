@@ -158,11 +158,8 @@ fn requests() -> Vec<Request> {
     let shard = shard_of("shop", SHARDS);
     for (subject, op, body) in [
         ("forward.shard", "limit_check", check.clone()),
-        (
-            "forward.shard",
-            "limit_give_back",
-            json!({"name": "n", "exact": true}),
-        ),
+        ("forward.shard", "limit_give_back", json!({"name": "n"})),
+        ("shard", "limit_exact_give_back", json!({"name": "n"})),
         ("shard", "limit_exact", check.clone()),
         ("admin.shard", "limit_apply", rules.clone()),
         ("admin.shard", "limit_delete", json!({"domain": "shop"})),

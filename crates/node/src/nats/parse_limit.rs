@@ -20,7 +20,7 @@ use super::parse::hits_id;
 ///
 /// The part of a check that one shard decides counts in the leader's memory, each time that it is taken. So it is taken only
 /// from the subject of forwards, to which nobody but the leader subscribes: see `Limits::ask_part`. And only the leader that
-/// counted can give back.
+/// counted can give back. Hits on exact limits are written and given back by writing, wherever the request comes in.
 pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> {
     let ops: &[&'static str] = match (admin, via) {
         (true, _) => &[
@@ -30,8 +30,13 @@ pub(super) fn limit_op(op: &str, admin: bool, via: Via) -> Option<&'static str> 
             "limit_stats",
             "limit_changes",
         ],
-        (false, Via::Forwarded) => &["limit_check", "limit_exact", "limit_give_back"],
-        (false, Via::Plain | Via::Shard(_)) => &["limit_exact"],
+        (false, Via::Forwarded) => &[
+            "limit_check",
+            "limit_give_back",
+            "limit_exact",
+            "limit_exact_give_back",
+        ],
+        (false, Via::Plain | Via::Shard(_)) => &["limit_exact", "limit_exact_give_back"],
     };
     ops.iter().copied().find(|known| *known == op)
 }
@@ -69,13 +74,13 @@ impl Asked<'_> {
                     },
                 }
             }
-            "limit_give_back" => {
+            "limit_give_back" | "limit_exact_give_back" => {
                 let ask: GiveBackHits = decode_request(payload)?;
                 let named = RequestId::new(&ask.name)
                     .map_err(|error| ApiError::bad_request(format!("name: {error}")))?;
                 LimitRequest::GiveBack {
                     name: hits_id(&named, self.domain).key,
-                    exact: ask.exact,
+                    exact: self.op == "limit_exact_give_back",
                 }
             }
             "limit_reset" => LimitRequest::Command(LimitCommand::Reset(self.reset(payload)?)),

@@ -159,20 +159,25 @@ fn a_give_back_names_the_hits_as_the_question_did() {
     let named = RequestId::new("a-name").unwrap();
     let back = GiveBackHits {
         name: named.as_str().to_owned(),
-        exact: true,
-    };
-    let Ok(Ask::Limit(request)) = read("limit_give_back", 0, &back) else {
-        panic!("refused")
     };
     let name = hits_id(&named, &shop()).key;
-    assert_eq!(*request, LimitRequest::GiveBack { name, exact: true });
+    for (op, exact) in [("limit_give_back", false), ("limit_exact_give_back", true)] {
+        let Ok(Ask::Limit(request)) = read(op, 0, &back) else {
+            panic!("refused")
+        };
+        assert_eq!(*request, LimitRequest::GiveBack { name, exact });
+    }
     let nameless = GiveBackHits {
         name: String::new(),
-        exact: true,
     };
     assert!(read("limit_give_back", 0, &nameless).is_err());
     // Only the leader that counted gets it.
     let taken = |via| limit_op("limit_give_back", false, via);
     assert_eq!(taken(Via::Forwarded), Some("limit_give_back"));
-    assert_eq!(taken(Via::Plain), None);
+    let shard = Via::Shard(ShardDelivery::Leader);
+    assert_eq!([Via::Plain, shard].map(taken), [None, None]);
+    // A write is forwarded with the leader's time, without which it counts as late: it does not go to the subject of forwards.
+    let exact = |via| limit_op("limit_exact_give_back", false, via);
+    let op = Some("limit_exact_give_back");
+    assert_eq!([shard, Via::Plain, Via::Forwarded].map(exact), [op; 3]);
 }

@@ -73,11 +73,15 @@ impl Limits {
         }
         let body = GiveBackHits {
             name: name.as_str().to_owned(),
-            exact,
         };
         let id = RequestId::from_bits(hash([b"give back", name.as_str().as_bytes()]));
+        let subject = match exact {
+            // It is written: as with the question, a node that does not lead any more forwards it.
+            true => self.subjects.shard(shard, domain, "limit_exact_give_back"),
+            false => self.forward.shard(shard, domain, "limit_give_back"),
+        };
         let request = NodeRequest {
-            subject: self.forward.shard(shard, domain, "limit_give_back"),
+            subject,
             payload: encode(&body, Format::MsgPack).into(),
             id: Some(&id),
             until,
