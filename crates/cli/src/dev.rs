@@ -105,12 +105,12 @@ async fn serve(
     cluster
         .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
         .await?;
-    // The log so far is shown first, so that this is the last line of the start.
-    tail.catch_up().await;
     messages.say(&format!(
         "next, in another terminal: nowserving line create shop-1 --seats 1 --queue-limit 100 --nats {}",
         cluster.url()
     ));
+    // The log so far is shown first, so that this is the last line of the start.
+    tail.catch_up().await;
     announce(&format!("ready {}", cluster.url()))?;
     loop {
         let ended = cluster.next_ended().await;

@@ -304,8 +304,8 @@ pub async fn keys(json: Api, msgpack: Api) -> Result<()> {
         first["token"] == 5 && second["token"] == 6,
         "{first} {second}"
     );
-    // Unknown fields of users are ignored; the one lane can be named.
-    let body = json!({"key": "x", "lane": "normal", "colour": [1, {"a": null}]});
+    // Fields of a client of its own are ignored; the one lane can be named.
+    let body = json!({"key": "x", "lane": "normal", "x_colour": [1, {"a": null}]});
     ensure!(msgpack.ok(line, "enter", body).await?["token"] == 7);
     Ok(())
 }

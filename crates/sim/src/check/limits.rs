@@ -242,11 +242,11 @@ impl LimitChecks {
         }
         let counter = self.counters.entry(ask.key.clone()).or_default();
         let shard = self.shards.entry(call.query.shard).or_default();
+        if is_refused_elsewhere(call.query.call) {
+            return; // It does not pass, and its hits are given back: if there are no others, no checkpoint is due.
+        }
         if !exact && call.began_at > shard.term_at.max(shard.checkpoint_at) {
             shard.unsaved.push((call.began_at, now));
-        }
-        if is_refused_elsewhere(call.query.call) {
-            return; // It does not pass, and its hits are given back.
         }
         if counter.reset_at.is_some_and(|at| call.began_at <= at) {
             return; // It may have been forgotten.
