@@ -462,7 +462,9 @@ impl Observer for Watch<'_> {
         }
         let waiter = self.waiters.get_mut(place).and_then(Option::take);
         if let Some(waiter) = waiter {
-            if let (Some(leader_state), Some(id)) = (&mut self.leader_state, waiter.id) {
+            if let (Answer::LimitHits(_), Some(leader_state), Some(id)) =
+                (answer, &mut self.leader_state, waiter.id)
+            {
                 leader_state.limits.keep(id.key);
             }
             let result = repeated(command, answer, state, self.now, self.home);

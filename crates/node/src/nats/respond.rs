@@ -99,8 +99,8 @@ impl Responder {
     pub async fn finish(&self, to: &ReplyTo, encoded: Result<Vec<u8>, ApiError>) {
         match encoded {
             // async-nats would not send it, and the requester would wait for nothing.
-            Ok(payload) if payload.len() > self.client.max_payload() => {
-                let (bytes, max) = (payload.len(), self.client.max_payload());
+            Ok(payload) if payload.len() > self.limit.bytes() => {
+                let (bytes, max) = (payload.len(), self.limit.bytes());
                 let what = format!(
                     "the answer has {bytes} bytes, this NATS server takes {max}: ask for less"
                 );
@@ -159,7 +159,7 @@ impl Responder {
         let encoded = result.and_then(|outcome| {
             let too_large = too_large_code(&outcome);
             let payload = self.encode(outcome, reply);
-            let (bytes, max) = (payload.len(), self.client.max_payload());
+            let (bytes, max) = (payload.len(), self.limit.bytes());
             match bytes <= max {
                 true => Ok(payload),
                 // async-nats would not send it, and the requester would wait for nothing.
