@@ -1,13 +1,20 @@
 //! What the transport takes in one message. Frames and parts of snapshots are cut by it; a node whose server takes less
 //! than the minimum serves nobody, as answers and entries would be lost.
 
+use nowserving_line::Op;
+use nowserving_protocol::error::ApiError;
 use nowserving_shard::clock::Micros;
+use nowserving_shard::command::Command;
 
 use crate::engine::Engine;
 
 /// Raft messages in one frame at most this many bytes, whatever the transport takes. Hashes of the state, one a shard
 /// at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
+
+/// What a token takes at most in the answer to `call_next` as JSON, where a byte of a key can take six: its lane's name of
+/// 64 bytes, its key of 128, its number, and the names of these fields.
+const CALLED_BYTES_MAX: usize = 64 + 6 * 128 + 64;
 
 /// The limit in force on this node.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +30,20 @@ impl Payload {
     /// cases. A frame that is larger all the same travels in parts.
     pub fn content_bytes_max(self) -> usize {
         FRAME_BYTES_MAX.min(self.max - self.max / 4)
+    }
+
+    /// The refusal of a write whose answer could be too large. What was done could not be told.
+    pub fn answer_too_large(self, command: &Command) -> Option<ApiError> {
+        let Command::Line(Op::CallNext { n, .. }) = command else {
+            return None;
+        };
+        let most = self.max / CALLED_BYTES_MAX;
+        (*n as usize > most).then(|| {
+            let max = self.max;
+            ApiError::bad_request(format!(
+                "n: at most {most} where the NATS server takes {max} bytes in one message (max_payload), not {n}"
+            ))
+        })
     }
 
     /// The problem that the limit is too small, if it is.
@@ -62,5 +83,52 @@ impl Engine {
                 shard.dirty = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nowserving_line::{CALL_MAX, KEY_BYTES_MAX, NUMBER_MAX};
+    use nowserving_protocol::admin::{CalledReply, CalledTokenReply};
+    use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN, encode};
+    use nowserving_protocol::user::Key;
+
+    use super::*;
+
+    fn call_next(n: u32) -> Command {
+        Command::Line(Op::CallNext {
+            line: "shop".parse().unwrap(),
+            call_id: "c".into(),
+            lane: None,
+            n,
+        })
+    }
+
+    #[test]
+    fn a_call_takes_no_more_than_its_answer_can_tell() {
+        let payload = |max| Payload {
+            max,
+            min: MAX_PAYLOAD_MIN,
+        };
+        assert_eq!(
+            payload(1 << 20).answer_too_large(&call_next(CALL_MAX)),
+            None
+        );
+        let most = (MAX_PAYLOAD_MIN / CALLED_BYTES_MAX) as u32;
+        let smallest = payload(MAX_PAYLOAD_MIN);
+        assert_eq!(smallest.answer_too_large(&call_next(most)), None);
+        let refused = smallest.answer_too_large(&call_next(most + 1)).unwrap();
+        assert!(refused.message.starts_with("n: at most 73 "), "{refused}");
+
+        let token = CalledTokenReply {
+            lane: "x".repeat(64).parse().unwrap(),
+            token: NUMBER_MAX,
+            key: Some(Key::new(vec![1; KEY_BYTES_MAX]).unwrap()),
+        };
+        let called = CalledReply {
+            admitted: vec![token; most as usize],
+        };
+        assert!(encode(&called, Format::Json).len() + 256 < MAX_PAYLOAD_MIN);
     }
 }

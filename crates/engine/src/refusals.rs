@@ -62,7 +62,8 @@ pub fn older_member() -> ApiError {
 pub fn outcome_unknown() -> ApiError {
     ApiError::new(
         Code::OutcomeUnknown,
-        "the deadline passed before the outcome was known; repeat it with the same key, ticket or request id",
+        "the outcome is not known, as the deadline passed or the lead of the shard changed; repeat it with the same key, ticket or \
+         request id",
     )
 }
 

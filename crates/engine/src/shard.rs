@@ -275,6 +275,9 @@ impl Shard {
         {
             return self.refuse_hits(waiter, &verdicts, ctx);
         }
+        if !is_copy && let Some(error) = ctx.payload.answer_too_large(&command) {
+            return ctx.out.refuse(waiter.reply, error);
+        }
         if let Some(error) = self.no_room_for(&waiter, is_copy, ctx) {
             return ctx.out.refuse(waiter.reply, error);
         }

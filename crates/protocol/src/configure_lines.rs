@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use nowserving_line::{LineName, SettingsPatch};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::admin::LIST_LINES_MAX;
+use crate::admin::{LIST_LINES_DEFAULT, LIST_LINES_MAX};
 use crate::error::ApiError;
 use crate::journal::SettingChangeReply;
 use crate::note::operator_note;
+use crate::page::PAGE_BYTES_MAX;
 use crate::settings::{self, Beside, Body, BodyVisitor};
 use crate::wire;
+
+/// What a line takes in an answer beside its changes, in JSON: its name and an error.
+const LINE_BYTES_MAX: usize = 400;
 
 /// The request of `configure_lines`: a page of the lines that have all these labels, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +38,8 @@ pub struct ConfigureLines {
         with = "wire::name_option"
     )]
     pub after: Option<LineName>,
-    /// How many lines, 1 to [`LIST_LINES_MAX`], which is the default.
+    /// How many lines at most, 1 to [`LIST_LINES_MAX`], which is the default; [fewer](ConfigureLines::limit) where many
+    /// settings are changed.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -59,6 +64,15 @@ impl ConfigureLines {
             return Err(ApiError::bad_request("set: at least one setting is needed"));
         }
         operator_note(self.by.clone(), self.reason.clone()).map(drop)
+    }
+
+    /// How many lines this page has at most: what became of them fits an answer, and a line that was changed cannot be
+    /// left out of it.
+    pub fn limit(&self) -> u64 {
+        let settings = settings::named_values(&self.set.0).count();
+        let line = LINE_BYTES_MAX + settings * SettingChangeReply::SHORT_BYTES_MAX;
+        let fit = (PAGE_BYTES_MAX / line).max(1) as u64;
+        self.limit.unwrap_or(LIST_LINES_DEFAULT).min(fit)
     }
 }
 
@@ -94,6 +108,25 @@ pub struct ConfigureLinesReply {
     /// Nothing was changed.
     #[serde(default)]
     pub dry_run: bool,
+}
+
+impl ConfigureLinesReply {
+    /// What became of these lines. Long values are shortened where not all fit.
+    pub fn new(
+        mut lines: Vec<ConfiguredLine>,
+        next: Option<LineName>,
+        dry_run: bool,
+    ) -> ConfigureLinesReply {
+        let each = PAGE_BYTES_MAX / lines.len().max(1);
+        for line in &mut lines {
+            SettingChangeReply::shorten(&mut line.changes, each.saturating_sub(LINE_BYTES_MAX));
+        }
+        ConfigureLinesReply {
+            lines,
+            next,
+            dry_run,
+        }
+    }
 }
 
 /// What became of one line: it was changed whole, or not at all.

@@ -278,11 +278,16 @@ impl fmt::Display for Unknown<'_> {
     }
 }
 
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let name = name.to_lowercase().replace('-', "_");
-    let similar = known
-        .iter()
-        .map(|known| (strsim::jaro_winkler(&name, known), *known));
+/// The known name that may be meant.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let plain = |name: &str| name.to_lowercase().replace('-', "_");
+    let name = plain(name);
+    let similar = known.iter().map(|known| {
+        // Short names are near by one slip alone: `kye`.
+        let slip = strsim::osa_distance(&name, &plain(known)) == 1;
+        let similarity = strsim::jaro_winkler(&name, &plain(known));
+        (if slip { 1.0 } else { similarity }, *known)
+    });
     let near = similar.filter(|(similarity, _)| *similarity >= SIMILARITY_MIN);
     near.max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, known)| known)

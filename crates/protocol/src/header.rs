@@ -6,6 +6,7 @@ use std::fmt;
 use nowserving_line::NUMBER_MAX;
 
 use crate::error::ApiError;
+use crate::fields::nearest;
 
 /// The deadline of a request: milliseconds from its arrival.
 pub const TIMEOUT_HEADER: &str = "Nowserving-Timeout-Ms";
@@ -20,8 +21,28 @@ pub const ERROR_CODE_HEADER: &str = "Nats-Service-Error-Code";
 pub const SENT_MS_HEADER: &str = "Nowserving-Sent-Ms";
 /// The call that a request belongs to: [`RequestId`]. Every repetition has the same.
 pub const REQUEST_ID_HEADER: &str = "Nowserving-Request-Id";
+/// Begins the names of the contract's headers of requests, which NATS tells apart by their case, too.
+const OWN_PREFIX: &str = "nowserving-";
+const REQUEST_HEADERS: [&str; 3] = [TIMEOUT_HEADER, SENT_MS_HEADER, REQUEST_ID_HEADER];
 /// Longest [`RequestId`], in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// Checks the name of a request's header, as those of its fields are: one that is misspelt would change what happens.
+/// Other names than `Nowserving-…` belong to others. `bad_request` names the header and the one that may be meant.
+pub fn check_name(name: &str) -> Result<(), ApiError> {
+    let begin = name.as_bytes().get(..OWN_PREFIX.len());
+    let is_ours = begin.is_some_and(|it| it.eq_ignore_ascii_case(OWN_PREFIX.as_bytes()));
+    if !is_ours || REQUEST_HEADERS.contains(&name) {
+        return Ok(());
+    }
+    let hint = match nearest(name, &REQUEST_HEADERS) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("there are {}", REQUEST_HEADERS.join(", ")),
+    };
+    Err(ApiError::bad_request(format!(
+        "{name}: no header of a request; {hint}"
+    )))
+}
 
 /// The trace that a request is a part of: `traceparent` of <https://www.w3.org/TR/trace-context/>.
 pub const TRACEPARENT_HEADER: &str = "traceparent";
@@ -123,6 +144,23 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::error::Code;
+
+    #[test]
+    fn misspelt_names_of_headers_are_refused() {
+        for good in [TIMEOUT_HEADER, "traceparent", "X-Trace", "Nats-Msg-Id", ""] {
+            assert_eq!(check_name(good), Ok(()));
+        }
+        for (wrong, meant) in [
+            ("nowserving-sent-ms", SENT_MS_HEADER),
+            ("Nowserving-Sent-MS", SENT_MS_HEADER),
+            ("Nowserving-Timeout", TIMEOUT_HEADER),
+            ("Nowserving-RequestId", REQUEST_ID_HEADER),
+        ] {
+            let refused = check_name(wrong).unwrap_err().message;
+            let expected = format!("{wrong}: no header of a request; did you mean {meant}?");
+            assert_eq!(refused, expected);
+        }
+    }
 
     #[test]
     fn a_request_id_is_up_to_64_visible_ascii_characters() {

@@ -10,14 +10,18 @@ use serde_json::Value;
 
 use crate::error::{ApiError, Code};
 use crate::event::{admitted_by, moved_by};
+use crate::page::{PAGE_BYTES_MAX, Room, json_bytes};
 use crate::settings::{self, SettingsReply};
 use crate::wire;
 
 /// The entries on a page of `journal` if the request does not say.
 pub const JOURNAL_LIMIT_DEFAULT: u64 = 100;
 
-/// The most entries on one page: so many fit a NATS message of 1 MiB, with an explanation.
+/// The most entries on one page, which ends earlier where they do not [fit](crate::page::PAGE_BYTES_MAX).
 pub const JOURNAL_LIMIT_MAX: u64 = 1_000;
+
+/// A changed setting's value is shown whole up to this length in JSON, where not all do fit.
+const VALUE_SHOWN_BYTES: usize = 128;
 
 /// `journal`: a page of the line's journal, oldest entry first; only one lane or token, if named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +106,7 @@ pub struct JournalEntryReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered_at_ms: Option<u64>,
     /// With `configured`: the changes, with `schedule_failed` those that were not made; missing once they
-    /// are no longer kept.
+    /// are no longer kept. If they are very long, values are told by their lengths alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<SettingChangeReply>>,
     /// With `entered`: 1 + the number of tokens that waited before it in its lane.
@@ -214,6 +218,9 @@ pub struct SettingChangeReply {
 }
 
 impl SettingChangeReply {
+    /// What one takes in JSON at most once it is [shortened](SettingChangeReply::shorten).
+    pub(crate) const SHORT_BYTES_MAX: usize = 2 * VALUE_SHOWN_BYTES + 96;
+
     /// The settings that differ between these two, in the order of the contract.
     pub fn between(before: &SettingsReply, after: &SettingsReply) -> Vec<SettingChangeReply> {
         // Settings are always JSON.
@@ -227,6 +234,23 @@ impl SettingChangeReply {
             to: after[*name].clone(),
         });
         changes.collect()
+    }
+
+    /// Long values are told by their lengths alone, if these changes take more than so many bytes of JSON. What is in
+    /// force is in the reply to `show`.
+    pub fn shorten(changes: &mut [SettingChangeReply], bytes_max: usize) {
+        if json_bytes(&changes) <= bytes_max {
+            return;
+        }
+        for value in changes
+            .iter_mut()
+            .flat_map(|change| [&mut change.from, &mut change.to])
+        {
+            let bytes = json_bytes(value);
+            if bytes > VALUE_SHOWN_BYTES {
+                *value = Value::String(format!("{bytes} bytes, too many for a list"));
+            }
+        }
     }
 
     fn all(change: &SettingsChange) -> Vec<SettingChangeReply> {
@@ -257,7 +281,7 @@ pub struct Explained {
     /// How many tokens of its own lane that had entered before it were admitted since then and
     /// before it.
     pub own_lane_before: u64,
-    /// The tokens that entered later and were admitted earlier, oldest first, at most 256.
+    /// The tokens that entered later and were admitted earlier, oldest first: at most 256, and as many as fit.
     pub overtakers: Vec<OvertakerReply>,
     /// How many those are, listed or not.
     pub overtakers_total: u64,
@@ -321,14 +345,15 @@ impl JournalReply {
                 .take(limit.saturating_add(1))
                 .collect(),
         };
-        let page = &entries[..entries.len().min(limit)];
+        let mut room = Room::new();
+        let page = entry_replies(line, &entries[..entries.len().min(limit)], &mut room);
         let more = page.len() < entries.len();
         Ok(JournalReply {
             line: line.name().clone(),
             incarnation: line.incarnation(),
-            entries: entry_replies(line, page),
             next: page.last().filter(|_| more).map(|last| last.version),
-            explain: explanation.map(|explanation| explained(line, explanation)),
+            entries: page,
+            explain: explanation.map(|explanation| explained(line, explanation, &mut room)),
         })
     }
 }
@@ -381,8 +406,12 @@ fn is_of(entry: &JournalEntry, wanted: u8) -> bool {
     }
 }
 
-/// A note is shown with the first of its entries: a call has up to a thousand, and a page must fit a message.
-fn entry_replies(line: &line::Line, page: &[&JournalEntry]) -> Vec<JournalEntryReply> {
+/// As many as there is room for. A note is shown with the first of its entries: a call has up to a thousand.
+fn entry_replies(
+    line: &line::Line,
+    page: &[&JournalEntry],
+    room: &mut Room,
+) -> Vec<JournalEntryReply> {
     let mut shown = None;
     let replies = page.iter().map(|entry| {
         let mut reply = entry_reply(line, entry);
@@ -394,7 +423,7 @@ fn entry_replies(line: &line::Line, page: &[&JournalEntry]) -> Vec<JournalEntryR
         }
         reply
     });
-    replies.collect()
+    replies.take_while(|reply| room.takes(reply)).collect()
 }
 
 /// Fills in who asked for it, and why. Entries about tokens have other uses for `by` and `reason`.
@@ -452,6 +481,9 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
     reply.what = what.to_owned();
     let change = line.settings_change(entry.version);
     reply.changes = change.map(SettingChangeReply::all);
+    if let Some(changes) = &mut reply.changes {
+        SettingChangeReply::shorten(changes, PAGE_BYTES_MAX / 2);
+    }
     reply
 }
 
@@ -507,13 +539,15 @@ fn tell_of_token(
     }
 }
 
-fn explained(line: &line::Line, explanation: Explanation) -> Explained {
+fn explained(line: &line::Line, explanation: Explanation, room: &mut Room) -> Explained {
+    let overtakers = explanation.overtakers.into_iter();
+    let overtakers = overtakers.map(OvertakerReply::from);
     Explained {
         lane: lane_name(line, explanation.at.lane),
         token: explanation.at.token,
         entered_at_ms: explanation.entered_at_ms,
         own_lane_before: explanation.own_lane_before,
-        overtakers: explanation.overtakers.into_iter().map(Into::into).collect(),
+        overtakers: overtakers.take_while(|it| room.takes(it)).collect(),
         overtakers_total: explanation.overtakers_total,
         cut: explanation.cut,
     }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use self::value::with_value;
 use crate::error::{ApiError, Code};
+use crate::page::Room;
 use crate::user::Consistency;
 use crate::wire;
 
@@ -27,8 +28,6 @@ pub use self::value::KvValue;
 pub const KV_LIST_MAX: u64 = 1_000;
 /// The `limit` of `list` if it has none.
 pub const KV_LIST_DEFAULT: u64 = 100;
-/// A page has this many bytes of keys at most: as JSON, where a byte can take six, it fits a NATS message.
-const PAGE_BYTES_MAX: usize = 128 * 1_024;
 
 /// The shard that holds a key, in a cluster of so many.
 pub fn kv_shard_of(bucket: &LineName, key: &str, shards: u32) -> u32 {
@@ -327,21 +326,22 @@ impl KvListReply {
             let keys = store.list(now_ms, bucket.as_str(), prefix, after);
             keys.map(move |(key, entry)| (key, entry, now_ms))
         });
-        let mut found = merged(keys.collect()).peekable();
-        let (mut entries, mut bytes): (Vec<KvListed>, usize) = (Vec::new(), 0);
-        let fits = |bytes: usize, key: &str| bytes + key.len() <= PAGE_BYTES_MAX;
-        while entries.len() < limit
-            && let Some((key, entry, now_ms)) = found.next_if(|(key, ..)| fits(bytes, key))
-        {
-            bytes += key.len();
-            entries.push(KvListed {
+        let found = merged(keys.collect());
+        let (mut entries, mut room): (Vec<KvListed>, Room) = (Vec::new(), Room::new());
+        let mut more = false;
+        for (key, entry, now_ms) in found {
+            let listed = KvListed {
                 key: Text(key.to_owned()),
                 revision: entry.revision,
                 bytes: entry.value.len() as u64,
                 expires_in_ms: expires_in_ms(entry, now_ms),
-            });
+            };
+            more = entries.len() >= limit || !room.takes(&listed);
+            if more {
+                break;
+            }
+            entries.push(listed);
         }
-        let more = found.peek().is_some();
         let last = entries.last().filter(|_| more);
         KvListReply {
             next: last.map(|entry| entry.key.clone()),

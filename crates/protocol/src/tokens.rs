@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::journal::{lane_id, lane_name};
 use crate::key::Key;
 use crate::kick::{LiveState, TokenName};
+use crate::page::Room;
 use crate::wire;
 
 /// The tokens on a page of `list_tokens` if the request has no limit.
@@ -18,12 +19,6 @@ pub const LIST_TOKENS_DEFAULT: u64 = 100;
 pub const LIST_TOKENS_MAX: u64 = 1_000;
 /// A page looks at so many tokens: with a `state` that few have it has fewer tokens than its limit.
 const LOOKS_MAX: usize = 8_192;
-/// A page ends before its tokens take more than about this many bytes in JSON: NATS messages have 1 MiB.
-const BYTES_MAX: usize = 900_000;
-/// What a token takes at most beside its lane's name and its key.
-const TOKEN_BYTES: usize = 310;
-/// JSON writes a byte of a key as six characters at most.
-const KEY_BYTE_ESCAPED: usize = 6;
 
 /// `list_tokens`: a page of a line's live tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,28 +163,26 @@ impl TokensReply {
             Some(order) => &mut line.waiting_after(order, lane, &through),
             None => &mut line.live_after(lane, &through),
         };
-        let (mut tokens, mut bytes, mut looks, mut more) = (Vec::new(), 0, 0, false);
+        let (mut tokens, mut room, mut looks, mut more) = (Vec::new(), Room::new(), 0, false);
         for (lane, token) in candidates {
             let Some((at, live)) = line.live_at(lane, token) else {
                 continue;
             };
-            let is_wanted = wanted.is_none_or(|state| state == live.state());
-            let takes = if is_wanted {
-                bytes_of(line, lane, live)
-            } else {
-                0
-            };
-            more = tokens.len() >= limit || looks >= LOOKS_MAX || bytes + takes > BYTES_MAX;
+            more = tokens.len() >= limit || looks >= LOOKS_MAX;
             if more {
                 break;
             }
-            looks += 1;
-            bytes += takes;
-            through.insert(lane, token);
-            if is_wanted {
+            if wanted.is_none_or(|state| state == live.state()) {
                 let seen_ms = |live: &Live| now.service_ms.saturating_sub(last_seen_ms(at, live));
-                tokens.push(listed(line, at, live, now, seen_ms));
+                let token = listed(line, at, live, now, seen_ms);
+                more = !room.takes(&token);
+                if more {
+                    break;
+                }
+                tokens.push(token);
             }
+            looks += 1;
+            through.insert(lane, token);
         }
         let next = through.into_iter().map(|(lane, token)| TokenName {
             lane: lane_name(line, lane),
@@ -231,13 +224,6 @@ fn listed(
         position: place.map(|(position, _)| position),
         turn: place.map(|(_, turn)| turn),
     }
-}
-
-fn bytes_of(line: &line::Line, lane: u8, live: &Live) -> usize {
-    let name = line.lane_names().nth(usize::from(lane));
-    let name = name.map_or(0, |name| name.as_str().len());
-    let key = live.key.as_deref().map_or(0, <[u8]>::len);
-    TOKEN_BYTES + name + key * KEY_BYTE_ESCAPED
 }
 
 #[cfg(test)]
@@ -287,25 +273,5 @@ mod tests {
             let message = read(&bad).unwrap_err().message;
             assert!(message.contains(says), "{bad}: {message}");
         }
-    }
-
-    /// So that a full page fits a message whatever the keys are.
-    #[test]
-    fn a_token_takes_no_more_bytes_than_are_counted() {
-        let most = ListedToken {
-            lane: "x".repeat(64).parse().unwrap(),
-            token: line::NUMBER_MAX,
-            key: Some(Key::new(vec![1; 128]).unwrap()),
-            state: State::InCheckout,
-            entered_at_ms: line::NUMBER_MAX,
-            last_seen_ms: Some(line::NUMBER_MAX),
-            expires_in_ms: Some(line::NUMBER_MAX),
-            claimed_ago_ms: Some(line::NUMBER_MAX),
-            position: Some(line::NUMBER_MAX),
-            turn: Some(line::NUMBER_MAX),
-        };
-        let bytes = serde_json::to_vec(&most).unwrap().len() + 1;
-        let counted = TOKEN_BYTES + 64 + 128 * KEY_BYTE_ESCAPED;
-        assert!(bytes <= counted, "{bytes} > {counted}");
     }
 }

@@ -278,33 +278,6 @@ fn replies_go_both_ways() {
 }
 
 #[test]
-fn the_largest_page_of_lines_fits_a_message() {
-    let words = |last: char| "\u{1}".repeat(63) + &last.to_string();
-    let summary = LineSummary {
-        line: line(&"x".repeat(64)),
-        incarnation: u64::MAX,
-        version: u64::MAX,
-        phase: "draining".to_owned(),
-        seats: u32::MAX,
-        queue_limit: u32::MAX,
-        waiting: u64::MAX,
-        admitted: u64::MAX,
-        in_checkout: u64::MAX,
-        labels: ('\0'..'\u{10}')
-            .map(|last| (words(last), words('\u{1}')))
-            .collect(),
-    };
-    assert_eq!(summary.labels.len(), 16);
-    let page = LineList {
-        lines: vec![summary; LIST_LINES_MAX as usize],
-        next: Some(line(&"x".repeat(64))),
-    };
-    for format in [Format::Json, Format::MsgPack] {
-        assert!(encode(&page, format).len() < 1 << 20);
-    }
-}
-
-#[test]
 fn a_board_event_lists_holes_beside_the_pointers() {
     let mut lines = nowserving_line::Lines::new();
     let create = Op::Create {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// So many holders of seats are looked at in each state.
 const SEATED_MAX: usize = 5_000;
 /// So many pages of the line's journal are read: a line keeps about 8,192 entries.
-const JOURNAL_PAGES: usize = 9;
+const JOURNAL_PAGES: usize = 99;
 /// So many lines are looked at when none is named.
 const LINES_MAX: u64 = 10_000;
 /// Of the lines that look as if they were stuck, so many are listed.
@@ -195,6 +195,8 @@ fn unanswered(error: &Error, some: bool) -> Finding {
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")
             .advise("look at /readyz of each node, and at the last lines of its log")
             .run("nowserving cluster status --wait"),
+        Kind::Code(Code::BadRequest) => Finding::warning("refused", text)
+            .advise("upgrade the nodes, and then this command: they are of different releases"),
         _ => Finding::problem("no_answer", text)
             .detail("a leader answers only while a quorum of nodes confirms its lease")
             .run("nowserving cluster status --wait"),

@@ -299,17 +299,22 @@ fn mapping(status: &ClusterStatus) -> String {
     )
 }
 
-/// What NATS servers take in one message, if a node's takes too little to serve.
+/// What the nodes' NATS servers take in one message, where that is less than usual or differs: lists come in more pages,
+/// and what an item makes too large is refused.
 fn small_messages(status: &ClusterStatus) -> String {
+    let known = |node: &NodeStatus| node.max_payload_bytes;
+    let most = status.nodes.iter().filter_map(known).max();
+    let usual = most.unwrap_or(0).max(MAX_PAYLOAD_USUAL);
     let small = status.nodes.iter().filter_map(|node| {
-        let bytes = node.max_payload_bytes?;
-        (bytes < MAX_PAYLOAD_MIN as u64).then(|| {
-            format!(
-                "the NATS server of node {} takes {bytes} bytes in one message (max_payload), and {MAX_PAYLOAD_MIN} are needed: \
-                 the node serves nobody\n",
-                node.id
-            )
-        })
+        let bytes = known(node).filter(|bytes| *bytes < usual)?;
+        let what = match bytes < MAX_PAYLOAD_MIN as u64 {
+            true => format!(", and {MAX_PAYLOAD_MIN} are needed: the node serves nobody"),
+            false => String::new(),
+        };
+        Some(format!(
+            "the NATS server of node {} takes {bytes} bytes in one message (max_payload){what}\n",
+            node.id
+        ))
     });
     small.collect()
 }

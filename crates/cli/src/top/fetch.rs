@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How many entries of a journal are kept, for its pages; `line journal` has the older ones.
 const ENTRIES_KEPT: usize = 2_000;
 /// A refresh reads so many pages of a journal; a line keeps about 8,192 entries.
-const JOURNAL_PAGES: usize = 9;
+const JOURNAL_PAGES: usize = 99;
 
 /// Asks, and keeps what the next refresh continues with.
 pub struct Fetcher {

@@ -151,6 +151,14 @@ fn headers(it: &ForwardTry) -> HeaderMap {
     headers
 }
 
+/// What nodes add to a request that they forward.
+pub const HEADERS: [&str; 4] = [
+    SENT_AT_HEADER,
+    REQUEST_KEY_HEADER,
+    SHARED_HEADER,
+    USER_HEADER,
+];
+
 /// The length of headers on the wire.
 fn wire_bytes(headers: &HeaderMap) -> usize {
     let fields = headers.iter().flat_map(|(name, values)| {

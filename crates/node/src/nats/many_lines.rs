@@ -96,7 +96,7 @@ impl ManyLines {
     async fn configure_page(&self, work: &Work) -> Result<ConfigureLinesReply, ApiError> {
         let page = ListLines {
             after: work.ask.after.clone(),
-            limit: work.ask.limit,
+            limit: Some(work.ask.limit()),
             labels: work.ask.labels.clone(),
         };
         let subject = self.subjects.admin_cluster("list_lines");
@@ -106,11 +106,8 @@ impl ManyLines {
             .map(|line| self.configure_line(line, work))
             .buffered(LINES_AT_ONCE);
         let lines = lines.filter_map(std::future::ready);
-        Ok(ConfigureLinesReply {
-            lines: lines.collect().await,
-            next: page.next,
-            dry_run: work.ask.dry_run,
-        })
+        let lines = lines.collect().await;
+        Ok(ConfigureLinesReply::new(lines, page.next, work.ask.dry_run))
     }
 
     /// `None` if its leader knows that it has not the labels.

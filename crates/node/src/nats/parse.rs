@@ -1,7 +1,7 @@
 //! From a message to a checked request: everything that can be refused for its form is refused
 //! here, so that nothing malformed ever reaches the shard loop or the log.
 
-use async_nats::{Message, Subject};
+use async_nats::{HeaderMap, Message, Subject};
 use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
@@ -455,8 +455,19 @@ pub(super) fn header<T>(
     }
 }
 
+/// Those of the contract, and those that nodes put on what they forward.
+fn check_headers(message: &Message) -> Result<(), ApiError> {
+    let names = message.headers.iter().flat_map(HeaderMap::iter);
+    let mut names = names.map(|(name, _)| name.as_ref());
+    names.try_for_each(|name: &str| match forward::HEADERS.contains(&name) {
+        true => Ok(()),
+        false => header::check_name(name),
+    })
+}
+
 /// The answer to a request that was read then must leave by this time, a little before the requester stops waiting.
 pub(super) fn deadline(message: &Message, taken: Micros) -> Result<Micros, ApiError> {
+    check_headers(message)?;
     let timeout_ms = header(message, TIMEOUT_HEADER, |text| {
         let ms = text.parse().ok();
         ms.filter(|ms| (1..=TIMEOUT_MAX_MS).contains(ms))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_nats::client::PublishErrorKind;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use nowserving_protocol::admin::DeleteReply;
 use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::limits::RulesChanged;
 use nowserving_protocol::subject::Subjects;
@@ -26,6 +28,9 @@ use nowserving_shard::published::OutEvent;
 
 /// Answers leave by the same connection as events, and wait for so many of them at most.
 const EVENTS_AT_ONCE: usize = 64;
+
+/// Room for the headers of an answer or event, in bytes.
+const HEADERS_MAX: usize = 256;
 
 /// Sends answers and events.
 #[derive(Debug, Clone)]
@@ -98,34 +103,27 @@ impl Responder {
     /// Sends an answer that is encoded, or an error.
     pub async fn finish(&self, to: &ReplyTo, encoded: Result<Vec<u8>, ApiError>) {
         match encoded {
-            // async-nats would not send it, and the requester would wait for nothing.
-            Ok(payload) if payload.len() > self.limit.bytes() => {
-                let (bytes, max) = (payload.len(), self.limit.bytes());
-                let what = format!(
-                    "the answer has {bytes} bytes, this NATS server takes {max}: ask for less"
-                );
-                self.refuse(to, ApiError::new(Code::OutcomeUnknown, what))
-                    .await;
-            }
-            Ok(payload) => {
-                self.stats.count(to, "ok");
-                let none = HeaderMap::new();
-                self.send(to.inbox.subject(), none, payload.into()).await;
-            }
+            Ok(payload) => match self.publish(to, HeaderMap::new(), payload.into()).await {
+                Ok(()) => self.stats.count(to, "ok"),
+                Err(error) => self.refuse(to, error).await,
+            },
             Err(error) => self.refuse(to, error).await,
         }
     }
 
-    /// Passes an answer on as it came.
+    /// Passes an answer on as it came. The node that gave it may be connected to a server that takes more.
     async fn relay(&self, to: &ReplyTo, error: Option<Code>, answer: RelayedAnswer) {
         let RelayedAnswer { headers, payload } = answer;
-        self.stats
-            .count_forwarded(to, error.map_or("ok", Code::as_str));
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name.as_str(), value.as_str());
         }
-        self.send(to.inbox.subject(), map, payload).await;
+        match self.publish(to, map, payload).await {
+            Ok(()) => self
+                .stats
+                .count_forwarded(to, error.map_or("ok", Code::as_str)),
+            Err(error) => self.refuse(to, error).await,
+        }
     }
 
     /// Publishes events until the loop ends.
@@ -156,22 +154,8 @@ impl Responder {
             }
             return;
         }
-        let encoded = result.and_then(|outcome| {
-            let too_large = too_large_code(&outcome);
-            let payload = self.encode(outcome, reply);
-            let (bytes, max) = (payload.len(), self.limit.bytes());
-            match bytes <= max {
-                true => Ok(payload),
-                // async-nats would not send it, and the requester would wait for nothing.
-                false => Err(ApiError::new(
-                    too_large,
-                    format!(
-                        "the answer has {bytes} bytes, this NATS server takes {max}: ask for less"
-                    ),
-                )),
-            }
-        });
-        self.finish(reply, encoded).await;
+        self.finish(reply, result.map(|outcome| self.encode(outcome, reply)))
+            .await;
     }
 
     /// Answers one request with an error.
@@ -183,25 +167,43 @@ impl Responder {
         headers.insert(ERROR_HEADER, message.as_str());
         headers.insert(ERROR_CODE_HEADER, error.code.http().to_string().as_str());
         let payload = encode(&ErrorReply::from(error), reply.format);
-        self.send(reply.inbox.subject(), headers, payload.into())
-            .await;
+        if let Err(error) = self.publish(reply, headers, payload.into()).await {
+            tracing::error!(%error, op = reply.op, "an error was not sent");
+        }
     }
 
-    /// Sends an answer.
-    pub async fn send(&self, to: Option<&str>, headers: HeaderMap, payload: Bytes) {
+    /// Publishes an answer, or says that the server does not take it: the requester would wait for nothing.
+    async fn publish(
+        &self,
+        reply: &ReplyTo,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<(), ApiError> {
+        let bytes = payload.len();
+        match self.send(reply.inbox.subject(), headers, payload).await {
+            true => Ok(()),
+            false => Err(too_large(reply.op, bytes, self.limit.bytes())),
+        }
+    }
+
+    /// Sends an answer. False if it is too large for the server.
+    pub async fn send(&self, to: Option<&str>, headers: HeaderMap, payload: Bytes) -> bool {
         let Some(to) = to else {
-            return;
+            return true;
         };
         if !self.subjects.may_reply_to(to) {
             metrics::counter!("nowserving_replies_refused_total").increment(1);
             tracing::warn!(%to, "no answer is sent to this reply subject");
-            return;
+            return true;
         }
         let to = to.to_owned();
         let sent = self.client.publish_with_headers(to, headers, payload).await;
-        if let Err(error) = sent {
-            self.limit.refused("answer", &error);
-        }
+        let Err(error) = sent else {
+            return true;
+        };
+        self.limit.refused("answer", &error);
+        // Else the node ends.
+        error.kind() != PublishErrorKind::MaxPayloadExceeded
     }
 
     fn encode(&self, outcome: Outcome, to: &ReplyTo) -> Vec<u8> {
@@ -226,7 +228,15 @@ impl Responder {
                 if to.pass {
                     self.keys.in_use().passes.add_to(&mut body, &self.cluster);
                 }
-                encode(&body, format)
+                let whole = encode(&body, format);
+                match body.holes {
+                    Some(_) if !self.fits(&whole) => {
+                        // As where there are very many: its position stands until the next status.
+                        body.holes = None;
+                        encode(&body, format)
+                    }
+                    _ => whole,
+                }
             }
             Outcome::Info(info) => encode(&*info, format),
             Outcome::Line(line) => encode(&*line, format),
@@ -272,12 +282,20 @@ impl Responder {
         }
     }
 
+    /// Whether the server takes this beside the headers.
+    fn fits(&self, payload: &[u8]) -> bool {
+        payload.len() + HEADERS_MAX <= self.limit.bytes()
+    }
+
     fn encode_event(&self, event: &OutEvent) -> (String, Bytes) {
         match event {
-            OutEvent::Board(board) => (
-                self.subjects.board(&board.board.line),
-                encode(&**board, Format::Json).into(),
-            ),
+            OutEvent::Board(board) => {
+                let mut payload = encode(&**board, Format::Json);
+                if !self.fits(&payload) {
+                    payload = encode(&without_holes(board), Format::Json);
+                }
+                (self.subjects.board(&board.board.line), payload.into())
+            }
             OutEvent::Token(token) => (
                 self.subjects
                     .token_event(&token.line, token.lane.as_str(), token.token),
@@ -295,35 +313,49 @@ impl Responder {
     }
 }
 
-/// The error instead of an answer that is too large. Nothing happened if it was a read.
-fn too_large_code(outcome: &Outcome) -> Code {
-    match outcome {
-        Outcome::Journal(_)
-        | Outcome::Tokens(_)
-        | Outcome::Lines(_)
-        | Outcome::Cluster(_)
-        | Outcome::MembersChanges(_)
-        | Outcome::Info(_)
-        | Outcome::LimitStats(_)
-        | Outcome::LimitChanges(_)
-        | Outcome::Backup { .. }
-        | Outcome::BackupChunk { .. }
-        | Outcome::KvGot(_)
-        | Outcome::KvListed(_)
-        | Outcome::Status { holes: Some(_), .. } => Code::BadRequest,
-        Outcome::Line(_)
-        | Outcome::Kicked(_)
-        | Outcome::Callback(_)
-        | Outcome::Called(_)
-        | Outcome::Deleted { .. }
-        | Outcome::MembersChanged(_)
-        | Outcome::RestorePart { .. }
-        | Outcome::KvDone(_)
-        | Outcome::LimitPart(_)
-        | Outcome::LimitRules { .. }
-        | Outcome::LimitReset(_)
-        | Outcome::Status { .. } => Code::OutcomeUnknown,
+/// As after a gap: watchers ask once.
+fn without_holes(event: &BoardEvent) -> BoardEvent {
+    let mut event = event.clone();
+    for lane in &mut event.board.lanes {
+        lane.holes = Some(Vec::new());
     }
+    event.whole = false;
+    event.prev_version = event.board.version;
+    event
+}
+
+/// Operations that change nothing. Lists among them are cut to what every server takes; what is left can be too large
+/// where one item is.
+const READS: [&str; 17] = [
+    "status",
+    "find",
+    "info",
+    "show",
+    "journal",
+    "list_tokens",
+    "cluster_status",
+    "list_lines",
+    "members_changes",
+    "backup",
+    "backup_chunk",
+    "kv_get",
+    "kv_list",
+    "limit_show",
+    "limit_stats",
+    "limit_changes",
+    "limit_test",
+];
+
+/// The error instead of an answer that is too large. Nothing happened if it was a read.
+fn too_large(op: &str, bytes: usize, max: usize) -> ApiError {
+    let code = match READS.contains(&op) {
+        true => Code::BadRequest,
+        false => Code::OutcomeUnknown,
+    };
+    ApiError::new(
+        code,
+        format!("the answer has {bytes} bytes, this NATS server takes {max}: ask for less"),
+    )
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 use nowserving_kv::{Full, Refused};
 use nowserving_line::{LineName, Lines, Op, Settings, Stamp, Timestamp};
 use nowserving_pass::PassVerifier;
-use nowserving_protocol::admin::LineList;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::event::LineEvent;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
+use nowserving_protocol::user::BoardReply;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use nowserving_engine::Inbox;
@@ -93,51 +93,101 @@ async fn an_error_has_its_number_and_text_in_headers_of_one_line() {
     assert_eq!((totals[0].requests, totals[0].errors), (2, 2));
 }
 
+/// An answer to this operation that is larger than the server takes.
+fn too_large_answer(op: &'static str) -> (ReplyTo, Outcome) {
+    let got = KvGetReply {
+        key: KvKey::new("k").unwrap(),
+        value: KvValue::new(vec![b'x'; MAX_PAYLOAD]).unwrap(),
+        revision: 1,
+        expires_in_ms: None,
+    };
+    let to = ReplyTo {
+        op,
+        ..to("_INBOX.1", Format::Json)
+    };
+    (to, Outcome::KvGot(Box::new(got)))
+}
+
 #[tokio::test]
 async fn an_answer_that_nats_would_not_take_becomes_an_error() {
     let mut test = Test::start().await;
-    let holes = (0..MAX_PAYLOAD as u64).map(|n| (2 * n, 2 * n)).collect();
-    let list = LineList {
-        lines: Vec::new(),
-        next: None,
-    };
-    let (status, now) = status();
-    for (outcome, code) in [
-        (Outcome::Lines(Box::new(list)), None),
-        (
-            Outcome::Status {
-                status,
-                now,
-                with_ticket: false,
-                holes: Some(Some(holes)),
-            },
-            Some(Code::BadRequest),
-        ),
+    for (op, code) in [
+        ("kv_get", Code::BadRequest),
+        ("kv_put", Code::OutcomeUnknown),
     ] {
-        test.responder
-            .answer(&to("_INBOX.1", Format::Json), Ok(outcome))
-            .await;
+        let (to, outcome) = too_large_answer(op);
+        test.responder.answer(&to, Ok(outcome)).await;
         let sent = test.server.next_published().await;
         assert!(sent.payload.len() <= MAX_PAYLOAD);
-        let error = decode::<ErrorReply>(&sent.payload).ok();
-        assert_eq!(error.as_ref().map(|it| it.error.code), code);
-        if let Some(ErrorReply { error }) = error {
-            assert!(error.message.contains(&MAX_PAYLOAD.to_string()), "{error}");
-        }
+        let ErrorReply { error } = decode(&sent.payload).unwrap();
+        assert_eq!(error.code, code);
+        assert!(error.message.contains(&MAX_PAYLOAD.to_string()), "{error}");
     }
-    let deleted = Outcome::Deleted {
-        line: shop(),
-        remaining: 0,
-    };
-    assert_eq!(
-        too_large_code(&deleted),
-        Code::OutcomeUnknown,
-        "it happened"
-    );
 }
 
-/// The status of the first token of a line.
-fn status() -> (Box<nowserving_line::Status>, Timestamp) {
+#[tokio::test]
+async fn an_answer_of_another_node_that_nats_would_not_take_becomes_an_error() {
+    let mut test = Test::start().await;
+    let (to, _) = too_large_answer("list_tokens");
+    let answer = RelayedAnswer {
+        headers: Vec::new(),
+        payload: "x".repeat(MAX_PAYLOAD + 1).into(),
+    };
+    test.responder.relay(&to, None, answer).await;
+    let sent = test.server.next_published().await;
+    let ErrorReply { error } = decode(&sent.payload).unwrap();
+    assert_eq!(error.code, Code::BadRequest);
+}
+
+#[tokio::test]
+async fn holes_that_do_not_fit_are_left_out_of_a_status() {
+    let mut test = Test::start().await;
+    for (ranges, are_shown) in [(10, true), (MAX_PAYLOAD as u64 / 6, false)] {
+        let (status, now) = status();
+        let outcome = Outcome::Status {
+            status,
+            now,
+            with_ticket: false,
+            holes: Some(Some((0..ranges).map(|n| (2 * n, 2 * n)).collect())),
+        };
+        let to = to("_INBOX.1", Format::Json);
+        test.responder.answer(&to, Ok(outcome)).await;
+        let body: StatusReply = decode(&test.server.next_published().await.payload).unwrap();
+        assert_eq!(body.holes.is_some(), are_shown);
+    }
+}
+
+#[tokio::test]
+async fn holes_that_do_not_fit_are_a_gap_on_a_board() {
+    let mut test = Test::start().await;
+    let board = BoardReply::new(&a_line().get(&shop()).unwrap().board(1_000), 2_000);
+    let version = board.version;
+    let board = |ranges: u64| {
+        let mut board = board.clone();
+        board.lanes[0].holes = Some((0..ranges).map(|n| [2 * n, 2 * n]).collect());
+        BoardEvent {
+            board,
+            prev_version: 0,
+            whole: true,
+        }
+    };
+    let (sender, events) = mpsc::channel(1);
+    let boards = [10, MAX_PAYLOAD as u64 / 6].map(|it| OutEvent::Board(Box::new(board(it))));
+    sender.send(boards.into()).await.unwrap();
+    drop(sender);
+    test.responder.clone().run_events(events).await;
+    for (holes, prev_version, whole) in [(10, 0, true), (0, version, false)] {
+        let sent: BoardEvent = decode(&test.server.next_published().await.payload).unwrap();
+        let shown = sent.board.lanes[0].holes.as_ref().unwrap();
+        assert_eq!(
+            (shown.len(), sent.prev_version, sent.whole),
+            (holes, prev_version, whole)
+        );
+    }
+}
+
+/// With one token.
+fn a_line() -> Lines {
     let mut lines = Lines::new();
     let stamp = |index| Stamp {
         op_no: 0,
@@ -157,6 +207,12 @@ fn status() -> (Box<nowserving_line::Status>, Timestamp) {
     };
     lines.apply(stamp(1), &create, None).unwrap();
     lines.apply(stamp(2), &enter, None).unwrap();
+    lines
+}
+
+/// The status of the first token of a line.
+fn status() -> (Box<nowserving_line::Status>, Timestamp) {
+    let lines = a_line();
     let line = lines.get(&shop()).unwrap();
     let at = line.find(b"k").unwrap();
     let now = Timestamp {
