@@ -35,6 +35,7 @@ pub mod kv;
 pub mod limits;
 pub mod members;
 pub mod note;
+pub mod page;
 pub mod pass;
 mod redact;
 pub mod rights;
