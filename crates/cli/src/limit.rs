@@ -11,7 +11,7 @@ use std::{fs, io};
 use clap::{Args, Subcommand};
 use nowserving_client::limits::{
     ApplyRules, Check, DeleteRules, Descriptor, Entry, ListLimitChanges, ResetLimit, RulesChanged,
-    ShowRules, TestLimits,
+    TestLimits,
 };
 use nowserving_client::{ApiError, LimitFallback, LimiterOptions, LineName, limits};
 use nowserving_limit::Rules;
@@ -400,10 +400,7 @@ async fn check(args: CheckArgs, global: &Global, output: &Output) -> anyhow::Res
 
 async fn show(args: ShowArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
     let admin = global.connect().await?.admin();
-    let request = ShowRules {
-        domain: args.domain,
-    };
-    let shown = admin.show_limits(&request).await?;
+    let shown = admin.show_limits(args.domain.as_ref()).await?;
     match shown.domains.first().and_then(|it| it.text.as_deref()) {
         Some(text) if args.yaml && !output.json => output.line(text.trim_end()),
         _ => output.answer(&shown, text::rules),

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::time::Duration;
 
-use nowserving_client::limits::ShowRules;
 use nowserving_client::{Admin, ApiError, Code, Error, ListLines};
 
 use crate::args::Global;
@@ -107,7 +106,7 @@ async fn lines(global: &Global) -> anyhow::Result<Vec<String>> {
 /// The names of all domains of rate limits.
 async fn domains(global: &Global) -> anyhow::Result<Vec<String>> {
     let admin = global.connect().await?.admin();
-    let all = admin.show_limits(&ShowRules { domain: None }).await?;
+    let all = admin.show_limits(None).await?;
     let names = all.domains.into_iter().map(|it| it.domain.to_string());
     Ok(names.collect())
 }

@@ -14,7 +14,8 @@ use nowserving_client::{
 pub use nowserving_rehearse::duration;
 
 pub use self::cluster::{
-    caught_up, cluster, lags, last_heard, members_changes, node_state, other_cluster, ranges,
+    MAX_PAYLOAD_USUAL, caught_up, cluster, lags, last_heard, members_changes, node_state,
+    other_cluster, ranges,
 };
 pub use self::journal::{changes, clock, created, journal, what as journaled};
 use self::settings::settings_table;

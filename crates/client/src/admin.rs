@@ -20,8 +20,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::client::{Client, line_name};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::retry::Effect;
+
+/// Rules of rate limits that change while they are read are read again, up to so many pages in all. Most domains have one page,
+/// and only texts of which YAML aliases make many rules more than a few.
+const SHOW_PAGES_MAX: usize = 1_000;
 
 /// The operators' side of a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -135,21 +139,53 @@ impl Admin {
         self.limit("delete", effect, request).await
     }
 
-    /// The rules of rate limits, in the view of the node that answers.
+    /// The domains that have rules of rate limits, without these, or one domain with them, in the view of the nodes that answer.
+    /// Reads all pages; if the rules change meanwhile, it begins again.
     ///
     /// # Errors
-    /// `domain_not_found`.
-    pub async fn show_limits(&self, request: &ShowRules) -> Result<RulesReply> {
-        self.limit("show", Effect::Read, request).await
+    /// `domain_not_found`; [`crate::Kind::Unavailable`] if the rules change all the time.
+    pub async fn show_limits(&self, domain: Option<&LineName>) -> Result<RulesReply> {
+        let mut ask = ShowRules {
+            domain: domain.cloned(),
+            ..ShowRules::default()
+        };
+        let mut whole = RulesReply::default();
+        for _ in 0..SHOW_PAGES_MAX {
+            let page: RulesReply = self.limit("show", Effect::Read, &ask).await?;
+            for of in page.domains {
+                match whole.domains.last_mut().filter(|it| it.domain == of.domain) {
+                    None => whole.domains.push(of),
+                    Some(begun) => {
+                        if !begun.append(of) {
+                            whole.domains.clear();
+                        }
+                    }
+                }
+            }
+            ask.after = page.next;
+            ask.from = whole.domains.last().and_then(|it| it.next);
+            let begins_again = whole.domains.is_empty() && domain.is_some();
+            if ask.after.is_none() && ask.from.is_none() && !begins_again {
+                return Ok(whole);
+            }
+        }
+        let what = "the rules change faster than they can be read";
+        Err(Error::new(Kind::Unavailable, what))
     }
 
     /// How many counters of rate limits each shard has; those that did not answer are named
-    /// ([`LimitStatsReply::unanswered`]).
+    /// ([`LimitStatsReply::unanswered`]). Reads all pages.
     ///
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn limit_stats(&self) -> Result<LimitStatsReply> {
-        self.limit("stats", Effect::Read, &LimitStats {}).await
+        let mut ask = LimitStats::default();
+        let mut whole: LimitStatsReply = self.limit("stats", Effect::Read, &ask).await?;
+        while whole.next.is_some() {
+            ask.from = whole.next;
+            whole.append(self.limit("stats", Effect::Read, &ask).await?);
+        }
+        Ok(whole)
     }
 
     /// What operators changed of rules and counters lately, of one domain or of all; shards that did not answer are named

@@ -167,10 +167,12 @@ fn nothing_given_back() -> Outcome {
 /// The newest changes by operators, of one domain or of all, the oldest first.
 fn newest(changes: &LimitChanges, domain: Option<&LineName>) -> LimitChangesReply {
     let of = |it: &&LimitChange| domain.is_none_or(|domain| it.domain == *domain);
-    LimitChangesReply {
+    let mut reply = LimitChangesReply {
         changes: changes.iter().filter(of).map(change_reply).collect(),
         ..LimitChangesReply::default()
-    }
+    };
+    reply.keep_newest();
+    reply
 }
 
 fn change_reply(change: &LimitChange) -> LimitChangeReply {

@@ -278,13 +278,13 @@ proptest! {
 #[test]
 fn the_noted_burst_is_the_least_that_is_enough() {
     let whole = bucket(2_000, 1).burst_for_whole_rate().unwrap();
-    assert_eq!(whole, 9);
+    assert_eq!(whole, 33);
     let pauses_us = || {
         let pauses_us = [250, BUCKET_PAUSE_US].into_iter().cycle();
         std::iter::once(0).chain(pauses_us.take(4_000))
     };
     let of = |burst| passed_of_a_crowd(&bucket(2_000, burst), pauses_us(), 1) - u64::from(burst);
-    assert_eq!((of(whole), of(whole - 1)), (17_000, 16_000));
+    assert_eq!((of(whole), of(whole - 1)), (65_000, 64_000));
 }
 
 /// The clock's steps alone take half of 2,000 a second from a bucket of one.

@@ -352,7 +352,13 @@ descriptors:
     );
     // Without those that have values of requests.
     let expected = ["d.file_a/*", "d.fixed_x", "d.free.id_x*", "d.some"];
-    assert_eq!(rules.metric_names(), expected);
+    let named = rules.metric_names();
+    let names: Vec<_> = named.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, expected);
+    for (path, _) in &named {
+        let mut listed = rules.rules().into_iter();
+        assert!(listed.any(|(it, _)| it.to_string() == *path), "{path}");
+    }
     for (entries, name) in [
         (
             &[("route", "api"), ("method", "readfile"), ("id", "7")][..],

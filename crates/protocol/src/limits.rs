@@ -1,7 +1,7 @@
 //! Requests and replies about rate limits: sections 7 and 8 of the contract.
 
 mod changes;
-mod hits;
+mod stats;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,10 +15,13 @@ use crate::subject::shard_of_bytes;
 use crate::wire;
 
 pub use changes::{
-    DESCRIPTOR_SHOWN_BYTES, LIMIT_CHANGES_MAX, LimitChangeReply, LimitChangesReply,
-    ListLimitChanges, shown,
+    DESCRIPTOR_SHOWN_BYTES, LIMIT_CHANGES_BYTES_MAX, LIMIT_CHANGES_MAX, LimitChangeReply,
+    LimitChangesReply, ListLimitChanges, shown,
 };
-pub use hits::{NodeCounts, NodeHits, OTHER_RULES_NAME, RULE_HITS_BYTES_MAX, RuleHits};
+pub use stats::{
+    LimitStats, LimitStatsReply, NodeCounts, NodeHits, OTHER_RULES_NAME, RULE_HITS_BYTES_MAX,
+    RuleHits, STATS_SHARDS_MAX, ShardLimitStats,
+};
 
 /// The most descriptors of a request.
 pub const DESCRIPTORS_MAX: usize = 16;
@@ -424,7 +427,7 @@ fn check_note(by: &Option<String>, reason: &Option<String>) -> Result<(), ApiErr
     Ok(())
 }
 
-/// `admin.limit.show`: the rules, as the answering node has them.
+/// `admin.limit.show`: a page of the rules, as the answering node has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowRules {
     /// Only of this domain, with their text.
@@ -434,6 +437,20 @@ pub struct ShowRules {
         with = "wire::name_option"
     )]
     pub domain: Option<LineName>,
+    /// With a domain: the [`DomainReply::next`] of the page before.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::number_option"
+    )]
+    pub from: Option<u64>,
+    /// Without a domain: the [`RulesReply::next`] of the page before.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "wire::name_option"
+    )]
+    pub after: Option<LineName>,
 }
 
 /// The answer to `show`.
@@ -441,6 +458,9 @@ pub struct ShowRules {
 pub struct RulesReply {
     /// By name.
     pub domains: Vec<DomainReply>,
+    /// The `after` of the next page of domains; null on the last one, and if a domain was named.
+    #[serde(default, with = "wire::name_option")]
+    pub next: Option<LineName>,
 }
 
 /// The rules of one domain.
@@ -459,66 +479,32 @@ pub struct DomainReply {
     pub reason: String,
     /// How many there are.
     pub rules_total: u64,
-    /// In words, a line each: only if the domain was named.
+    /// In words, a line each: only if the domain was named. Those of this page, which follow those of the page before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
-    /// The YAML: only if the domain was named.
+    /// The YAML: only if the domain was named. The part of this page, which follows that of the page before; it begins after the
+    /// last rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The `from` of the next page; left out on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
 }
 
-/// `admin.limit.stats`: the counters of all shards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitStats {}
-
-/// The answer to `stats`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitStatsReply {
-    /// By number.
-    pub shards: Vec<ShardLimitStats>,
-    /// The shards whose leaders did not answer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unanswered: Vec<u32>,
-    /// The hits of each rule that had any, of all nodes that answered, by rule.
-    #[serde(default)]
-    pub rules: Vec<RuleHits>,
-    /// These nodes, by number.
-    #[serde(default)]
-    pub nodes: Vec<NodeCounts>,
-    /// The nodes that did not answer: what they have counted is missing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nodes_unanswered: Vec<u64>,
-}
-
-/// The counters of one shard's leader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShardLimitStats {
-    /// The shard.
-    pub shard: u32,
-    /// In the leader's memory, those that are idle and not yet dropped included.
-    pub counters: u64,
-    /// The bytes of their keys.
-    pub key_bytes: u64,
-    /// The times that sliding window logs remember.
-    pub log_hits: u64,
-    /// Changed since the last checkpoint.
-    pub changed: u64,
-    /// For how long the oldest of these changes has waited for it: what a failover would forget.
-    #[serde(default)]
-    pub changed_for_ms: u64,
-    /// On all nodes: those of checkpoints and of exact limits.
-    pub saved: u64,
-    /// Requests that this leader has answered.
-    pub checks: u64,
-    /// Those of them that it refused.
-    pub refused: u64,
-    /// Those of them with a limit whose counter found no room.
-    #[serde(default)]
-    pub untracked: u64,
-    /// Counters that this leader wrote into checkpoints without room for them: a failover forgets them, however old they
-    /// are. Once for each checkpoint.
-    #[serde(default)]
-    pub not_kept: u64,
+impl DomainReply {
+    /// Appends the next page. Returns false if that has another version: then both are of no use.
+    #[must_use]
+    pub fn append(&mut self, page: DomainReply) -> bool {
+        if (&page.domain, page.version) != (&self.domain, self.version) {
+            return false;
+        }
+        self.rules.extend(page.rules);
+        if let Some(text) = page.text {
+            self.text.get_or_insert_default().push_str(&text);
+        }
+        self.next = page.next;
+        true
+    }
 }
 
 /// `admin.limit.reset`: forgets what was counted of one descriptor.

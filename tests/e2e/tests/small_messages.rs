@@ -5,14 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use nowserving_e2e::{Cli, Cluster, HOUR_MS, Options, eventually, line_in, run};
+use nowserving_e2e::{Cli, Cluster, HOUR_MS, Options, Route, eventually, line_in, run};
 use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN};
-use serde_json::json;
+use nowserving_protocol::limits::RULES_BYTES_MAX;
+use serde_json::{Value, json};
 
 use crate::kv::Kv;
 
 const VALUE_BYTES: usize = 10_240;
 const PUTS: usize = 200;
+const RULES: usize = 500;
 const ENTRANTS: usize = 6_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,6 +29,7 @@ async fn a_cluster_works_with_what_the_nats_server_takes_in_a_message() -> Resul
         crowd(cluster).await?;
         every_shard_takes_writes(cluster, "after").await?;
         a_backup_is_downloaded(cluster).await?;
+        rate_limits(cluster).await?;
         for bytes in [1 << 20, 262_144, MAX_PAYLOAD_MIN] {
             cluster.set_max_payload(bytes)?;
             many_large_values(cluster, &format!("reloaded-{bytes}")).await?;
@@ -82,6 +85,128 @@ async fn a_backup_is_downloaded(cluster: &Cluster) -> Result<()> {
     let file = cluster.folder().join("small-messages.backup");
     let file = file.to_string_lossy();
     cli.run(&["cluster", "backup", &file]).await?.done()?;
+    Ok(())
+}
+
+/// As large as they can be: 500 rules in 48 KiB of characters that JSON escapes, and changes with long reasons.
+async fn rate_limits(cluster: &Cluster) -> Result<()> {
+    let cli = Cli::new(cluster.nats_urls());
+    let file = cluster.folder().join("rules.yaml");
+    let path = file.to_string_lossy();
+    let limit = "rate_limit: {unit: day, requests_per_unit: 9}";
+    let rules = (0..RULES).map(|nth| format!("  - {{key: k{nth}, value: '\"', {limit}}}\n"));
+    let mut text = format!(
+        "domain: small\ndescriptors:\n{}#",
+        rules.collect::<String>()
+    );
+    text.extend(std::iter::repeat_n('"', RULES_BYTES_MAX - text.len() - 1));
+    text.push('\n');
+    std::fs::write(&file, &text)?;
+    let applied = cli.run(&["limit", "apply", &path]).await?.done()?;
+    let changes = applied["changes"].as_array().map_or(0, Vec::len);
+    ensure!(changes > 100, "{changes}");
+    let shown = eventually("the rules are shown", PATIENCE, async || {
+        let shown = cli.run(&["limit", "show", "small"]).await?;
+        Ok((shown.code == 0).then_some(shown))
+    });
+    let shown = shown.await?.done()?;
+    let of = &shown["domains"][0];
+    let listed = of["rules"].as_array().map_or(0, Vec::len);
+    ensure!(listed == RULES && of["text"] == text.as_str(), "{listed}");
+    ensure!(json_pages(cluster, of).await? > 1);
+    // Shown, saved and applied again it is the same.
+    let yaml = ["limit", "show", "small", "--yaml"];
+    let lines = cli.run_as_text(&yaml).await?.lines.into_iter();
+    let lines = lines.map(|line| line.as_str().unwrap_or_default().to_owned() + "\n");
+    let yaml: String = lines.collect();
+    ensure!(yaml == text, "{} and {} bytes", yaml.len(), text.len());
+    std::fs::write(&file, &yaml)?;
+    let again = cli.run(&["limit", "apply", &path]).await?.done()?;
+    ensure!(again["changes"] == json!([]), "{again}");
+    hits_of_all(cluster).await?;
+    long_reasons(cluster).await?;
+    let changes = cli.run(&["limit", "changes"]).await?.done()?;
+    ensure!(changes["left_out"] == true, "{changes:.200}");
+    let deleted = cli.run(&["limit", "delete", "small", "--yes"]).await?;
+    let deleted = deleted.done()?["changes"].as_array().map_or(0, Vec::len);
+    ensure!(deleted > 100, "{deleted}");
+    Ok(())
+}
+
+/// As a client without our SDK reads it. How many pages they were.
+async fn json_pages(cluster: &Cluster, whole: &Value) -> Result<usize> {
+    let api = cluster.api();
+    let (mut text, mut rules, mut pages) = (String::new(), Vec::new(), 0);
+    let mut from = json!(0);
+    while !from.is_null() {
+        let shown = json!({"domain": "small", "from": from});
+        let shown = api.limit("show", shown).await?;
+        let page = &shown["domains"][0];
+        ensure!(page["version"] == whole["version"]);
+        text += page["text"].as_str().unwrap_or_default();
+        rules.extend(page["rules"].as_array().cloned().unwrap_or_default());
+        pages += 1;
+        from = page["next"].clone();
+    }
+    ensure!(whole["text"] == text && whole["rules"] == json!(rules));
+    Ok(pages)
+}
+
+/// `stats` has each rule then.
+async fn hits_of_all(cluster: &Cluster) -> Result<()> {
+    let api = cluster.api();
+    let all: Vec<_> = (0..RULES)
+        .map(|nth| json!([{"key": format!("k{nth}"), "value": "\""}]))
+        .collect();
+    for descriptors in all.chunks(16) {
+        let ask = json!({"descriptors": descriptors});
+        let checked = api.check("small", &ask).await?.accepted(api.format())?;
+        ensure!(checked["allowed"] == true, "{checked:.200}");
+    }
+    for api in [
+        api.clone(),
+        api.by(nowserving_e2e::Format::MsgPack, Route::Plain),
+    ] {
+        let stats = eventually("each node tells", PATIENCE, async || {
+            let stats = api.limit("stats", json!({})).await?;
+            let all = ["unanswered", "nodes_unanswered"];
+            Ok(all
+                .iter()
+                .all(|it| stats.get(it).is_none())
+                .then_some(stats))
+        });
+        let stats = stats.await?;
+        let rules = stats["rules"].as_array().cloned().unwrap_or_default();
+        let hits: u64 = rules.iter().filter_map(|it| it["allowed"].as_u64()).sum();
+        ensure!(hits == RULES as u64, "{hits} hits of {} rules", rules.len());
+    }
+    Ok(())
+}
+
+async fn long_reasons(cluster: &Cluster) -> Result<()> {
+    let (api, reason) = (cluster.api(), "\"".repeat(512));
+    for nth in 0..64 {
+        let text = format!("domain: other\n# {nth}\n");
+        let ask = json!({"rules": text, "by": "\"".repeat(128), "reason": reason});
+        api.limit("apply", ask).await?;
+    }
+    for api in [
+        api.clone(),
+        api.by(nowserving_e2e::Format::MsgPack, Route::Plain),
+    ] {
+        let changes = api.limit("changes", json!({"domain": "other"})).await?;
+        let newest = changes["changes"].as_array().cloned().unwrap_or_default();
+        ensure!(
+            newest.len() > 10 && newest.len() < 64 && changes["left_out"] == true,
+            "{} changes",
+            newest.len()
+        );
+        ensure!(
+            newest
+                .last()
+                .is_some_and(|it| it["reason"] == reason.as_str())
+        );
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The rules of rate limits in a backup. Counters are not put back: they count anew.
 
-use nowserving_client::limits::{ApplyRules, ShowRules};
+use nowserving_client::limits::ApplyRules;
 use nowserving_client::{Admin, Code};
 use nowserving_line::LineName;
 use nowserving_protocol::members::REASON_MAX_BYTES;
@@ -45,10 +45,7 @@ async fn apply(
     args: &RestoreArgs,
     by: Option<String>,
 ) -> anyhow::Result<LineOutcome> {
-    let request = ShowRules {
-        domain: Some(domain.clone()),
-    };
-    let present = match admin.show_limits(&request).await {
+    let present = match admin.show_limits(Some(domain)).await {
         Ok(shown) => shown.domains.first().map_or(0, |it| it.version),
         Err(error) if error.code() == Some(Code::DomainNotFound) => 0,
         Err(error) => return Err(error.into()),

@@ -195,7 +195,7 @@ fn unanswered(error: &Error, some: bool) -> Finding {
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")
             .advise("look at /readyz of each node, and at the last lines of its log")
             .run("nowserving cluster status --wait"),
-        Kind::Code(Code::BadRequest) => Finding::warning("refused", text)
+        Kind::Refused(Code::BadRequest) => Finding::warning("refused", text)
             .advise("upgrade the nodes, and then this command: they are of different releases"),
         _ => Finding::problem("no_answer", text)
             .detail("a leader answers only while a quorum of nodes confirms its lease")

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use nowserving_client::limits::{CheckReply, Descriptor, ShowRules};
+use nowserving_client::limits::{CheckReply, Descriptor};
 use nowserving_client::{Admin, LineName};
 use nowserving_limit::{RulePath, Rules};
 
@@ -34,10 +34,8 @@ pub(super) async fn hints(
     if output.json || !has_unmatched {
         return Hints::default();
     }
-    let request = ShowRules {
-        domain: (!checked.unmatched).then(|| domain.clone()),
-    };
-    let shown = tokio::time::timeout(PATIENCE, admin.show_limits(&request)).await;
+    let domain_of_rules = (!checked.unmatched).then_some(domain);
+    let shown = tokio::time::timeout(PATIENCE, admin.show_limits(domain_of_rules)).await;
     let Ok(Ok(shown)) = shown else {
         return Hints::default();
     };

@@ -80,10 +80,11 @@ pub(super) fn history(reply: &LimitChangesReply, output: &Output) -> String {
     }
     let header = "at, change, domain, version, descriptor, by, reason";
     let changes = plain(header, rows.collect(), output);
-    match unanswered {
-        Some(missing) => format!("{changes}\n{missing}"),
-        None => changes,
-    }
+    let older = "older changes are left out";
+    let older = reply.left_out.then(|| older.to_owned());
+    let parts = [Some(changes), older, unanswered];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    parts.join("\n")
 }
 
 fn unanswered(shards: &[u32]) -> Option<String> {
@@ -272,10 +273,16 @@ mod tests {
             rules_total: 1,
             rules: vec!["shop / ip: 5 per day, fixed_window".to_owned()],
             text: None,
+            next: None,
         };
         let domains = vec![domain("ann", "sale on Friday"), domain("", "")];
         assert_eq!(
-            rules(&RulesReply { domains }).lines().collect::<Vec<_>>(),
+            rules(&RulesReply {
+                domains,
+                next: None
+            })
+            .lines()
+            .collect::<Vec<_>>(),
             [
                 "shop: version 3, 1 rule, applied 2025-12-20 09:18:53.444 UTC by ann: sale on Friday",
                 "  shop / ip: 5 per day, fixed_window",
@@ -355,6 +362,7 @@ mod tests {
         };
         let mut reply = LimitChangesReply {
             changes: vec![applied, reset],
+            left_out: true,
             unanswered: vec![5],
         };
         let text = history(&reply, &PLAIN);
@@ -364,6 +372,7 @@ mod tests {
         for row in [
             "2025-12-20 09:18:53.444 apply shop 3 - ann sale",
             r"2025-12-20 09:18:53.444 reset shop - list=a\,b ann the shop's\u{1b}[2J",
+            "older changes are left out",
             "no answer from shards: 5",
         ] {
             assert!(rows.iter().any(|it| it == row), "{row} in {rows:?}");

@@ -15,6 +15,9 @@ use super::{Sheet, journal, many, number};
 use crate::next_key::NextKey;
 use crate::output::Output;
 
+/// What a NATS server takes in one message unless it is configured otherwise, in bytes.
+pub const MAX_PAYLOAD_USUAL: u64 = 1_048_576;
+
 /// The problems, the nodes, then the shards by leader.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
     let header = "node, state, votes in, caught up, last heard, leads, version, metrics";

@@ -151,18 +151,19 @@ replies! {
     ];
     rules_reply: limits::RulesReply = [
         r#"{"domains": [{"domain": "shop", "version": 3, "at_ms": 7, "by": "ann", "reason": "r", "rules_total": 1,
-                         "rules": ["path=*: 5 a minute"], "text": "domain: shop\n"}]}"#,
+                         "rules": ["path=*: 5 a minute"], "text": "domain: shop\n", "next": 9}], "next": "shop"}"#,
     ];
     rules_changed: limits::RulesChanged = [
         r#"{"domain": "shop", "version": 3, "dry_run": true, "changes": ["+ path=*: 5 a minute"]}"#,
     ];
     limit_stats_reply: limits::LimitStatsReply = [
         r#"{"shards": [{"shard": 3, "counters": 1, "key_bytes": 2, "log_hits": 3, "changed": 4, "changed_for_ms": 5,
-                        "saved": 6, "checks": 7, "refused": 8, "untracked": 9, "not_kept": 10}], "unanswered": [4]}"#,
+                        "saved": 6, "checks": 7, "refused": 8, "untracked": 9, "not_kept": 10}], "unanswered": [4], "next": 64}"#,
     ];
     limit_changes_reply: limits::LimitChangesReply = [
         r#"{"changes": [{"at_ms": 7, "op": "apply", "domain": "shop", "version": 3, "by": "ann", "reason": "r"},
-                        {"at_ms": 8, "op": "reset", "domain": "shop", "descriptor": "user=ann"}], "unanswered": [4]}"#,
+                        {"at_ms": 8, "op": "reset", "domain": "shop", "descriptor": "user=ann"}], "left_out": true,
+            "unanswered": [4]}"#,
     ];
     reset_reply: limits::ResetReply = [r#"{"known": true}"#];
 }

@@ -77,7 +77,7 @@ impl Choices {
 
 impl Step<'_> {
     /// The value that the rule names.
-    fn value<'a>(&'a self, value: &'a str) -> Option<&'a str> {
+    pub(super) fn value<'a>(&'a self, value: &'a str) -> Option<&'a str> {
         match self.by {
             By::Value => Some(value),
             By::Wildcard(wildcard) => Some(wildcard.as_str()),

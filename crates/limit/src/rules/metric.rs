@@ -1,7 +1,7 @@
 //! The name under which a descriptor is counted in metrics, as Lyft's ratelimit makes it.
 
 use super::matching::{By, Entries, Step};
-use super::rule::{Entry, Level, Rules};
+use super::rule::{Entry, Level, Rules, write_path};
 
 /// Which values the name of a metric has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,8 @@ impl Rules {
         Some(append(domain, steps, is_detailed, name))
     }
 
-    /// The names of all rules with a limit, but of those whose names have values of requests.
-    pub fn metric_names(&self) -> Vec<String> {
+    /// The path in words and the name of each rule with a limit, but of those whose names have values of requests.
+    pub fn metric_names(&self) -> Vec<(String, String)> {
         let mut names = Vec::new();
         for (name, domain) in &self.domains {
             domain.top.add_names(name, &mut Vec::new(), &mut names);
@@ -44,7 +44,12 @@ type Named<'a> = (Step<'a>, &'a str, &'a str);
 
 impl Level {
     /// `above`: the steps to this list.
-    fn add_names<'a>(&'a self, domain: &str, above: &mut Vec<Named<'a>>, names: &mut Vec<String>) {
+    fn add_names<'a>(
+        &'a self,
+        domain: &str,
+        above: &mut Vec<Named<'a>>,
+        names: &mut Vec<(String, String)>,
+    ) {
         for (key, choices) in &self.keys {
             let values = choices.values.iter();
             let values = values.map(|(value, entry)| (By::Value, &**value, entry));
@@ -61,11 +66,16 @@ impl Level {
     }
 }
 
-fn name_of(entry: &Entry, domain: &str, steps: &[Named<'_>]) -> Option<String> {
+fn name_of(entry: &Entry, domain: &str, steps: &[Named<'_>]) -> Option<(String, String)> {
     let rule = entry.rule.as_ref().filter(|rule| rule.limit.is_some())?;
-    let (steps, mut name) = (steps.iter().copied(), String::new());
+    let (mut path, mut name) = (String::new(), String::new());
+    let named = steps.iter();
+    let named = named.map(|(step, key, value)| (*key, step.value(value)));
+    // A `String` takes everything.
+    let _ = write_path(domain, named, &mut path);
+    let steps = steps.iter().copied();
     let values = append(domain, steps, rule.has_detailed_metric, &mut name);
-    (values == MetricValues::OfRules).then_some(name)
+    (values == MetricValues::OfRules).then_some((path, name))
 }
 
 fn append<'a>(

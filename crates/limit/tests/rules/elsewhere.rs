@@ -108,7 +108,7 @@ domain: d
 descriptors:
   - {key: small, rate_limit: {unit: second, requests_per_unit: 2000, algorithm: token_bucket, burst: 2}}
   - {key: queue, rate_limit: {unit: minute, requests_per_unit: 6000, algorithm: leaking_bucket, burst: 1}}
-  - {key: large, rate_limit: {unit: second, requests_per_unit: 2000, algorithm: token_bucket, burst: 9}}
+  - {key: large, rate_limit: {unit: second, requests_per_unit: 2000, algorithm: token_bucket, burst: 33}}
   - {key: all, rate_limit: {unit: second, requests_per_unit: 2000, algorithm: token_bucket}}
   - {key: slow, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, burst: 1}}
   - {key: none, rate_limit: {unit: second, requests_per_unit: 0, algorithm: token_bucket}}
@@ -120,10 +120,10 @@ descriptors:
         rules.notes(),
         [
             format!(
-                "d / queue: 6000 per minute, leaking_bucket, burst 1: {note}; burst 2 is enough for all"
+                "d / queue: 6000 per minute, leaking_bucket, burst 1: {note}; burst 3 is enough for all"
             ),
             format!(
-                "d / small: 2000 per second, token_bucket, burst 2: {note}; burst 9 is enough for all"
+                "d / small: 2000 per second, token_bucket, burst 2: {note}; burst 33 is enough for all"
             ),
         ]
     );

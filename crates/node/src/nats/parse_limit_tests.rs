@@ -130,7 +130,7 @@ fn rules_are_in_shard_0_and_valid() {
         let error = read("limit_apply", shard, &apply(rules)).unwrap_err();
         assert!(error.message.starts_with(says), "{error}");
     }
-    assert!(read("limit_stats", 3, &LimitStats {}).is_ok());
+    assert!(read("limit_stats", 3, &LimitStats::default()).is_ok());
     assert!(read("limit_changes", 3, &ListLimitChanges::default()).is_ok());
 }
 

@@ -4,10 +4,13 @@ use nowserving_line::LineName;
 use serde::{Deserialize, Serialize};
 
 use super::Entry;
+use crate::page::{PAGE_BYTES_MAX, json_bytes};
 use crate::wire;
 
 /// The most changes of rules in an answer to `changes`, and the most resets.
 pub const LIMIT_CHANGES_MAX: usize = 128;
+/// The most bytes of JSON that either have in an answer.
+pub const LIMIT_CHANGES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 /// The most bytes of a descriptor in one of them; a longer one ends with `…`.
 pub const DESCRIPTOR_SHOWN_BYTES: usize = 256;
 
@@ -26,26 +29,36 @@ pub struct ListLimitChanges {
 /// The answer to `changes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitChangesReply {
-    /// The newest changes of rules and the newest resets, at most [`LIMIT_CHANGES_MAX`] of each, the oldest first.
+    /// The newest changes of rules and the newest resets, at most [`LIMIT_CHANGES_MAX`] and [`LIMIT_CHANGES_BYTES_MAX`] of each,
+    /// the oldest first.
     pub changes: Vec<LimitChangeReply>,
+    /// Older ones are remembered, for which there is no room here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left_out: bool,
     /// The shards whose leaders did not answer: changes of theirs are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<u32>,
 }
 
 impl LimitChangesReply {
-    /// Of changes of several shards: orders them by their time, and drops the oldest ones beyond [`LIMIT_CHANGES_MAX`].
+    /// Orders changes by their time, and drops the oldest of each kind beyond [`LIMIT_CHANGES_MAX`] and
+    /// [`LIMIT_CHANGES_BYTES_MAX`].
     pub fn keep_newest(&mut self) {
         self.changes.sort_by_key(|it| it.at_ms);
-        let resets = self.changes.iter().filter(|it| it.is_reset()).count();
-        let mut surplus = [self.changes.len() - resets, resets]
-            .map(|count| count.saturating_sub(LIMIT_CHANGES_MAX));
-        self.changes.retain(|it| {
-            let surplus = &mut surplus[usize::from(it.is_reset())];
-            let stays = *surplus == 0;
-            *surplus = surplus.saturating_sub(1);
-            stays
-        });
+        let (mut counts, mut bytes) = ([0; 2], [0; 2]);
+        let newest_first = std::mem::take(&mut self.changes).into_iter().rev();
+        let mut kept: Vec<_> = newest_first
+            .filter(|it| {
+                let kind = usize::from(it.is_reset());
+                counts[kind] += 1;
+                // One that has no room leaves none for older ones.
+                bytes[kind] += json_bytes(it) + ",".len();
+                counts[kind] <= LIMIT_CHANGES_MAX && bytes[kind] <= LIMIT_CHANGES_BYTES_MAX
+            })
+            .collect();
+        kept.reverse();
+        self.left_out |= counts.iter().sum::<usize>() > kept.len();
+        self.changes = kept;
     }
 }
 
@@ -98,7 +111,10 @@ impl LimitChangeReply {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_line::NUMBER_MAX;
+
     use super::*;
+    use crate::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
 
     #[test]
     fn a_long_descriptor_is_cut_between_characters() {
@@ -132,9 +148,10 @@ mod tests {
         let rules = ["delete", "apply"].map(|op| change(op, 3));
         let mut reply = LimitChangesReply {
             changes: resets.chain(rules.clone()).collect(),
-            unanswered: Vec::new(),
+            ..LimitChangesReply::default()
         };
         reply.keep_newest();
+        assert!(reply.left_out);
         let (resets, others): (Vec<_>, Vec<_>) = reply
             .changes
             .into_iter()
@@ -142,5 +159,41 @@ mod tests {
         assert_eq!(others, rules, "of one time, as they came");
         let times: Vec<u64> = resets.iter().map(|it| it.at_ms).collect();
         assert_eq!(times, (9..max + 9).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_largest_changes_fit_an_answer() {
+        let change = |op: &str, at_ms| LimitChangeReply {
+            at_ms,
+            op: op.to_owned(),
+            domain: LineName::try_from("x".repeat(64).as_str()).unwrap(),
+            version: Some(at_ms),
+            descriptor: Some("\u{1}".repeat(DESCRIPTOR_SHOWN_BYTES)),
+            by: Some("\"".repeat(BY_MAX_BYTES)),
+            reason: Some("\\".repeat(REASON_MAX_BYTES)),
+        };
+        let all = (0..LIMIT_CHANGES_MAX as u64).flat_map(|nth| {
+            let at_ms = NUMBER_MAX - 128 + nth;
+            ["apply", "reset"].map(|op| change(op, at_ms))
+        });
+        let mut reply = LimitChangesReply {
+            changes: all.collect(),
+            unanswered: (0..256).collect(),
+            ..LimitChangesReply::default()
+        };
+        reply.keep_newest();
+        assert!(reply.left_out && json_bytes(&reply) < PAGE_BYTES_MAX + 2_048);
+        let (newest, oldest) = (reply.changes.last().unwrap(), &reply.changes[0]);
+        assert_eq!(newest.at_ms, NUMBER_MAX - 1);
+        // As many of each kind.
+        let resets = reply.changes.iter().filter(|it| it.is_reset()).count();
+        assert_eq!(2 * resets, reply.changes.len());
+        let few = LimitChangesReply {
+            changes: vec![oldest.clone()],
+            ..LimitChangesReply::default()
+        };
+        let mut kept = few.clone();
+        kept.keep_newest();
+        assert_eq!(kept, few);
     }
 }

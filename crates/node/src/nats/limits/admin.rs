@@ -1,9 +1,12 @@
 //! Operators' requests about rate limits.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Message;
+use async_nats::{HeaderMap, Message};
 use bytes::Bytes;
+use futures::StreamExt as _;
 use futures::future::join_all;
 use nowserving_engine::refusals::{no_rules, rules_changed};
 use nowserving_engine::{ReplyTo, Via};
@@ -11,12 +14,12 @@ use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{
-    MAX_REQUEST_BYTES, decode_request, decode_request_within, encode,
+    Format, MAX_REQUEST_BYTES, decode_request, decode_request_within, encode,
 };
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
-    ApplyRules, Check, DeleteRules, DomainReply, LimitChangesReply, LimitStats, LimitStatsReply,
-    ListLimitChanges, NodeHits, ResetLimit, ResetReply, RuleHits, RulesChanged, RulesReply,
+    ApplyRules, Check, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
+    ListLimitChanges, NodeHits, ResetLimit, ResetReply, RuleHits, RulesChanged, STATS_SHARDS_MAX,
     ShowRules, TestLimits,
 };
 use nowserving_protocol::subject::unknown_op;
@@ -27,7 +30,8 @@ use tokio::time::Instant;
 
 use super::super::node_request::NodeRequest;
 use super::parts::Effect;
-use super::rules::{KnownDomain, KnownRules, changes, described, notes, read_one};
+use super::rules::{KnownDomain, changes, notes, read_one};
+use super::show::show;
 use super::{Call, Limits, entries, resolve};
 
 /// A text of rules in JSON can be longer than what it says.
@@ -68,12 +72,12 @@ impl Limits {
                 reply.op = "limit_show";
                 let ask: ShowRules = decode_request(payload)?;
                 let known = self.known(call.until()).await?;
-                Ok(encode(&show(&known, ask.domain.as_ref())?, format))
+                Ok(encode(&show(&known, &ask)?, format))
             }
             "stats" => {
                 reply.op = "limit_stats";
-                let _: LimitStats = decode_request(payload)?;
-                Ok(encode(&self.stats(&call).await?, format))
+                let ask: LimitStats = decode_request(payload)?;
+                Ok(encode(&self.stats(ask, &call).await?, format))
             }
             "changes" => {
                 reply.op = "limit_changes";
@@ -164,15 +168,25 @@ impl Limits {
         Ok(changed)
     }
 
-    async fn stats(&self, call: &Call) -> Result<LimitStatsReply, ApiError> {
-        let shards = self.each("limit_stats", &LimitStats {}, call);
-        let (shards, (hits, nodes_unanswered)) = tokio::join!(shards, self.hits_of_nodes(call));
+    async fn stats(&self, ask: LimitStats, call: &Call) -> Result<LimitStatsReply, ApiError> {
+        let begin = ask.from.unwrap_or_default();
+        let end = begin.saturating_add(STATS_SHARDS_MAX).min(self.shards);
+        let of_shard = LimitStats::default();
+        let shards = self.each(begin..end, "limit_stats", &of_shard, call);
+        let hits = async {
+            match ask.from {
+                None => self.hits_of_nodes(call).await,
+                Some(_) => (Vec::new(), Vec::new()),
+            }
+        };
+        let (shards, (hits, nodes_unanswered)) = tokio::join!(shards, hits);
         let (shards, unanswered) = shards?;
         let mut nodes: Vec<_> = hits.iter().map(|it| it.of).collect();
         nodes.sort_by_key(|it| it.node);
         Ok(LimitStatsReply {
             shards,
             unanswered,
+            next: Some(end).filter(|end| *end < self.shards),
             rules: RuleHits::sum(hits.into_iter().flat_map(|it| it.rules)),
             nodes,
             nodes_unanswered,
@@ -194,7 +208,7 @@ impl Limits {
             };
             request.send(&self.client).await.map_err(|_| node)
         });
-        let mut answered = vec![self.counters.hits.of_node(me)];
+        let mut answered = vec![self.counters.of_node(me)];
         let mut unanswered = Vec::new();
         for answer in join_all(asked).await {
             match answer {
@@ -203,6 +217,22 @@ impl Limits {
             }
         }
         (answered, unanswered)
+    }
+
+    /// Tells other nodes what this one has counted, until the connection is closed.
+    ///
+    /// # Errors
+    /// The subscription cannot be made.
+    pub async fn answer_nodes(self: Arc<Self>) -> anyhow::Result<()> {
+        let me = self.nodes.me;
+        let mut asked = self.client.subscribe(self.forward.limit_hits(me)).await?;
+        while let Some(message) = asked.next().await {
+            let hits = encode(&self.counters.of_node(me), Format::MsgPack);
+            let reply = message.reply.as_deref();
+            let sent = self.responder.send(reply, HeaderMap::new(), hits.into());
+            sent.await;
+        }
+        Ok(())
     }
 
     /// What the others say is to arrive in time, though some do not answer.
@@ -216,38 +246,38 @@ impl Limits {
         ask: &ListLimitChanges,
         call: &Call,
     ) -> Result<LimitChangesReply, ApiError> {
-        let (shards, unanswered) = self.each("limit_changes", ask, call).await?;
-        let changes = shards
-            .into_iter()
-            .flat_map(|it: LimitChangesReply| it.changes);
+        let asked = self.each(0..self.shards, "limit_changes", ask, call);
+        let (shards, unanswered): (Vec<LimitChangesReply>, _) = asked.await?;
         let mut reply = LimitChangesReply {
-            changes: changes.collect(),
+            left_out: shards.iter().any(|it| it.left_out),
+            changes: shards.into_iter().flat_map(|it| it.changes).collect(),
             unanswered,
         };
         reply.keep_newest();
         Ok(reply)
     }
 
-    /// The answers of the leaders of all shards, and which shards gave none.
+    /// The answers of the leaders of these shards, and which shards gave none.
     async fn each<R: DeserializeOwned>(
         &self,
+        shards: Range<u32>,
         op: &str,
         body: &impl Serialize,
         call: &Call,
     ) -> Result<(Vec<R>, Vec<u32>), ApiError> {
         let name = LineName::try_from("-").map_err(|_| unknown_op(op))?;
         let until = self.until_others(call);
-        let asked = (0..self.shards).map(|shard| {
+        let asked = shards.clone().map(|shard| {
             let subject = self.subjects.admin_shard(shard, &name, op);
             self.ask(subject, body, Effect::None, until)
         });
-        gathered(join_all(asked).await)
+        gathered(shards, join_all(asked).await)
     }
 
     async fn reset(&self, ask: ResetLimit, call: &Call) -> Result<ResetReply, ApiError> {
         let known = self.known(call.until()).await?;
         let known = known.domains.get(&ask.domain).cloned();
-        let known: std::sync::Arc<KnownDomain> = known.ok_or_else(|| no_rules(&ask.domain))?;
+        let known: Arc<KnownDomain> = known.ok_or_else(|| no_rules(&ask.domain))?;
         let descriptors = std::slice::from_ref(&ask.descriptor);
         let entries = entries(descriptors);
         let matched = resolve(&known, &ask.domain, &entries)?;
@@ -320,9 +350,12 @@ fn tried(
 
 /// What the shards answered, in their order. In an incident an operator needs what the others say, so one without a leader
 /// is only named.
-fn gathered<R>(answers: Vec<Result<R, ApiError>>) -> Result<(Vec<R>, Vec<u32>), ApiError> {
+fn gathered<R>(
+    shards: Range<u32>,
+    answers: Vec<Result<R, ApiError>>,
+) -> Result<(Vec<R>, Vec<u32>), ApiError> {
     let (mut replies, mut unanswered) = (Vec::new(), Vec::new());
-    for (shard, answer) in (0..).zip(answers) {
+    for (shard, answer) in shards.zip(answers) {
         match answer {
             Ok(reply) => replies.push(reply),
             Err(error) if error.code == Code::Unavailable => unanswered.push(shard),
@@ -330,36 +363,6 @@ fn gathered<R>(answers: Vec<Result<R, ApiError>>) -> Result<(Vec<R>, Vec<u32>), 
         }
     }
     Ok((replies, unanswered))
-}
-
-fn show(known: &KnownRules, domain: Option<&LineName>) -> Result<RulesReply, ApiError> {
-    let whole = domain.is_some();
-    let of = |(name, known): (&LineName, &std::sync::Arc<KnownDomain>)| {
-        let rules = described(&known.rules);
-        DomainReply {
-            domain: name.clone(),
-            version: known.of.version,
-            at_ms: known.of.at_ms,
-            by: known.of.by.clone(),
-            reason: known.of.reason.clone(),
-            rules_total: rules.len() as u64,
-            rules: if whole { rules } else { Vec::new() },
-            text: whole.then(|| known.of.text.to_string()),
-        }
-    };
-    let domains: Vec<_> = match domain {
-        Some(domain) => known
-            .domains
-            .get_key_value(domain)
-            .map(of)
-            .into_iter()
-            .collect(),
-        None => known.domains.iter().map(of).collect(),
-    };
-    match domain {
-        Some(domain) if domains.is_empty() => Err(no_rules(domain)),
-        _ => Ok(RulesReply { domains }),
-    }
 }
 
 #[cfg(test)]
@@ -397,9 +400,10 @@ mod tests {
 
     #[test]
     fn a_shard_that_does_not_answer_is_named() {
-        let (shards, unanswered) = gathered(vec![Ok(0), Err(unavailable()), Ok(2)]).unwrap();
-        assert_eq!((shards, unanswered), (vec![0, 2], vec![1]));
+        let answers = vec![Ok(0), Err(unavailable()), Ok(2)];
+        let (shards, unanswered) = gathered(64..67, answers).unwrap();
+        assert_eq!((shards, unanswered), (vec![0, 2], vec![65]));
         let other = ApiError::new(Code::Forbidden, "");
-        assert!(gathered(vec![Ok(0), Err(other)]).is_err());
+        assert!(gathered(0..2, vec![Ok(0), Err(other)]).is_err());
     }
 }

@@ -21,8 +21,8 @@ pub mod own;
 mod parts;
 mod permits;
 mod rule_counters;
-mod rule_hits;
 pub mod rules;
+mod show;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,8 @@ use self::parts::Asked;
 pub(super) use self::parts::OTHER_RULES;
 use self::permits::Permits;
 use self::rule_counters::RuleCounters;
-use self::rules::{KnownDomain, KnownRules, RulesReceiver, in_words};
+use self::rules::{KnownDomain, KnownRules, RulesReceiver};
+use self::show::in_words;
 use super::node_request::Times;
 use super::parse::{client_id, hash, header, message_id};
 use super::peers::PeerList;
@@ -309,10 +310,8 @@ impl Limits {
         (matched, verdicts): (&[Matched<'_>], &[Option<Verdict>]),
     ) {
         if !ask.dry_run && ask.hits() > 0 {
-            let answered = matched.iter().zip(verdicts);
-            self.counters.count(rules, entries, answered);
-            let hits = &self.counters.hits;
-            hits.count(rules, entries, verdicts, ask.hits());
+            let answered = (matched, verdicts);
+            self.counters.count(rules, entries, answered, ask.hits());
         }
     }
 

@@ -1,19 +1,24 @@
-//! `nowserving_rate_limit_total`: how the checks of this node ended, by rule. It shows which rule is too strict, and what a
-//! rule in shadow mode would refuse.
+//! How the checks of this node ended, by rule: the metric `nowserving_rate_limit_total`, and the hits of `limit stats`, which adds
+//! up those of all nodes. Both show which rule is too strict, and the metric what a rule in shadow mode would refuse.
 //!
-//! Each descriptor that a rule limits is counted once, by the node that answers the request. The name of its rule is built in
-//! a buffer of the thread and looked up, so that only a new name allocates. Lyft's ratelimit counts hits in several
-//! metrics a rule, of which `near_limit` is a part of `within_limit`; here each descriptor has exactly one outcome.
+//! The node that answers a request counts it, as only that node knows whether the whole request passed. Rules are known by their
+//! paths in words, as metrics' names of two rules can be the same. A rule has one name in metrics, or one for each value of
+//! requests. Both are built in buffers of the thread and looked up, so that only new ones allocate.
+//!
+//! The metric counts descriptors, whatever their hits. Lyft's ratelimit counts hits in several metrics a rule, of which `near_limit`
+//! is a part of `within_limit`; here each descriptor has exactly one outcome.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use metrics::Counter;
-use nowserving_limit::{Limit, Matched, MetricValues, Rules, Verdict};
+use nowserving_limit::{Limit, Matched, MetricValues, Rules, Verdict, combine};
 use nowserving_line::LineName;
+use nowserving_protocol::limits::{NodeCounts, NodeHits, RuleHits};
 
-use super::rule_hits::HitCounters;
+use crate::clock;
 
 const RATE_LIMIT_TOTAL: &str = "nowserving_rate_limit_total";
 /// Names of rules that a node counts apart. They are kept until it ends.
@@ -28,23 +33,33 @@ const NAME_BYTES_MAX: usize = 512;
 /// The name of all others. No rule has it, as a rule's name has a dot.
 const OTHER: &str = "other";
 
-/// The counters of all rules.
-#[derive(Debug, Default)]
+/// The counts of all rules.
+#[derive(Debug)]
 pub struct RuleCounters {
-    names: RwLock<Names>,
-    /// Those of `limit stats`.
-    pub hits: HitCounters,
+    since_ms: u64,
+    table: RwLock<Table>,
 }
 
 #[derive(Debug, Default)]
-struct Names {
-    counters: HashMap<Box<str>, Counters>,
-    of_requests: usize,
-    begun: usize,
-    other: Option<Counters>,
+struct Table {
+    /// By their paths in words.
+    rules: HashMap<Box<str>, Rule>,
+    names: usize,
+    names_of_requests: usize,
+    names_begun: usize,
+    other: OnceLock<Counters>,
 }
 
-/// Those of one rule: all outcomes at once, so that none begins with the first event that it counts, which an alarm
+#[derive(Debug, Default)]
+struct Rule {
+    /// Hits of requests that passed, and hits over the limit.
+    allowed: AtomicU64,
+    refused: AtomicU64,
+    /// By names in metrics, those that are counted apart.
+    names: HashMap<Box<str>, Counters>,
+}
+
+/// Those of one name: all outcomes at once, so that none begins with the first event that it counts, which an alarm
 /// would not see.
 struct Counters([Counter; Outcome::ALL.len()]);
 
@@ -58,82 +73,145 @@ enum Outcome {
 }
 
 thread_local! {
-    static NAME: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The path and the name of a rule.
+    static WORDS: RefCell<[String; 2]> = const { RefCell::new([String::new(), String::new()]) };
+}
+
+impl Default for RuleCounters {
+    fn default() -> Self {
+        RuleCounters {
+            since_ms: clock::wall_ms(),
+            table: RwLock::default(),
+        }
+    }
 }
 
 impl RuleCounters {
     /// Begins those of new rules whose names have no values of requests.
     pub fn begin(&self, rules: &Rules) {
         let new = rules.metric_names();
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        for name in new {
-            if !names.counters.contains_key(&*name) && names.begun < NAMES_BEGUN_MAX {
-                let inserted = names.insert(&name, MetricValues::OfRules);
-                let inserted = usize::from(inserted.is_some());
-                names.begun += inserted;
+        let mut table = self.write();
+        for (path, name) in new {
+            if table.names_begun < NAMES_BEGUN_MAX {
+                let is_new = table.insert(&path, &name, MetricValues::OfRules);
+                table.names_begun += usize::from(is_new);
             }
         }
     }
 
-    /// Counts the descriptors of a request, each with what the rules and its counter say.
-    pub fn count<'a>(
+    /// Forgets the hits of rules that are there no longer. Their names in metrics stay.
+    pub fn keep<'a>(&self, all: impl Iterator<Item = &'a Rules>) {
+        let known = all.flat_map(Rules::rules);
+        let known: HashSet<String> = known.map(|(path, _)| path.to_string()).collect();
+        self.write().rules.retain(|path, rule| {
+            let is_known = known.contains(&**path);
+            if !is_known {
+                (rule.allowed, rule.refused) = Default::default();
+            }
+            is_known || !rule.names.is_empty()
+        });
+    }
+
+    /// Counts the descriptors of an answered request, of so many hits each.
+    pub fn count(
         &self,
         (domain, rules): (&LineName, &Rules),
         entries: &[Vec<(&str, &str)>],
-        answered: impl Iterator<Item = (&'a Matched<'a>, &'a Option<Verdict>)>,
+        (matched, verdicts): (&[Matched<'_>], &[Option<Verdict>]),
+        hits: u32,
     ) {
-        NAME.with_borrow_mut(|name| {
-            for (entries, (matched, verdict)) in entries.iter().zip(answered) {
+        let decided: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
+        let passes = combine(&decided).allowed;
+        WORDS.with_borrow_mut(|[path, name]| {
+            for (entries, (matched, verdict)) in entries.iter().zip(matched.iter().zip(verdicts)) {
                 let limit = matched.rule().and_then(|rule| rule.limit.as_ref());
                 let (Some(limit), Some(verdict)) = (limit, verdict) else {
                     continue;
                 };
+                path.clear();
                 name.clear();
-                if let Some(values) = rules.metric_name(domain.as_str(), entries, name) {
-                    self.add(name, values, Outcome::of(limit, verdict));
-                }
+                rules.append_path(domain.as_str(), entries, path);
+                let Some(values) = rules.metric_name(domain.as_str(), entries, name) else {
+                    continue;
+                };
+                let table = self.knowing(path, name, values);
+                let Some(rule) = table.rules.get(path.as_str()) else {
+                    continue;
+                };
+                let of_others = || table.other.get_or_init(|| Counters::of(OTHER));
+                let counters = rule.names.get(name.as_str());
+                let counters = counters.unwrap_or_else(of_others);
+                counters.add(Outcome::of(limit, verdict));
+                // What another limit refused is in neither.
+                let counter = match verdict.answer.allowed {
+                    false => &rule.refused,
+                    true if passes => &rule.allowed,
+                    true => continue,
+                };
+                counter.fetch_add(hits.into(), Ordering::Relaxed);
             }
         });
     }
 
-    fn add(&self, name: &str, values: MetricValues, outcome: Outcome) {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counters) = names.counters.get(name) {
-            return counters.add(outcome);
+    /// The table with this rule in it, and with its name if there is room.
+    fn knowing(&self, path: &str, name: &str, values: MetricValues) -> RwLockReadGuard<'_, Table> {
+        let table = self.read();
+        let is_known = table
+            .rules
+            .get(path)
+            .is_some_and(|rule| rule.names.contains_key(name) || !table.have_room(name, values));
+        if is_known {
+            return table;
         }
-        if let (Some(other), false) = (&names.other, names.have_room(name, values)) {
-            return other.add(outcome);
+        drop(table);
+        self.write().insert(path, name, values);
+        self.read()
+    }
+
+    /// The hits that this node has counted.
+    pub fn of_node(&self, node: u64) -> NodeHits {
+        let table = self.read();
+        let counted = table.rules.iter().map(|(path, rule)| RuleHits {
+            rule: path.to_string(),
+            allowed: rule.allowed.load(Ordering::Relaxed),
+            refused: rule.refused.load(Ordering::Relaxed),
+        });
+        let since_ms = self.since_ms;
+        NodeHits {
+            of: NodeCounts { node, since_ms },
+            rules: RuleHits::sum(counted.filter(|it| (it.allowed, it.refused) != (0, 0))),
         }
-        drop(names);
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        match names.insert(name, values) {
-            Some(counters) => counters.add(outcome),
-            None => {
-                let other = names.other.get_or_insert_with(|| Counters::of(OTHER));
-                other.add(outcome);
-            }
-        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Names {
+impl Table {
     fn have_room(&self, name: &str, values: MetricValues) -> bool {
         let have_room = match values {
             MetricValues::OfRules => true,
-            MetricValues::OfRequests => self.of_requests < NAMES_OF_REQUESTS_MAX,
+            MetricValues::OfRequests => self.names_of_requests < NAMES_OF_REQUESTS_MAX,
         };
-        have_room && self.counters.len() < NAMES_MAX && name.len() <= NAME_BYTES_MAX
+        have_room && self.names < NAMES_MAX && name.len() <= NAME_BYTES_MAX
     }
 
-    fn insert(&mut self, name: &str, values: MetricValues) -> Option<&Counters> {
-        if !self.counters.contains_key(name) {
-            if !self.have_room(name, values) {
-                return None;
-            }
-            self.of_requests += usize::from(values == MetricValues::OfRequests);
-            self.counters.insert(name.into(), Counters::of(name));
+    /// Whether the name is new and has room.
+    fn insert(&mut self, path: &str, name: &str, values: MetricValues) -> bool {
+        let have_room = self.have_room(name, values);
+        let rule = self.rules.entry(path.into()).or_default();
+        let is_new = have_room && !rule.names.contains_key(name);
+        if is_new {
+            rule.names.insert(name.into(), Counters::of(name));
+            self.names += 1;
+            self.names_of_requests += usize::from(values == MetricValues::OfRequests);
         }
-        self.counters.get(name)
+        is_new
     }
 }
 
@@ -240,8 +318,7 @@ descriptors:
             for (entry, verdict) in requests {
                 let entries = [vec![entry]];
                 let matched = rules.resolve("shop", &[&entries[0]]).unwrap();
-                let answered = matched.iter().zip(std::slice::from_ref(&verdict));
-                counters.count((&domain, &rules), &entries, answered);
+                counters.count((&domain, &rules), &entries, (&matched, &[verdict]), 1);
             }
         });
         let mut samples = samples(&recorder.handle().render());
@@ -271,7 +348,7 @@ descriptors:
             let asked = entries.each_ref().map(|it| &it[..]);
             let matched = rules.resolve("shop", &asked).unwrap();
             let verdicts = [Some(verdict(true, 4)), Some(verdict(false, 0))];
-            counters.count((&domain, &rules), &entries, matched.iter().zip(&verdicts));
+            counters.count((&domain, &rules), &entries, (&matched, &verdicts), 1);
             counters.begin(&rules);
         });
         let mut expected = Vec::new();
@@ -300,9 +377,12 @@ descriptors:
             }
             counters.begin(&read_one(&text).unwrap().1);
         }
-        let names = counters.names.read().unwrap();
-        assert_eq!(names.counters.len(), NAMES_BEGUN_MAX);
-        assert!(names.have_room("d.user_ann", MetricValues::OfRequests));
+        let table = counters.read();
+        assert_eq!(
+            (table.names, table.rules.len()),
+            (NAMES_BEGUN_MAX, NAMES_BEGUN_MAX)
+        );
+        assert!(table.have_room("d.user_ann", MetricValues::OfRequests));
     }
 
     #[test]
@@ -384,13 +464,11 @@ descriptors:
             assert!(samples.iter().any(|it| it == expected), "{expected}");
         }
 
-        let names = &mut *counters.names.write().unwrap();
-        for nth in names.counters.len()..NAMES_MAX {
-            let inserted = names.insert(&format!("shop.{nth}"), MetricValues::OfRules);
-            assert!(inserted.is_some(), "{nth}");
+        let mut table = counters.write();
+        for nth in table.names..NAMES_MAX {
+            assert!(table.insert("shop", &format!("shop.{nth}"), MetricValues::OfRules));
         }
-        assert!(names.insert("shop.more", MetricValues::OfRules).is_none());
-        assert!(names.insert("shop.ip", MetricValues::OfRules).is_some());
+        assert!(!table.insert("shop", "shop.more", MetricValues::OfRules));
     }
 
     #[test]
@@ -406,5 +484,73 @@ descriptors:
             r#"{rule="shop.user_a_b",outcome="within"} 3"#,
         ];
         assert_eq!(samples, expected);
+    }
+
+    const HITS_TEXT: &str = "
+domain: shop
+descriptors:
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: user, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: path, value: /a*, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 5}}
+";
+
+    fn hits(rule: &str, allowed: u64, refused: u64) -> RuleHits {
+        RuleHits {
+            rule: rule.to_owned(),
+            allowed,
+            refused,
+        }
+    }
+
+    #[test]
+    fn hits_are_counted_by_rule_where_they_are_decided() {
+        let (domain, rules) = read_one(HITS_TEXT).unwrap();
+        let counters = RuleCounters::default();
+        let shadow = Verdict {
+            is_shadow: true,
+            ..verdict(false, 0)
+        };
+        let count = |request: &[(&str, &str, Option<Verdict>)], hits| {
+            let entries: Vec<_> = request.iter().map(|it| vec![(it.0, it.1)]).collect();
+            let verdicts: Vec<_> = request.iter().map(|it| it.2).collect();
+            let asked: Vec<_> = entries.iter().map(|it| &it[..]).collect();
+            let matched = rules.resolve("shop", &asked).unwrap();
+            counters.count((&domain, &rules), &entries, (&matched, &verdicts), hits);
+        };
+        let (yes, no) = (Some(verdict(true, 4)), Some(verdict(false, 0)));
+        count(&[("ip", "a", yes), ("user", "ann", yes)], 3);
+        // Refused by one: the other has counted nothing.
+        count(&[("ip", "b", yes), ("user", "bob", no)], 2);
+        count(&[("path", "/ab", Some(shadow)), ("ip", "c", yes)], 1);
+        count(&[("other", "x", None)], 1);
+        let counted = counters.of_node(7);
+        assert_eq!(counted.of.node, 7);
+        assert_eq!(
+            counted.rules,
+            [
+                hits("shop / ip", 4, 0),
+                hits("shop / path=/a*", 0, 1),
+                hits("shop / user", 3, 2),
+            ]
+        );
+    }
+
+    /// However many there were: it keeps as many as there are.
+    #[test]
+    fn rules_that_are_gone_are_forgotten() {
+        let (domain, rules) = read_one(HITS_TEXT).unwrap();
+        let counters = RuleCounters::default();
+        let entries = [vec![("ip", "a")], vec![("user", "ann")]];
+        let verdicts = [Some(verdict(true, 4)), Some(verdict(true, 4))];
+        let matched = rules
+            .resolve("shop", &entries.each_ref().map(|it| &it[..]))
+            .unwrap();
+        counters.count((&domain, &rules), &entries, (&matched, &verdicts), 1);
+        let text = HITS_TEXT.replace("key: user", "key: account");
+        let (_, fewer) = read_one(&text).unwrap();
+        counters.keep([&fewer].into_iter());
+        assert_eq!(counters.of_node(1).rules, [hits("shop / ip", 1, 0)]);
+        counters.keep(std::iter::empty());
+        assert!(counters.of_node(1).rules.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nowserving_limit::{Rule, RulePath, Rules};
+use nowserving_limit::Rules;
 use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::RULES_BYTES_MAX;
@@ -11,9 +11,13 @@ use nowserving_shard::limits::{DomainRules, RuleTexts};
 use tokio::sync::watch;
 
 use super::rule_counters::RuleCounters;
+use super::show::{first_lines, shortened};
 
-/// So many notes of an `apply` are told.
-const NOTES_MAX: usize = 100;
+/// The most bytes of JSON that the lines of an `apply` have in its answer: what changes, and the notes.
+const CHANGES_BYTES_MAX: usize = 32 << 10;
+const NOTES_BYTES_MAX: usize = 16 << 10;
+/// And those of its mistakes.
+const MISTAKES_BYTES_MAX: usize = 32 << 10;
 
 /// The rules of all domains.
 #[derive(Debug, Default)]
@@ -78,7 +82,7 @@ fn read(texts: &RuleTexts, before: Option<&KnownRules>, counters: &RuleCounters)
         version: texts.version(),
     };
     let all = known.domains.values().map(|domain| &domain.rules);
-    counters.hits.keep(all);
+    counters.keep(all);
     known
 }
 
@@ -88,42 +92,26 @@ fn read(texts: &RuleTexts, before: Option<&KnownRules>, counters: &RuleCounters)
 /// `bad_request` with the first mistakes, each with its line and column.
 pub fn read_one(text: &str) -> Result<(LineName, Rules), ApiError> {
     let read = Rules::parse_one(text, RULES_BYTES_MAX, str::parse::<LineName>);
-    read.map_err(|errors| ApiError::bad_request(format!("rules: {errors}")))
+    read.map_err(|errors| {
+        let message = format!("rules: {errors}");
+        ApiError::bad_request(shortened(message, MISTAKES_BYTES_MAX))
+    })
 }
 
 /// What is different, in words, a line each.
 pub fn changes(before: Option<&KnownDomain>, after: &Rules) -> Vec<String> {
-    const LINES_MAX: usize = 1_000;
     let nothing = Rules::default();
     let before = before.map_or(&nothing, |known| &known.rules);
     let all = before.diff(after);
-    let mut lines: Vec<String> = all
-        .iter()
-        .take(LINES_MAX)
-        .map(ToString::to_string)
-        .collect();
-    if all.len() > LINES_MAX {
-        lines.push(format!("… and {} more", all.len() - LINES_MAX));
-    }
-    lines
+    first_lines(
+        all.iter().map(ToString::to_string).collect(),
+        CHANGES_BYTES_MAX,
+    )
 }
 
 /// What to know of the rules that do not what they seem to say, a line each.
 pub fn notes(rules: &Rules) -> Vec<String> {
-    let mut notes = rules.notes();
-    notes.truncate(NOTES_MAX);
-    notes
-}
-
-/// Each rule in words.
-pub fn described(rules: &Rules) -> Vec<String> {
-    let all = rules.rules().into_iter();
-    all.map(|(path, rule)| in_words(&path, rule)).collect()
-}
-
-/// A rule, and where it stands.
-pub fn in_words(path: &RulePath, rule: &Rule) -> String {
-    format!("{path}: {rule}")
+    first_lines(rules.notes(), NOTES_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -135,7 +123,7 @@ mod tests {
     fn a_text_has_one_domain_that_fits_a_subject() {
         let (domain, rules) = read_one("domain: shop\ndescriptors: []\n").unwrap();
         assert_eq!(domain.as_str(), "shop");
-        assert!(described(&rules).is_empty());
+        assert!(rules.rules().is_empty());
         for (text, part) in [
             ("", "line 1, column 1: domain: there is none"),
             (

@@ -81,7 +81,8 @@ fn one_answer_is_made_of_all() {
     assert!(nothing.allowed && nothing.limit.is_none());
     explain(&mut made, &matched, (&shop(), &known.rules), &entries);
     let rules: Vec<_> = made.descriptors.iter().map(|it| it.rule.clone()).collect();
-    let shown = rules::described(&known.rules);
+    let shown = known.rules.rules().into_iter();
+    let shown: Vec<_> = shown.map(|(path, rule)| in_words(&path, rule)).collect();
     let shown = |key: &str| {
         shown
             .iter()
