@@ -25,6 +25,11 @@ impl Payload {
         FRAME_BYTES_MAX.min(self.max - self.max / 4)
     }
 
+    /// Parts of snapshots that a node asks for in an interval of maintenance, at most.
+    pub fn snapshot_parts_max(self) -> usize {
+        (FRAME_BYTES_MAX / self.content_bytes_max().max(1)).max(1)
+    }
+
     /// The problem that the limit is too small, if it is.
     pub fn problem(self) -> Option<String> {
         let Payload { max, min } = self;
