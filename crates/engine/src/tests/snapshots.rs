@@ -74,7 +74,7 @@ fn made(rig: &mut Rig) -> usize {
 }
 
 /// A leader with a snapshot, and the log compacted through it, which peer 3 fetches. The index in it.
-fn leader_with_a_slow_peer() -> (Rig, u64) {
+pub fn leader_with_a_slow_peer() -> (Rig, u64) {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
     let (line, settings) = (name("shop"), Settings::new(1, 1_000));
