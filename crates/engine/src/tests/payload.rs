@@ -1,9 +1,10 @@
 //! Frames that the transport refuses, as they are larger than what it takes.
 
+use nowserving_line::{Op, Settings};
 use protobuf::Message as _;
 use raft::eraftpb::{Message, MessageType};
 
-use super::rig::{Rig, message};
+use super::rig::{Rig, message, name};
 use super::snapshots::leader_with_a_slow_peer;
 use crate::io::Input;
 
@@ -37,6 +38,11 @@ fn refused(rig: &mut Rig, to: u64) {
 fn entries_that_were_refused_are_sent_again_before_those_that_follow_them() {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
+    let (line, settings) = (name("shop"), Settings::new(1, 1_000));
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    rig.sent.clear();
     let last = rig.replica().last_index();
     enter(&mut rig, "a");
     enter(&mut rig, "b");
