@@ -9,6 +9,10 @@ use crate::engine::Engine;
 /// at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
 
+/// Parts of snapshots that a node asks for in an interval of maintenance have so many bytes together, as one has that is
+/// read from disk where the transport takes it.
+const PARTS_BYTES_MAX: usize = 256 * 1_024;
+
 /// The limit in force on this node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payload {
@@ -27,7 +31,7 @@ impl Payload {
 
     /// Parts of snapshots that a node asks for in an interval of maintenance, at most.
     pub fn snapshot_parts_max(self) -> usize {
-        (FRAME_BYTES_MAX / self.content_bytes_max().max(1)).max(1)
+        (PARTS_BYTES_MAX / self.content_bytes_max().max(1)).max(1)
     }
 
     /// The problem that the limit is too small, if it is.

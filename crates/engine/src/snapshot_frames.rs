@@ -28,8 +28,8 @@ impl Engine {
         }
     }
 
-    /// Asks for one part of a peer's snapshot at most, and in each interval of maintenance for as many as have the bytes
-    /// of one frame: that keeps the fetching of snapshots from delaying everything else, and makes it no slower where
+    /// Asks for one part of a peer's snapshot at most, and in each interval of maintenance for as many as have
+    /// 256 KiB: that keeps the fetching of snapshots from delaying everything else, and makes it no slower where
     /// the transport takes small messages. The shards take turns.
     pub(crate) fn ask_for_snapshot(&mut self, now: Micros) {
         if self.parts_asked >= self.ctx.payload.snapshot_parts_max() {

@@ -255,11 +255,11 @@ fn parts_in_100_ms(max_payload: usize) -> usize {
     rig.asked.len()
 }
 
-/// 640 KiB in 20 ms.
+/// 256 KiB in 20 ms.
 #[test]
 fn a_snapshot_is_fetched_as_fast_in_small_parts() {
     assert_eq!(parts_in_100_ms(1 << 20), 5 + 1);
-    assert_eq!(parts_in_100_ms(64 << 10), 5 * 13 + 1);
+    assert_eq!(parts_in_100_ms(64 << 10), 5 * 5 + 1);
 }
 
 /// Peer 2 sends committed entries, the last of which makes node 4 a learner. They are more than two turns apply.
