@@ -40,14 +40,29 @@ pub struct RefusedEntries {
 }
 
 impl Running {
+    /// The engine takes this in.
     pub fn is_told(&mut self, input: &Input) {
-        let Input::FrameRefused { to, shards } = input else {
-            return;
-        };
-        for shard in shards {
-            if let Some(refused) = self.refused.get_mut(&(*to, *shard)) {
-                refused.is_told = true;
+        match input {
+            Input::FrameRefused { to, shards } => {
+                for shard in shards {
+                    let status = self.engine.shards().find(|it| it.shard == *shard);
+                    let progress = status.and_then(|it| it.replica.progress_of(*to));
+                    if let Some(refused) = self.refused.get_mut(&(*to, *shard)) {
+                        refused.is_told = true;
+                        // Entries of an answer that came while they waited to be sent.
+                        let matched = progress.map_or(0, |it| it.matched);
+                        refused.index = refused.index.max(matched);
+                    }
+                }
             }
+            Input::Frame(frame) if !self.refused.is_empty() => {
+                for (shard, raft) in frame.body.iter().flat_map(|it| &it.messages) {
+                    if raft.get_msg_type() == MessageType::MsgAppendResponse {
+                        self.refused.remove(&(frame.from, *shard));
+                    }
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -271,11 +286,6 @@ impl Node {
         for message in &batch.messages {
             match Message::parse_from_bytes(&message.raft) {
                 Ok(raft) => {
-                    if raft.get_msg_type() == MessageType::MsgAppendResponse
-                        && let Some(running) = &mut self.running
-                    {
-                        running.refused.remove(&(from, message.shard));
-                    }
                     messages.push((message.shard, raft));
                 }
                 Err(error) => {

@@ -180,7 +180,7 @@ impl World {
             Fault::MaxPayloadChanges => {
                 self.env.counts.add(kind);
                 let bytes = match self.env.random.below(6) {
-                    0 => self.env.random.between(300, MAX_PAYLOAD_MIN as u64 - 1) as usize,
+                    0 => self.env.random.between(150, MAX_PAYLOAD_MIN as u64 - 1) as usize,
                     _ => draw_max_payload(&mut self.env.random),
                 };
                 self.set_max_payload(bytes);
