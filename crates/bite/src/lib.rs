@@ -139,8 +139,6 @@ breaks! {
     L5Room: "L5" | "L4",
     /// A leader hands its shard on as soon as another node could lead it.
     L6: "L6",
-    /// Raft is not told of a frame that the transport refuses.
-    L6Refused: "L6",
 }
 
 thread_local! {

@@ -64,10 +64,6 @@ impl Engine {
     /// The transport has refused a frame. It is lost, and Raft must know: it would go on sending what follows entries that
     /// the peer lacks, and wait for the answer to a snapshot until that is offered again.
     pub(crate) fn frame_refused(&mut self, to: u64, shards: &[u32], now: Micros) {
-        #[cfg(feature = "bite")]
-        if nowserving_bite::is(nowserving_bite::Break::L6Refused) {
-            return;
-        }
         for id in shards {
             if let Some(shard) = self.shards.get_mut(id) {
                 shard.replica.report_unreachable(to);
