@@ -15,7 +15,7 @@ use nowserving_limit::{
     key,
 };
 use proptest::prelude::*;
-use story::{Story, at, story};
+use story::{Step, Story, at, story};
 
 fn naive_of(algorithm: Algorithm) -> Box<dyn Naive> {
     match algorithm {
@@ -218,6 +218,49 @@ proptest! {
     }
 }
 
+/// A few hits of a bucket that drains meanwhile.
+fn drained() -> impl Strategy<Value = Story> {
+    let step = (0_u64..8_000, 1_u64..12).prop_map(|(after_us, hits)| Step {
+        after_us,
+        hits,
+        dry_run: false,
+    });
+    prop::collection::vec(step, 4..12).prop_map(|steps| Story {
+        limit: bucket(),
+        start_us: 1_000_000,
+        steps,
+    })
+}
+
+/// 20 hits, of which one drains in a millisecond.
+fn bucket() -> Limit {
+    let parts = LimitParts {
+        algorithm: Algorithm::TokenBucket,
+        burst: Some(20),
+        ..Limit::fixed_window(1_000, Unit::Second).parts().clone()
+    };
+    Limit::new(parts).unwrap()
+}
+
+fn soon() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        1 => Just(Fate::Stay),
+        3 => (1_usize..12).prop_map(|before| Fate::Back { before }),
+    ];
+    prop::collection::vec(fate, 12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_more_passes_a_bucket_that_drains_than_without_them(
+        story in drained(), fates in soon(), lags in prop::collection::vec(0_usize..4, 12),
+    ) {
+        run(&story, &fates, &lags)?;
+    }
+}
+
 fn fixed_window(counter: &mut Counter, limit: &Limit, now_us: u64, hits: u64) -> u32 {
     counter.take(limit, &at(limit, now_us), hits).remaining
 }
@@ -250,12 +293,7 @@ fn what_was_reset_is_not_given_back() {
 /// Hits that were counted while the give-back of those before them was on its way.
 #[test]
 fn a_give_back_on_its_way_makes_room_once() {
-    let parts = LimitParts {
-        algorithm: Algorithm::TokenBucket,
-        burst: Some(20),
-        ..Limit::fixed_window(1_000, Unit::Second).parts().clone()
-    };
-    let limit = Limit::new(parts).unwrap();
+    let limit = bucket();
     let mut counter = Counter::fresh(limit.algorithm());
     let mut held = Held::default();
     let start_us = 1_000_000;
