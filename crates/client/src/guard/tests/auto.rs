@@ -93,7 +93,9 @@ async fn seats_follow_the_time_of_handlers() {
         assert!(least >= 14 && most <= 22, "{seats}: {least} to {most}");
         in_bounds(&rig);
         let counts = rig.counts();
-        assert_eq!(counts.seats_told, rig.fake.told().len() as u64);
+        // The answer to the last one may be on its way.
+        let unanswered = rig.fake.told().len() as u64 - counts.seats_told;
+        assert!(unanswered <= 1, "{unanswered}");
         assert_eq!(counts.tell_failed, 0);
     }
 }
