@@ -15,8 +15,11 @@ use crate::snapshot_file::SnapshotFile;
 
 /// Concurrent snapshots at most.
 const SNAPSHOTS_MAX: usize = 4;
-/// After a snapshot that could not be written (the disk is full?) the next try is this much later.
-const SNAPSHOT_RETRY_US: Micros = 10_000_000;
+/// After a snapshot that could not be written (the disk is full?) the next try is this much later. A node that lacks
+/// dropped entries waits for it.
+const RETRY_MIN_US: Micros = 1_000_000;
+/// The pause doubles with each further failure, up to this: a try costs as much as a snapshot.
+const RETRY_MAX_US: Micros = 10_000_000;
 
 /// The size of a node's log, as far as a shard keeps old files of it alive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +29,24 @@ pub(crate) enum LogSize {
     Fits,
     Over,
     OverTwice,
+}
+
+/// When a snapshot may be tried again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Retry {
+    /// Since a snapshot was written.
+    failures: u32,
+    not_before: Micros,
+}
+
+impl Retry {
+    fn after_failure(self, now: Micros) -> Retry {
+        let pause_us = RETRY_MIN_US << self.failures.min(8);
+        Retry {
+            failures: self.failures.saturating_add(1),
+            not_before: now + pause_us.min(RETRY_MAX_US),
+        }
+    }
 }
 
 impl Engine {
@@ -81,12 +102,13 @@ impl Engine {
         shard.snapshotting = false;
         match written {
             Some((meta, file)) => {
+                shard.snapshot_retry = Retry::default();
                 shard.snapshot_on_disk(meta, file);
                 let compact = shard.compact();
                 shard.log_size = LogSize::Fits;
                 self.ctx.out.outputs.push(compact);
             }
-            None => shard.snapshot_not_before = now + SNAPSHOT_RETRY_US,
+            None => shard.snapshot_retry = shard.snapshot_retry.after_failure(now),
         }
     }
 }
@@ -98,7 +120,8 @@ impl Shard {
         let early = self.log_size > LogSize::Fits || self.snapshot_wanted;
         let wanted = since >= entries || (early && since > 0) || for_backup;
         // One that is fetched is newer than what could be made.
-        let may = !self.snapshotting && self.receive.is_none() && now >= self.snapshot_not_before;
+        let may =
+            !self.snapshotting && self.receive.is_none() && now >= self.snapshot_retry.not_before;
         wanted && may && !self.keeps_file(now)
     }
 

@@ -66,6 +66,8 @@ pub struct Engine {
     pub(crate) last_sent: BTreeMap<u64, Micros>,
     /// The shard that asked last for a part of a snapshot.
     pub(crate) asked_for_snapshot: u32,
+    /// Parts of snapshots that were asked for since the last maintenance.
+    pub(crate) parts_asked: usize,
     /// `None` until it is known.
     pub(crate) mapping: Option<Mapping>,
     pub(crate) standing: Standing,
@@ -175,6 +177,7 @@ impl Engine {
             },
             last_sent: BTreeMap::new(),
             asked_for_snapshot: 0,
+            parts_asked: 0,
             mapping: None,
             standing: Standing::Waiting("starting".to_owned()),
             serves: None,
@@ -272,7 +275,7 @@ impl Engine {
                 shard,
                 file,
                 offset,
-            } => self.snapshot_stored(shard, file, offset),
+            } => self.snapshot_stored(shard, file, offset, now.us),
             Input::SnapshotReceived { shard, file, state } => {
                 self.snapshot_received(shard, file, state, now.us);
             }

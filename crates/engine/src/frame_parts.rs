@@ -10,16 +10,16 @@ use prost::Message as _;
 
 use crate::envelope::{Frame, FramePart, OVERHEAD_BYTES};
 
-/// A frame of more bytes is neither sent nor put together. The largest log entry has 256 KiB, and a frame may have a
-/// few facts beside one.
+/// A frame of more bytes is not put together. None comes near it: the largest log entry has 512 KiB, and a frame may have
+/// a few facts beside one.
 const WHOLE_BYTES_MAX: usize = 4 << 20;
 /// What a part has beside its data at most: the envelope, and some numbers.
-const PART_REST_BYTES: usize = OVERHEAD_BYTES + 88;
+const PART_REST_BYTES: usize = OVERHEAD_BYTES + 100;
 /// A part has so much data at least, whatever the transport takes: that bounds their number.
 const PART_DATA_MIN: usize = 256;
 const PARTS_MAX: usize = WHOLE_BYTES_MAX / PART_DATA_MIN;
-/// Senders whose parts are kept at once; only holders of the cluster's key can send any.
-const SENDERS_MAX: usize = 64;
+/// Ways on which parts are kept at once; only holders of the cluster's key can send any.
+const WAYS_MAX: usize = 64;
 
 /// Cuts a frame into frames of which each has at most so many bytes when it is sealed.
 #[must_use]
@@ -43,6 +43,7 @@ pub fn cut(frame: Frame, bytes_max: usize) -> Vec<Frame> {
         };
         Frame {
             from: frame.from,
+            to: frame.to,
             starts: frame.starts.first().copied().into_iter().collect(),
             seq: frame.seq,
             part: Some(part),
@@ -60,12 +61,15 @@ pub fn sealed_bytes(frame: &Frame) -> usize {
 
 /// Puts frames together from their parts.
 #[derive(Debug, Default)]
-pub struct Assembly(BTreeMap<u64, Incomplete>);
+pub struct Assembly(BTreeMap<Way, Incomplete>);
 
-/// The newest frame of one sender, as far as it is there.
+/// From which node in which start to which. Each counts its frames by itself, and a part for another node can come again
+/// on this one's subject.
+type Way = (u64, Option<u64>, u64);
+
+/// The newest frame of one way, as far as it is there.
 #[derive(Debug)]
 struct Incomplete {
-    start: Option<u64>,
     seq: u64,
     parts: Vec<Option<Bytes>>,
     bytes: usize,
@@ -77,28 +81,27 @@ impl Assembly {
         let Some(part) = frame.part.take() else {
             return Some(frame);
         };
-        let from = frame.from;
-        if self.0.len() >= SENDERS_MAX && !self.0.contains_key(&from) {
+        let way = (frame.from, frame.starts.first().copied(), frame.to);
+        if self.0.len() >= WAYS_MAX && !self.0.contains_key(&way) {
             self.0.clear();
         }
-        let incomplete = self.0.entry(from).or_insert_with(|| Incomplete::of(&frame));
+        let incomplete = self.0.entry(way).or_insert_with(|| Incomplete::of(&frame));
         if !incomplete.belongs(&frame, &part) {
             return None;
         }
         if !incomplete.add(part) {
             return None;
         }
-        let whole = self.0.remove(&from)?.join();
+        let whole = self.0.remove(&way)?.join();
         let whole = Frame::decode(whole).ok()?;
-        let same = whole.from == from && whole.seq == frame.seq && whole.part.is_none();
-        same.then_some(whole)
+        let of = |it: &Frame| (it.from, it.starts.first().copied(), it.to, it.seq);
+        (of(&whole) == of(&frame) && whole.part.is_none()).then_some(whole)
     }
 }
 
 impl Incomplete {
     fn of(frame: &Frame) -> Incomplete {
         Incomplete {
-            start: frame.starts.first().copied(),
             seq: frame.seq,
             parts: Vec::new(),
             bytes: 0,
@@ -108,12 +111,11 @@ impl Incomplete {
     /// Whether this part is of this frame. That of a newer frame takes its place: the rest of this one was lost, or it
     /// would be refused as late.
     fn belongs(&mut self, frame: &Frame, part: &FramePart) -> bool {
-        let start = frame.starts.first().copied();
-        if self.start == start && frame.seq < self.seq {
+        if frame.seq < self.seq {
             return false;
         }
         let count = part.count as usize;
-        if self.start != start || frame.seq > self.seq {
+        if frame.seq > self.seq {
             *self = Incomplete::of(frame);
         }
         if self.parts.is_empty() && (1..=PARTS_MAX).contains(&count) {
@@ -226,6 +228,33 @@ mod tests {
         );
     }
 
+    /// As if somebody without the key had published them again on another node's subject; and of a twin.
+    #[test]
+    fn parts_for_another_node_or_of_another_start_are_kept_apart() {
+        let whole = frame(5, 5_000);
+        let to_other = Frame {
+            to: 3,
+            ..frame(5, 5_000)
+        };
+        let twin = Frame {
+            starts: vec![7, 8],
+            ..frame(5, 5_000)
+        };
+        let mut assembly = Assembly::default();
+        let all = [&whole, &to_other, &twin].map(|it| cut(it.clone(), LIMIT));
+        let mut together = Vec::new();
+        for nth in 0..all[0].len() {
+            for parts in &all {
+                together.extend(assembly.take(parts[nth].clone()));
+            }
+        }
+        assert_eq!(together, [whole, to_other, twin]);
+        // One of the three in place of another is none of it.
+        let [own, foreign, _] = all;
+        let mixed = [&own[..1], &foreign[1..2], &own[2..]].concat();
+        assert_eq!(put_together(&mut Assembly::default(), &mixed), []);
+    }
+
     #[test]
     fn the_memory_is_bounded() {
         let part = |from, index, count, bytes| Frame {
@@ -251,6 +280,6 @@ mod tests {
         for from in 0..1_000 {
             assert_eq!(assembly.take(part(from, 0, 2, 9)), None);
         }
-        assert!(assembly.0.len() <= SENDERS_MAX);
+        assert!(assembly.0.len() <= WAYS_MAX);
     }
 }

@@ -78,6 +78,7 @@ impl Engine {
             shard.expire_requests(ctx);
             shard.keep_lease(now, heartbeat_us);
         });
+        self.parts_asked = 0;
         self.ask_for_snapshot(now);
         if now >= self.next_slow_maintenance {
             self.next_slow_maintenance = now + SLOW_INTERVAL_US;

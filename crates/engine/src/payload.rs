@@ -16,6 +16,10 @@ const FRAME_BYTES_MAX: usize = 640 * 1_024;
 /// 64 bytes, its key of 128, its number, and the names of these fields.
 const CALLED_BYTES_MAX: usize = 64 + 6 * 128 + 64;
 
+/// Parts of snapshots that a node asks for in an interval of maintenance have so many bytes together, as one has that is
+/// read from disk where the transport takes it.
+const PARTS_BYTES_MAX: usize = 256 * 1_024;
+
 /// The limit in force on this node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payload {
@@ -46,6 +50,11 @@ impl Payload {
         })
     }
 
+    /// Parts of snapshots that a node asks for in an interval of maintenance, at most.
+    pub fn snapshot_parts_max(self) -> usize {
+        (PARTS_BYTES_MAX / self.content_bytes_max().max(1)).max(1)
+    }
+
     /// The problem that the limit is too small, if it is.
     pub fn problem(self) -> Option<String> {
         let Payload { max, min } = self;
@@ -73,8 +82,8 @@ impl Engine {
         self.announce_standing(now);
     }
 
-    /// The transport has refused a frame. It is lost, and Raft must know: it would wait for the answer to a snapshot
-    /// for ever, and go on sending what follows entries that the peer lacks.
+    /// The transport has refused a frame. It is lost, and Raft must know: it would go on sending what follows entries that
+    /// the peer lacks, and wait for the answer to a snapshot until that is offered again.
     pub(crate) fn frame_refused(&mut self, to: u64, shards: &[u32], now: Micros) {
         for id in shards {
             if let Some(shard) = self.shards.get_mut(id) {

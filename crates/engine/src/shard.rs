@@ -16,7 +16,7 @@ use nowserving_shard::state::State;
 use raft::eraftpb::MessageType;
 
 use crate::agreement::Agreement;
-use crate::compaction::LogSize;
+use crate::compaction::{LogSize, Retry};
 use crate::delivery::{Copy, Via, turned_away, unless_in_doubt};
 use crate::elections::delay_ticks;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
@@ -91,8 +91,7 @@ pub(crate) struct Shard {
     pub log_size: LogSize,
     /// The term in which members were last copied into this shard, and their version.
     pub members_asked: (u64, u64),
-    /// Set after a failed snapshot.
-    pub snapshot_not_before: Micros,
+    pub snapshot_retry: Retry,
     /// An operator wants a snapshot that has this entry.
     pub backup_index: u64,
     queue: VecDeque<Queued>,
@@ -138,7 +137,7 @@ impl Shard {
             offered: None,
             log_size: LogSize::default(),
             members_asked: (0, 0),
-            snapshot_not_before: 0,
+            snapshot_retry: Retry::default(),
             backup_index: 0,
             queue: VecDeque::new(),
             in_log: HashMap::new(),

@@ -28,9 +28,13 @@ impl Engine {
         }
     }
 
-    /// Asks for one part of a peer's snapshot at most: that is what keeps the fetching of snapshots from
-    /// delaying everything else. The shards take turns.
+    /// Asks for one part of a peer's snapshot at most, and in each interval of maintenance for as many as have
+    /// 256 KiB: that keeps the fetching of snapshots from delaying everything else, and makes it no slower where
+    /// the transport takes small messages. The shards take turns.
     pub(crate) fn ask_for_snapshot(&mut self, now: Micros) {
+        if self.parts_asked >= self.ctx.payload.snapshot_parts_max() {
+            return;
+        }
         let last = self.asked_for_snapshot;
         let mut order: Vec<u32> = self.shards.keys().copied().collect();
         order.sort_by_key(|id| (*id <= last, *id));
@@ -39,6 +43,7 @@ impl Engine {
             let request = shard.and_then(|shard| shard.ask_for_snapshot(now));
             if request.is_some() {
                 self.asked_for_snapshot = id;
+                self.parts_asked += 1;
                 return self.send_request(request, now);
             }
         }
@@ -50,10 +55,17 @@ impl Engine {
         shards.filter(|shard| shard.refuses_snapshot(now)).count() as u32
     }
 
-    pub(crate) fn snapshot_stored(&mut self, shard: u32, file: SnapshotFile, offset: Option<u64>) {
+    pub(crate) fn snapshot_stored(
+        &mut self,
+        shard: u32,
+        file: SnapshotFile,
+        offset: Option<u64>,
+        now: Micros,
+    ) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.snapshot_stored(file, offset, &mut self.ctx);
         }
+        self.ask_for_snapshot(now);
     }
 
     pub(crate) fn snapshot_received(

@@ -142,7 +142,7 @@ impl Counter {
     }
 
     /// From when on it answers as a fresh one, by the clock of its limit, in µs. The files of `algorithm` say when that
-    /// is. Only hits move it, and only to later, unless a clock leapt.
+    /// is. Hits move it to later, unless a clock leapt, and only [`Counter::give_back`] to earlier.
     pub fn idle_at_us(&self) -> u64 {
         match self {
             Self::FixedWindow(counter) => counter.idle_at_us(),

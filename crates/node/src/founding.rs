@@ -25,8 +25,10 @@ use crate::nats::neighbours::{self, Metadata};
 use crate::nats::peers::{NatsLink, PeerList};
 
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
-/// A node that has begun asks this often.
+/// A node that has begun asks this often …
 const ASK_AGAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// … and for this long: after that users rely on its cluster, and the word of another one must not stop it.
+const ASK_AGAIN_FOR: Duration = Duration::from_secs(600);
 /// All nodes ask or agree, so none of them knows of a cluster. Others get this long to contradict.
 const WAIT_FOR_OTHERS: Duration = Duration::from_millis(200);
 /// Some nodes do not ask: they may know of the cluster, and be on their way.
@@ -67,6 +69,22 @@ impl Founders<'_> {
     fn other(&self) -> Option<&Metadata> {
         let mut serving = self.serving.iter().flatten();
         serving.find(|it| !it.is_of(&self.me.cluster, &self.identities))
+    }
+
+    /// Once there is no more to hear.
+    fn outcome(&self) -> anyhow::Result<Outcome> {
+        if let Some(other) = self.other() {
+            return Err(other.keeps_out(&self.me.cluster));
+        }
+        let several: Vec<&str> = self.identities.iter().map(String::as_str).collect();
+        anyhow::ensure!(
+            several.len() < 2,
+            "this node has an empty disk, and there are several clusters of the name {:?} with this key (identities {}): stop all \
+             but one, or give them other names",
+            self.me.cluster,
+            several.join(" and ")
+        );
+        Ok(Outcome::Begin)
     }
 
     /// Whether this is another one.
@@ -171,10 +189,7 @@ async fn ask(
                 true
             }
             () = tokio::time::sleep_until(since + founders.wait()), if founders.serving.is_some() => {
-                return match founders.other() {
-                    Some(other) => Err(other.keeps_out(&me.cluster)),
-                    None => Ok(Outcome::Begin),
-                };
+                return founders.outcome();
             }
         };
         if found_one {
@@ -183,8 +198,8 @@ async fn ask(
     }
 }
 
-/// Goes on asking, as all who knew of the cluster may have been away. Members of another cluster of the same name
-/// go to the engine.
+/// A node that began with an empty disk goes on asking for a while, as all who knew of the cluster may have been away.
+/// Members of another cluster of the same name go to the engine.
 ///
 /// # Errors
 /// The connection is closed.
@@ -197,8 +212,11 @@ pub async fn go_on_asking(
 ) -> anyhow::Result<()> {
     let mut answers = Answers::to(&link, &keys, &me).await?;
     let mut ticks = tokio::time::interval(ASK_AGAIN_INTERVAL);
+    let end = tokio::time::sleep(ASK_AGAIN_FOR);
+    tokio::pin!(end);
     loop {
         tokio::select! {
+            () = &mut end => return Ok(()),
             _ = ticks.tick() => {
                 me.cluster_id = list.borrow().members.cluster_id;
                 if me.cluster_id != 0 {
@@ -382,6 +400,19 @@ mod tests {
         assert_eq!(founders.wait(), WAIT_FOR_ALL);
         assert!(founders.note(&founder(3)));
         assert_eq!(founders.wait(), WAIT_FOR_OTHERS);
+    }
+
+    /// Otherwise it would belong to the one whose frame comes first.
+    #[test]
+    fn a_node_begins_beside_one_cluster_of_its_name_at_most() {
+        let me = founder(1);
+        let mut founders = Founders::new(&me);
+        assert_eq!(founders.outcome().unwrap(), Outcome::Begin);
+        founders.identities.insert("a1".to_owned());
+        assert_eq!(founders.outcome().unwrap(), Outcome::Begin);
+        founders.identities.insert("b2".to_owned());
+        let error = founders.outcome().unwrap_err().to_string();
+        assert!(error.contains("identities a1 and b2"), "{error}");
     }
 
     /// Node 1. Node 2 was here.

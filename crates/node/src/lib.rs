@@ -238,7 +238,8 @@ impl Node {
             nodes: self.origin.nodes.clone(),
             cluster_id: 0,
         };
-        if self.is_empty()? {
+        let was_empty = self.is_empty()?;
+        if was_empty {
             let asked = founding::begin(&mut self.data, &link, &self.keys, &founder, &service);
             tokio::select! {
                 Some(missing) = denied.recv() => return Err(missing),
@@ -314,7 +315,7 @@ impl Node {
         };
         let answering = founding::answer(link.clone(), self.keys.clone(), member);
         start("answers to founders", answering);
-        if !self.data.identity.joined {
+        if was_empty && !self.data.identity.joined {
             let (keys, list) = (self.keys.clone(), ends.peer_list.clone());
             let control = ends.control.clone();
             let asking = founding::go_on_asking(link.clone(), keys, founder, list, control);

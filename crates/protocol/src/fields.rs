@@ -15,6 +15,8 @@ use serde::de::{IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 const OWN_PREFIX: &str = "x_";
 /// Of a known name to the one that was given, by Jaro and Winkler: `ttl` is meant by `ttl_ms`, but `color` by no setting.
 const SIMILARITY_MIN: f64 = 0.8;
+/// A longer name is near to none.
+const NAME_BYTES_MAX: usize = 64;
 /// A type with more fields says itself what is expected in its place.
 const NAMED_MAX: usize = 8;
 
@@ -280,6 +282,10 @@ impl fmt::Display for Unknown<'_> {
 
 /// The known name that may be meant.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    // Each name is compared with all: a long one would keep others waiting, and none is as long.
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let name = plain(name);
     let similar = known.iter().map(|known| {

@@ -180,7 +180,7 @@ impl World {
             Fault::MaxPayloadChanges => {
                 self.env.counts.add(kind);
                 let bytes = match self.env.random.below(6) {
-                    0 => self.env.random.between(300, MAX_PAYLOAD_MIN as u64 - 1) as usize,
+                    0 => self.env.random.between(150, MAX_PAYLOAD_MIN as u64 - 1) as usize,
                     _ => draw_max_payload(&mut self.env.random),
                 };
                 self.set_max_payload(bytes);
@@ -421,8 +421,7 @@ impl World {
         for id in self.node_ids() {
             self.clear_disk(id);
         }
-        // Messages are scaled down here and snapshots are not: at the minimum one of them takes a seventh of the calm.
-        let max_payload = self.env.max_payload.max(4 * MAX_PAYLOAD_MIN);
+        let max_payload = self.env.max_payload.max(MAX_PAYLOAD_MIN);
         self.set_max_payload(max_payload);
         self.env.clients_stalled.clear();
         self.env.end_stalls();

@@ -7,6 +7,7 @@ use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use nowserving_e2e::{Cli, Cluster, HOUR_MS, Options, Route, eventually, line_in, run};
 use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN};
+use nowserving_protocol::error::Code;
 use nowserving_protocol::limits::RULES_BYTES_MAX;
 use serde_json::{Value, json};
 
@@ -28,7 +29,8 @@ async fn a_cluster_works_with_what_the_nats_server_takes_in_a_message() -> Resul
         many_large_values(cluster, "first").await?;
         crowd(cluster).await?;
         every_shard_takes_writes(cluster, "after").await?;
-        a_backup_is_downloaded(cluster).await?;
+        lists(cluster).await?;
+        a_backup_is_downloaded_and_put_back(cluster).await?;
         rate_limits(cluster).await?;
         for bytes in [1 << 20, 262_144, MAX_PAYLOAD_MIN] {
             cluster.set_max_payload(bytes)?;
@@ -79,12 +81,62 @@ async fn every_shard_takes_writes(cluster: &Cluster, prefix: &str) -> Result<()>
     .map(drop)
 }
 
-/// Its chunks fit.
-async fn a_backup_is_downloaded(cluster: &Cluster) -> Result<()> {
+/// Of any length: they come in more pages. What would not fit is refused before it is done.
+async fn lists(cluster: &Cluster) -> Result<()> {
+    let (api, cli) = (cluster.api(), Cli::new(cluster.nats_urls()));
+    for (command, list, least) in [
+        (
+            &["line", "tokens", "crowd", "--limit", "9999"],
+            "tokens",
+            ENTRANTS,
+        ),
+        (
+            &["line", "journal", "crowd", "--limit", "9999"],
+            "entries",
+            4_096,
+        ),
+        (&["kv", "list", "first", "--limit", "1000"], "entries", PUTS),
+    ] {
+        let all = cli.run(command).await?.done()?;
+        let count = all[list].as_array().map_or(0, Vec::len);
+        ensure!(count >= least, "{count} {list}");
+    }
+    let call = json!({"n": 1_024, "call_id": "all"});
+    let refused = api.admin_refused("crowd", "call_next", call, Code::BadRequest);
+    let refused = refused.await?;
+    let message = refused["message"].as_str().unwrap_or_default();
+    ensure!(message.starts_with("n: at most 73 "), "{refused}");
+    let found = cli.run(&["doctor", "crowd"]).await?.done()?;
+    let findings = found["findings"].as_array().into_iter().flatten();
+    let codes: Vec<_> = findings.filter_map(|it| it["code"].as_str()).collect();
+    ensure!(codes.contains(&"max_payload_small"), "{found}");
+    ensure!(
+        !codes
+            .iter()
+            .any(|code| ["no_answer", "refused"].contains(code)),
+        "{found}"
+    );
+    Ok(())
+}
+
+/// Chunks and parts fit.
+async fn a_backup_is_downloaded_and_put_back(cluster: &Cluster) -> Result<()> {
     let cli = Cli::new(cluster.nats_urls());
     let file = cluster.folder().join("small-messages.backup");
     let file = file.to_string_lossy();
     cli.run(&["cluster", "backup", &file]).await?.done()?;
+    let restore = [
+        "cluster",
+        "restore",
+        &file,
+        "--line",
+        "crowd",
+        "--overwrite",
+        "--yes",
+    ];
+    cli.run(&restore).await?.done()?;
+    let counts = cluster.api().admin("crowd", "show", json!({})).await?["counts"].clone();
+    ensure!(counts["issued"] == ENTRANTS, "{counts}");
     Ok(())
 }
 

@@ -26,7 +26,7 @@ use scene::{Scene, Screen};
 const LINE: &str = "demo";
 /// What to do after the show.
 const NEXT: &str = "\
-Next, a line of your own:
+Next, a line of your own (`nowserving` is target/release/nowserving if you have built it here):
   nowserving dev --data-dir ./dev-data                 a cluster that stays
   nowserving line create shop-1 --seats 1 --queue-limit 100
   nowserving enter shop-1 --key order-1001

@@ -144,6 +144,10 @@ fn refused(found: Finding, id: u64, reason: &str, status: &ClusterStatus) -> Fin
         found.advise("a majority must run before it can be replaced")
     } else if reason.contains("a frame of format") {
         found.advise(format!("start node {id} with the release of the others"))
+    } else if reason.contains("is of another cluster") {
+        found.advise(format!(
+            "stop node {id}, or give its cluster another name or NATS account: it belongs to another cluster of this one's name"
+        ))
     } else if reason.contains("was removed") || reason.contains("is no member") {
         found.advise(format!("node {id} is no member any more: stop it"))
     } else {

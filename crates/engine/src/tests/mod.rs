@@ -12,6 +12,7 @@ mod kicks;
 mod kv;
 mod limits;
 mod members;
+mod payload;
 mod refusals;
 mod refused_disks;
 mod replay;

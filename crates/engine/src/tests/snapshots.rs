@@ -74,7 +74,7 @@ fn made(rig: &mut Rig) -> usize {
 }
 
 /// A leader with a snapshot, and the log compacted through it, which peer 3 fetches. The index in it.
-fn leader_with_a_slow_peer() -> (Rig, u64) {
+pub fn leader_with_a_slow_peer() -> (Rig, u64) {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
     let (line, settings) = (name("shop"), Settings::new(1, 1_000));
@@ -108,6 +108,25 @@ fn enter(rig: &mut Rig, count: u64) {
         rig.turn();
     }
     rig.acknowledge();
+}
+
+/// Its leader makes the next one soon: the node can get nothing else.
+#[test]
+fn a_snapshot_that_could_not_be_written_is_tried_again_soon_and_then_less_often() {
+    let mut rig = Rig::new(&[1]);
+    rig.lead();
+    let mut pauses_ms = Vec::new();
+    for _ in 0..6 {
+        let failed_at = rig.now;
+        while made(&mut rig) == 0 {
+            log_has(&mut rig, config(&[]).log_bytes_max + 1);
+        }
+        // They are due every 250 ms, and looked for every 300 ms here.
+        pauses_ms.push((rig.now - failed_at) / 1_000);
+        let written = None;
+        rig.input(Input::SnapshotWritten { shard: 0, written });
+    }
+    assert_eq!(pauses_ms, [300, 1_200, 2_100, 4_200, 8_100, 10_200]);
 }
 
 #[test]
@@ -149,14 +168,14 @@ fn a_peer_that_has_installed_a_snapshot_finds_the_log_behind_it() {
 
 /// A follower that is offered a snapshot by peer 2.
 fn offered(rig: &mut Rig) {
-    offer(rig, meta(100, 4));
+    offer(rig, meta(100, 4), FILE);
 }
 
-fn offer(rig: &mut Rig, meta: SnapshotMeta) {
+fn offer(rig: &mut Rig, meta: SnapshotMeta, file: SnapshotFile) {
     let mut offer: Message = message(MessageType::MsgSnapshot, 2, 5);
     let mut snapshot = Snapshot::default();
     snapshot.set_metadata(meta.into());
-    snapshot.set_data(FILE.to_data().into());
+    snapshot.set_data(file.to_data().into());
     offer.set_snapshot(snapshot);
     rig.step(offer);
 }
@@ -206,6 +225,43 @@ fn a_snapshot_is_fetched_and_installed() {
     assert_eq!(rig.replica().applied(), 100);
 }
 
+/// How many parts are asked for in a tenth of a second if each comes at once.
+fn parts_in_100_ms(max_payload: usize) -> usize {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.input(Input::MaxPayload(max_payload));
+    let file = SnapshotFile {
+        bytes: 1 << 40,
+        ..FILE
+    };
+    offer(&mut rig, meta(100, 4), file);
+    let mut through = 0;
+    for _ in 0..100 {
+        for _ in 0..100 {
+            let (shard, offset) = (0, Some(through));
+            rig.input(Input::SnapshotStored {
+                shard,
+                file,
+                offset,
+            });
+            rig.turn();
+            if rig.asked.last().is_some_and(|it| it.offset == through) {
+                rig.gets(part(through, 1));
+                through += 1;
+            }
+        }
+        rig.now += 1_000;
+        rig.turn();
+    }
+    rig.asked.len()
+}
+
+/// 256 KiB in 20 ms.
+#[test]
+fn a_snapshot_is_fetched_as_fast_in_small_parts() {
+    assert_eq!(parts_in_100_ms(1 << 20), 5 + 1);
+    assert_eq!(parts_in_100_ms(64 << 10), 5 * 5 + 1);
+}
+
 /// Peer 2 sends committed entries, the last of which makes node 4 a learner. They are more than two turns apply.
 fn has_unapplied_change_of_members(rig: &mut Rig) {
     let (last, term) = (rig.replica().last_index(), 3);
@@ -242,7 +298,7 @@ fn no_older_change_of_members_is_applied_to_those_of_a_snapshot() {
         conf_state: ConfState::from((vec![1, 2, 3, 4, 5], Vec::new())),
         ..meta(10_000, 4)
     };
-    offer(&mut rig, later.clone());
+    offer(&mut rig, later.clone(), FILE);
     stored(&mut rig, 10);
     has_unapplied_change_of_members(&mut rig);
     let state = ReceivedState(Box::default());

@@ -17,6 +17,9 @@
 //! finds no room, and no idle counter among the next 64, is answered by [`WhenFull`](crate::WhenFull). A flood fills the
 //! table until its own counters are idle: that is one unit, or two for a sliding window counter.
 //!
+//! A counter that is idle because hits were given back stays until a checkpoint has it ([`Table::is_saved`]): in the
+//! checkpoint before that it may be in use, and would be found there with those hits.
+//!
 //! Logs without room for one more time remember hits at the time of the next ones: they refuse earlier, never later.
 
 mod dirty;
@@ -60,6 +63,8 @@ pub struct Table {
     hand: u32,
     key_bytes: u64,
     log_hits: u64,
+    /// The slots whose counters stay. Some may have been dropped since.
+    staying: Vec<u32>,
 }
 
 impl Table {
@@ -73,6 +78,7 @@ impl Table {
             hand: 0,
             key_bytes: 0,
             log_hits: 0,
+            staying: Vec::new(),
         }
     }
 
@@ -129,8 +135,9 @@ impl Table {
             false => 0,
         };
         let slot = self.slots.get(place);
-        let is_idle = slot.is_some_and(|slot| slot.counter.idle_at_us() <= now.by(slot.clock));
-        is_idle && self.drop_slot(place)
+        let may_go =
+            slot.is_some_and(|slot| !slot.stays && slot.counter.idle_at_us() <= now.by(slot.clock));
+        may_go && self.drop_slot(place)
     }
 
     fn drop_slot(&mut self, place: u32) -> bool {
@@ -210,7 +217,22 @@ impl Table {
         let now_us = now.by(counted.limit.clock());
         counted.give_back(&mut slot.counter, now_us);
         self.log_hits += slot.counter.log_len() as u64;
+        if !std::mem::replace(&mut slot.stays, true) {
+            self.staying.push(place);
+        }
         self.dirty.push(&mut self.slots, place);
+    }
+
+    /// All that [`Table::changes`] told of is in the checkpoint, but for what was put back.
+    pub fn is_saved(&mut self) {
+        let slots = &mut self.slots;
+        self.staying.retain(|place| match slots.get_mut(*place) {
+            Some(slot) => {
+                slot.stays &= slot.dirty_next != dirty::CLEAN;
+                slot.stays
+            }
+            None => false,
+        });
     }
 
     fn peek_at(

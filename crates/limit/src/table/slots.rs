@@ -23,6 +23,8 @@ pub(super) struct Slot {
     /// The next changed slot: see `dirty`.
     pub dirty_next: u32,
     pub is_used: bool,
+    /// Hits of it were given back, and the checkpoint may still have them: it stays, even if it is idle.
+    pub stays: bool,
     pub clock: Clock,
 }
 
@@ -209,6 +211,7 @@ impl Slot {
             next: NONE,
             dirty_next: super::dirty::CLEAN,
             is_used: true,
+            stays: false,
             clock,
         }
     }

@@ -97,6 +97,7 @@ impl NodeRequest<'_> {
         if left.is_zero() {
             return Err(Failed::Unheard);
         }
+        let bytes = self.payload.len();
         let request = Request::new()
             .payload(self.payload)
             .headers(headers(left, self.id))
@@ -104,9 +105,19 @@ impl NodeRequest<'_> {
         match client.send_request(self.subject, request).await {
             Ok(message) => read_answer(&message).map_err(Failed::Refused),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => Err(Failed::Unheard),
+            Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
+                Err(Failed::Refused(too_large(bytes, client.max_payload())))
+            }
             Err(_) => Err(Failed::Unanswered),
         }
     }
+}
+
+/// Nothing was sent.
+fn too_large(bytes: usize, max: usize) -> ApiError {
+    ApiError::bad_request(format!(
+        "payload: {bytes} bytes and headers, as nodes send it on, are more than the {max} that this NATS server takes in one message"
+    ))
 }
 
 fn headers(left: Duration, id: Option<&RequestId>) -> HeaderMap {

@@ -77,7 +77,6 @@ impl PayloadLimit {
     }
 
     async fn connect_again(&self) {
-        self.shared.refused.store(false, Ordering::Relaxed);
         // It fails only while the node ends.
         let _ = self.client.force_reconnect().await;
     }
@@ -136,8 +135,21 @@ impl Limits {
                 }
                 Some(_) => {}
             }
-            if let Some(limit) = again.next(&self) {
-                limit.connect_again().await;
+            let refused = |it: &PayloadLimit| it.shared.refused.load(Ordering::Relaxed);
+            let seen = Seen {
+                peers: self.peers.bytes(),
+                service: self.service.bytes(),
+                refused: self.each().into_iter().any(refused),
+            };
+            let Some(side) = again.next(seen, Instant::now()) else {
+                continue;
+            };
+            for it in self.each() {
+                it.shared.refused.store(false, Ordering::Relaxed);
+            }
+            match side {
+                Side::Peers => self.peers.connect_again().await,
+                Side::Service => self.service.connect_again().await,
             }
         }
     }
@@ -151,6 +163,20 @@ fn too_small(limit: &PayloadLimit) -> anyhow::Error {
     )
 }
 
+/// The limits of both connections, and whether a publish was refused on one of them.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    peers: usize,
+    service: usize,
+    refused: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Peers,
+    Service,
+}
+
 /// Decides which connection is made again, to find out whether its limit has changed.
 #[derive(Debug, Default)]
 struct Again {
@@ -160,43 +186,97 @@ struct Again {
 }
 
 impl Again {
-    fn next<'a>(&mut self, limits: &'a Limits) -> Option<&'a PayloadLimit> {
-        let (peers, service) = (&limits.peers, &limits.service);
-        if peers.bytes() != service.bytes() && !peers.is_too_small() {
+    fn next(&mut self, seen: Seen, now: Instant) -> Option<Side> {
+        let Seen {
+            peers,
+            service,
+            refused,
+        } = seen;
+        if peers != service && peers >= MAX_PAYLOAD_MIN {
             let (a, b, tried) = self.differing;
-            let same = (a, b) == (peers.bytes(), service.bytes());
-            let tried = if same { tried } else { 0 };
-            self.differing = (peers.bytes(), service.bytes(), tried.saturating_add(1));
+            let tried = if (a, b) == (peers, service) { tried } else { 0 };
+            self.differing = (peers, service, tried.saturating_add(1));
             // The one that costs nothing first. After that they are two servers with two limits.
             match tried {
-                0 => return Some(peers),
-                1 => return Some(service),
+                0 => return Some(Side::Peers),
+                1 => return Some(Side::Service),
                 _ => {}
             }
         }
-        let too_small = peers.is_too_small() || service.is_too_small();
-        let refused = limits
-            .each()
-            .iter()
-            .any(|it| it.shared.refused.load(Ordering::Relaxed));
-        let pause = match (too_small, refused) {
+        let pause = match (peers.min(service) < MAX_PAYLOAD_MIN, refused) {
             (true, _) => TOO_SMALL_AGAIN,
             (false, true) => REFUSED_AGAIN,
             (false, false) => return None,
         };
-        if self.at.is_some_and(|at| at.elapsed() < pause) {
+        if self.at.is_some_and(|at| now < at + pause) {
             return None;
         }
-        self.at = Some(Instant::now());
-        limits
-            .each()
-            .iter()
-            .for_each(|it| it.shared.refused.store(false, Ordering::Relaxed));
+        self.at = Some(now);
         // Frames are repeated, and the answers on the service connection are not: that one follows if the limits differ
         // then.
-        Some(match service.is_too_small() && !peers.is_too_small() {
-            true => service,
-            false => peers,
-        })
+        Some(
+            match peers < MAX_PAYLOAD_MIN || service >= MAX_PAYLOAD_MIN {
+                true => Side::Peers,
+                false => Side::Service,
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = 1 << 20;
+    const SMALL: usize = MAX_PAYLOAD_MIN - 1;
+
+    /// What is made again at each of these seconds.
+    fn again<const N: usize>(seen: [(u64, Seen); N]) -> [Option<Side>; N] {
+        let (begin, mut again) = (Instant::now(), Again::default());
+        seen.map(|(second, seen)| again.next(seen, begin + Duration::from_secs(second)))
+    }
+
+    fn limits(peers: usize, service: usize) -> Seen {
+        Seen {
+            peers,
+            service,
+            refused: false,
+        }
+    }
+
+    #[test]
+    fn connections_with_one_limit_that_is_enough_stay() {
+        let seen = limits(MAX_PAYLOAD_MIN, MAX_PAYLOAD_MIN);
+        assert_eq!(again([(0, seen), (99, seen)]), [None, None]);
+    }
+
+    #[test]
+    fn each_is_made_again_once_if_the_limits_differ() {
+        let (seen, other) = (limits(LARGE, 2 * LARGE), limits(LARGE, 3 * LARGE));
+        let found = again([(0, seen), (1, seen), (2, seen), (99, seen), (100, other)]);
+        let (peers, service) = (Some(Side::Peers), Some(Side::Service));
+        assert_eq!(found, [peers, service, None, None, peers]);
+    }
+
+    #[test]
+    fn one_that_is_too_small_is_made_again_every_two_seconds() {
+        let peers = Some(Side::Peers);
+        for seen in [limits(SMALL, SMALL), limits(SMALL, LARGE)] {
+            let found = again([(0, seen), (1, seen), (2, seen), (3, seen), (4, seen)]);
+            assert_eq!(found, [peers, None, peers, None, peers]);
+        }
+        let (seen, service) = (limits(LARGE, SMALL), Some(Side::Service));
+        let found = again([(0, seen), (1, seen), (2, seen), (3, seen), (4, seen)]);
+        assert_eq!(found, [peers, service, service, None, service]);
+    }
+
+    #[test]
+    fn after_a_refused_publish_one_is_made_again_every_thirty_seconds() {
+        let seen = Seen {
+            refused: true,
+            ..limits(LARGE, LARGE)
+        };
+        let found = again([(0, seen), (29, seen), (30, seen), (31, seen)]);
+        assert_eq!(found, [Some(Side::Peers), None, Some(Side::Peers), None]);
     }
 }

@@ -354,7 +354,9 @@ fn too_large(op: &str, bytes: usize, max: usize) -> ApiError {
     };
     ApiError::new(
         code,
-        format!("the answer has {bytes} bytes, this NATS server takes {max}: ask for less"),
+        format!(
+            "the answer has {bytes} bytes, this NATS server takes {max}: ask for less, or raise its max_payload"
+        ),
     )
 }
 

@@ -481,6 +481,9 @@ impl LeaderLimits {
 
     /// Forgets how old changes were that are in the log.
     fn is_written(&mut self) {
+        if self.in_flight == 0 {
+            self.table.is_saved();
+        }
         if self.in_flight == 0 && self.left == 0 {
             let [_, since] = self.oldest;
             self.oldest = [None, since.filter(|_| self.table.dirty() > 0)];

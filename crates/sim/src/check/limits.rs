@@ -59,8 +59,8 @@ struct Shard {
     failovers: Vec<Failover>,
     /// How many checkpoints were not merged since one was, or a reset was applied.
     refused: u32,
-    /// Hits that were asked for after the last checkpoint, in the order in which clients were told of them: when each was asked for, and
-    /// when its client was told.
+    /// Hits and give-backs that were asked for after the last checkpoint, in the order in which clients were told of them: when each
+    /// was asked for, and when its client was told.
     unsaved: Vec<(Time, Time)>,
     /// When the last checkpoint was applied: the next one is proposed after that.
     free_at: Time,
@@ -71,7 +71,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Since when a checkpoint should be in the log, if clients were told of hits that are in none.
+    /// Since when a checkpoint should be in the log, if clients were told of changes that are in none.
     fn due_at(&self) -> Option<Time> {
         let (_, told_at) = self.unsaved.first().filter(|_| self.is_known)?;
         Some(self.free_at.max(*told_at) + CHECKPOINT_INTERVAL_US + SLACK_US)
@@ -83,6 +83,13 @@ impl Shard {
         let due_at = self.due_at().filter(|due_at| *due_at <= appended_at)?;
         let first = *self.late_at.get_or_insert(appended_at);
         (first + SLACK_US <= appended_at).then_some(due_at)
+    }
+
+    /// A client that began to ask at this time was told that a counter changed, and no checkpoint may have that.
+    fn changed(&mut self, began_at: Time, told_at: Time) {
+        if began_at > self.term_at.max(self.checkpoint_at) {
+            self.unsaved.push((began_at, told_at));
+        }
     }
 
     fn is_saved(&mut self, appended_at: Time, now: Time) {
@@ -195,6 +202,23 @@ impl LimitChecks {
         }
     }
 
+    /// A leader that gives hits back has a change for its next checkpoint, also if none are left then.
+    fn give_back_ended(&mut self, env: &Env, call: &Call, of: usize, now: Time, ended: &Ended) {
+        let (Some(What::Limit { ask, .. }), Ended::Ok(answer)) =
+            (env.calls.all.get(of).map(|it| &it.query.what), ended)
+        else {
+            return;
+        };
+        // None of its limits are told of if nothing was given back, and hits before a reset are not.
+        let gave =
+            matches!(answer.as_ref(), Ok(Outcome::LimitPart(part)) if !part.verdicts.is_empty());
+        let counter = self.counters.get(&ask.key);
+        if gave && counter.is_none_or(|counter| counter.reset_at.is_none()) {
+            let shard = self.shards.entry(call.query.shard).or_default();
+            shard.changed(call.began_at, now);
+        }
+    }
+
     fn hit(&mut self, env: &mut Env, timed: &TimedAsk, verdict: &Verdict) {
         let LimitAsk {
             limit, key, hits, ..
@@ -228,6 +252,12 @@ impl LimitChecks {
         if let What::LimitReset { key, .. } = &call.query.what {
             return self.reset_ended(key, now, ended);
         }
+        if let What::LimitGiveBack { call: of, exact } = &call.query.what {
+            if !exact {
+                self.give_back_ended(env, call, *of, now, ended);
+            }
+            return;
+        }
         let (What::Limit { ask, exact }, Ended::Ok(answer)) = (&call.query.what, ended) else {
             return;
         };
@@ -242,11 +272,11 @@ impl LimitChecks {
         }
         let counter = self.counters.entry(ask.key.clone()).or_default();
         let shard = self.shards.entry(call.query.shard).or_default();
-        if is_refused_elsewhere(call.query.call) {
-            return; // It does not pass, and its hits are given back: if there are no others, no checkpoint is due.
+        if !exact {
+            shard.changed(call.began_at, now);
         }
-        if !exact && call.began_at > shard.term_at.max(shard.checkpoint_at) {
-            shard.unsaved.push((call.began_at, now));
+        if is_refused_elsewhere(call.query.call) {
+            return; // It does not pass, and its hits are given back.
         }
         if counter.reset_at.is_some_and(|at| call.began_at <= at) {
             return; // It may have been forgotten.

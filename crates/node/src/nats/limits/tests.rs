@@ -1,8 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
+use nowserving_limit::RULE_NAME_BYTES_MAX;
+use nowserving_line::NUMBER_MAX;
+use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_protocol::limits::{
-    COUNTER_KEY_BYTES_MAX, Entry, counter_key_bytes, limit_shard_of,
+    COUNTER_KEY_BYTES_MAX, DESCRIPTORS_MAX, DomainReply, Entry, counter_key_bytes, limit_shard_of,
 };
+use nowserving_protocol::page::json_bytes;
 use nowserving_shard::limits::DomainRules;
 
 use nowserving_engine::{Ask, Input, LimitRequest, Outcome, ReplyTo, Subscription, Via};
@@ -456,4 +460,58 @@ async fn a_check_that_one_shard_refuses_gives_back_what_the_other_counted_and_on
         assert_eq!(counted, !is_given_back);
         assert!(test.inbox.is_empty(), "it is asked once");
     }
+}
+
+/// `test` has the words of a rule for each descriptor.
+#[test]
+fn the_largest_answer_to_a_check_fits_a_message() {
+    let limit = "rate_limit: {unit: minute, requests_per_unit: 5}";
+    let value = r"\x01".repeat(1_024);
+    let text = format!("domain: shop\ndescriptors:\n  - {{key: a, value: \"{value}\", {limit}}}\n");
+    let (_, rules) = read_one(&text).unwrap();
+    let (path, rule) = rules.rules().remove(0);
+    let descriptor = DescriptorReply {
+        allowed: false,
+        limit: Some(u32::MAX),
+        unit: Some("minute".to_owned()),
+        burst: Some(u32::MAX),
+        name: Some("\u{1}".repeat(RULE_NAME_BYTES_MAX)),
+        remaining: Some(u32::MAX),
+        reset_ms: Some(NUMBER_MAX),
+        retry_after_ms: Some(NUMBER_MAX),
+        delay_ms: Some(NUMBER_MAX),
+        shadow: true,
+        quota: true,
+        untracked: true,
+        rule: Some(in_words(&path, rule)),
+        ..DescriptorReply::default()
+    };
+    let reply = CheckReply {
+        descriptors: vec![descriptor; DESCRIPTORS_MAX],
+        ..CheckReply::default()
+    };
+    let bytes = json_bytes(&reply);
+    assert!(
+        (50_000..MAX_PAYLOAD_MIN - 1_024).contains(&bytes),
+        "{bytes}"
+    );
+}
+
+#[test]
+fn pages_of_two_versions_make_no_whole() {
+    let page = |version| DomainReply {
+        domain: shop(),
+        version,
+        at_ms: 0,
+        by: String::new(),
+        reason: String::new(),
+        rules_total: 2,
+        rules: vec!["a rule".to_owned()],
+        text: None,
+        next: Some(1),
+    };
+    let mut whole = page(3);
+    assert!(!whole.append(page(4)));
+    assert_eq!(whole, page(3));
+    assert!(whole.append(page(3)) && whole.rules.len() == 2);
 }

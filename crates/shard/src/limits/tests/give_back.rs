@@ -26,6 +26,22 @@ impl World {
         combine(&verdicts).allowed
     }
 
+    /// Each check looks at two counters.
+    fn sweep(&mut self) {
+        let other = ask(ALGORITHM, "other");
+        for _ in 0..4 {
+            assert_eq!(self.left(&other), 5);
+        }
+    }
+
+    fn left(&mut self, ask: &LimitAsk) -> u32 {
+        let (now, at) = (self.now(), self.now_us());
+        let saved = self.state.limits().saved();
+        let asks = std::slice::from_ref(ask);
+        let verdicts = self.leader.check(saved, asks, true, at, now);
+        verdicts[0].answer.remaining
+    }
+
     /// What is left then; `None`: nothing was given back.
     fn give_back(&mut self, name: u128) -> Option<u32> {
         let (now, at) = (self.now(), self.now_us());
@@ -102,6 +118,41 @@ fn a_checkpoint_after_a_give_back_has_it() {
         world.apply(Command::Limit(portion));
         world.leader = LeaderLimits::new([3, 5]);
         assert_eq!(world.passed(&ask, 9), 4, "{algorithm:?}");
+    }
+}
+
+/// The counter is idle then, and goes only once a checkpoint says so: in the one before it is in use.
+#[test]
+fn hits_that_are_given_back_do_not_return_from_an_earlier_checkpoint() {
+    for algorithm in Algorithm::ALL {
+        for is_in_flight in [false, true] {
+            let mut world = World::new();
+            let ask = ask(algorithm, "a");
+            assert!(world.held(1, &ask) && world.held(2, &ask));
+            let portion = world.propose().unwrap();
+            if !is_in_flight {
+                world.apply(Command::Limit(portion.clone()));
+            }
+            assert!(world.give_back(1).is_some() && world.give_back(2).is_some());
+            world.now_ms += 1_500;
+            if is_in_flight {
+                assert_eq!(world.propose(), None);
+                world.apply(Command::Limit(portion));
+            }
+            world.sweep();
+            assert_eq!(world.left(&ask), 5, "{algorithm:?}");
+            // The same if a checkpoint does not come into the log.
+            let portion = world.propose().unwrap();
+            world.leader.not_proposed(&portion);
+            world.sweep();
+            assert_eq!(world.left(&ask), 5, "{algorithm:?}");
+            world.now_ms += 1_500;
+            let portion = world.propose().unwrap();
+            world.apply(Command::Limit(portion));
+            world.sweep();
+            assert!(world.leader.table().is_empty(), "{algorithm:?}");
+            assert_eq!(world.passed(&ask, 9), 5, "{algorithm:?}");
+        }
     }
 }
 
