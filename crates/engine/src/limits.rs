@@ -13,8 +13,9 @@ use nowserving_shard::limits::{
     Changed, HitsAnswer, LimitChange, LimitChanges, LimitCommand, LimitReply, LimitsState,
     RulesRefused, part_reply,
 };
-use nowserving_shard::requests::Answer;
+use nowserving_shard::requests::{Answer, RequestId};
 
+use crate::delivery::Copy;
 use crate::engine::Engine;
 use crate::io::Output;
 use crate::outbox::NodeCtx;
@@ -80,14 +81,23 @@ impl Shard {
 
     /// Takes a write as the leader.
     pub(crate) fn take_limit(&mut self, waiter: Waiter, request: LimitRequest, ctx: &mut NodeCtx) {
+        let is_copy = waiter.id.is_some_and(|id| self.copy_of(id) != Copy::None);
         let service_ms = self.service_ms(&ctx.reachability);
         let (Some(service_ms), Some(leader_state)) = (service_ms, &mut self.leader_state) else {
             return ctx.lead_lost(waiter, self);
         };
         let now = (service_ms, ctx.now.wall_ms);
         let command = match request {
+            // Of what an earlier try of the check has counted: a later one counts by the same name.
+            LimitRequest::GiveBack { exact: true, .. } if is_copy => {
+                return ctx.out.answer(waiter.reply, Ok(nothing_given_back()));
+            }
             LimitRequest::GiveBack { name, exact: true } => {
                 let domain = waiter.line.clone();
+                if self.in_log.contains_key(&name) {
+                    // A copy is on its way, and will be told that it may pass.
+                    leader_state.limits.keep(name);
+                }
                 match leader_state.limits.give_back_exact(domain, name, now) {
                     Some(command) => command,
                     None => return ctx.out.answer(waiter.reply, Ok(nothing_given_back())),
@@ -101,6 +111,12 @@ impl Shard {
             request => return self.answer_limit(waiter, &request, ctx),
         };
         self.take_write(waiter, Command::Limit(command), ctx);
+    }
+
+    /// Whether what this request has counted is being given back: it is forgotten then, and a copy is decided after that.
+    pub(crate) fn gives_back(&self, id: Option<RequestId>) -> bool {
+        let leader_state = self.leader_state.as_ref().zip(id);
+        leader_state.is_some_and(|(it, id)| it.limits.gives_back_exact(id.key))
     }
 
     /// Answers hits on exact limits that the applied state refuses.

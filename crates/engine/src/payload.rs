@@ -12,9 +12,9 @@ use crate::engine::Engine;
 /// at most, come on top.
 const FRAME_BYTES_MAX: usize = 640 * 1_024;
 
-/// What a token takes at most in the answer to `call_next` as JSON, where a byte of a key can take six: its lane's name of
-/// 64 bytes, its key of 128, its number, and the names of these fields.
-const CALLED_BYTES_MAX: usize = 64 + 6 * 128 + 64;
+/// Tokens that the answer to `call_next` has room for with the smallest limit, as JSON, where a byte of a key can take six:
+/// each has its lane's name of 64 bytes, its key of 128, its number, and the names of these fields.
+const CALLED_AT_MIN: usize = 65_536 / (64 + 6 * 128 + 64);
 
 /// Parts of snapshots that a node asks for in an interval of maintenance have so many bytes together, as one has that is
 /// read from disk where the transport takes it.
@@ -41,7 +41,7 @@ impl Payload {
         let Command::Line(Op::CallNext { n, .. }) = command else {
             return None;
         };
-        let most = self.max / CALLED_BYTES_MAX;
+        let most = CALLED_AT_MIN * self.max / self.min.max(1);
         (*n as usize > most).then(|| {
             let max = self.max;
             ApiError::bad_request(format!(
@@ -124,7 +124,7 @@ mod tests {
             payload(1 << 20).answer_too_large(&call_next(CALL_MAX)),
             None
         );
-        let most = (MAX_PAYLOAD_MIN / CALLED_BYTES_MAX) as u32;
+        let most = CALLED_AT_MIN as u32;
         let smallest = payload(MAX_PAYLOAD_MIN);
         assert_eq!(smallest.answer_too_large(&call_next(most)), None);
         let refused = smallest.answer_too_large(&call_next(most + 1)).unwrap();

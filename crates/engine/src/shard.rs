@@ -96,7 +96,7 @@ pub(crate) struct Shard {
     pub backup_index: u64,
     queue: VecDeque<Queued>,
     /// The number of copies of each request with an id that is queued or in the log and not yet applied.
-    in_log: HashMap<u128, u32>,
+    pub(crate) in_log: HashMap<u128, u32>,
     /// Requests that this node, as the leader, refused from its state. They are not in the log; their copies
     /// are refused too.
     refused: Requests,
@@ -242,7 +242,8 @@ impl Shard {
     }
 
     pub(crate) fn take_write(&mut self, mut waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
-        if let Some(id) = waiter.id {
+        let gives_back = self.gives_back(waiter.id);
+        if let Some(id) = waiter.id.filter(|_| !gives_back) {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
             // What is done is the newer answer: a later leader may have done what this node refused as an earlier one.
@@ -254,9 +255,8 @@ impl Shard {
             }
         }
         // The second of two copies must get the answer of the first, which may differ from a refusal now.
-        let is_copy = waiter
-            .id
-            .is_some_and(|id| self.in_log.contains_key(&id.key));
+        let in_log = |id: RequestId| self.in_log.contains_key(&id.key);
+        let is_copy = gives_back || waiter.id.is_some_and(in_log);
         if !is_copy
             && let Command::Line(op) = &command
             && let Some(refused) = self.refused_already(&waiter.line, op, ctx)

@@ -9,6 +9,9 @@
 //! Hits that have drained are no longer there to be given back. What is left of them is not known from the bucket alone: it
 //! may have run empty since, and filled again by others. It is at least what would be left if nobody had come after them
 //! (`mark`), less what was given back since of the hits before them. Hits after them only add, also if they are given back.
+//!
+//! A give-back of exact hits goes through the log. The marks of hits that are counted before it is applied still have what it
+//! gives back: they are lowered, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -36,6 +39,12 @@ impl Counted {
     pub(crate) fn give_back(&self, counter: &mut Counter, now_us: u64) {
         counter.give_back(&self.limit, now_us, self.hits, &self.mark);
     }
+
+    /// Hits before these are given back.
+    fn mark_without(&mut self, given: &Self, now_us: u64) {
+        let mark = &given.mark;
+        self.mark.give_back(&given.limit, now_us, given.hits, mark);
+    }
 }
 
 /// See the top of this file. It takes and forgets without a look at the others: the loop of the shard waits meanwhile.
@@ -48,12 +57,30 @@ pub struct Held {
     counters: BTreeSet<(u64, u64)>,
     next: u64,
     key_bytes: usize,
+    /// By the keys of their counters.
+    queued: BTreeMap<Box<[u8]>, Vec<Queued>>,
+    /// The names of these, and the keys.
+    queued_names: BTreeMap<u128, Vec<Box<[u8]>>>,
+}
+
+/// A give-back that is not applied yet.
+#[derive(Debug)]
+struct Queued {
+    name: u128,
+    /// When it gives back.
+    at_us: u64,
+    counted: Counted,
 }
 
 impl Held {
     /// Remembers the hits of a request, which were counted just now.
-    pub fn hold(&mut self, name: u128, hits: Vec<Counted>) {
+    pub fn hold(&mut self, name: u128, mut hits: Vec<Counted>) {
         self.remove(name);
+        for later in hits.iter_mut().filter(|it| is_bucket(it)) {
+            for it in self.queued.get(&later.key).into_iter().flatten() {
+                later.mark_without(&it.counted, it.at_us);
+            }
+        }
         let place = self.next;
         self.next += 1;
         self.key_bytes += key_bytes(&hits);
@@ -72,20 +99,52 @@ impl Held {
     /// The hits of this name, which are given back now and not known any more.
     pub fn take(&mut self, name: u128, now: Now) -> Option<Vec<Counted>> {
         let (place, hits) = self.remove(name)?;
-        let is_bucket = |it: &&Counted| it.limit.algorithm().is_bucket();
-        for given in hits.iter().filter(is_bucket) {
+        for given in hits.iter().filter(|it| is_bucket(it)) {
             let now_us = now.by(given.limit.clock());
-            self.each(&given.key, place, |later| {
-                let mark = &given.mark;
-                later.mark.give_back(&given.limit, now_us, given.hits, mark);
-            });
+            self.each(&given.key, place, |later| later.mark_without(given, now_us));
         }
         Some(hits)
+    }
+
+    /// What was taken goes into the log. Each of the hits with the time at which it is given back.
+    pub fn give_back_queued(&mut self, name: u128, hits: Vec<(u64, Counted)>) {
+        self.give_back_ended(name);
+        let keys = hits.iter().map(|(_, it)| it.key.clone()).collect();
+        self.queued_names.insert(name, keys);
+        for (at_us, counted) in hits {
+            let of_key = self.queued.entry(counted.key.clone()).or_default();
+            of_key.push(Queued {
+                name,
+                at_us,
+                counted,
+            });
+        }
+    }
+
+    /// It is applied, or never will be.
+    pub fn give_back_ended(&mut self, name: u128) {
+        for key in self.queued_names.remove(&name).iter().flatten() {
+            if let Some(of_key) = self.queued.get_mut(key) {
+                of_key.retain(|it| it.name != name);
+                if of_key.is_empty() {
+                    self.queued.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Whether a give-back of this name is queued.
+    #[must_use]
+    pub fn gives_back(&self, name: u128) -> bool {
+        self.queued_names.contains_key(&name)
     }
 
     /// Its counter was reset: nothing of it can be given back.
     pub fn forget(&mut self, key: &[u8]) {
         self.each(key, 0, |counted| counted.hits = 0);
+        for queued in self.queued.get_mut(key).into_iter().flatten() {
+            queued.counted.hits = 0;
+        }
     }
 
     /// Its request was told that it may pass.
@@ -112,6 +171,10 @@ impl Held {
             hits.filter(|it| *it.key == *key).for_each(&mut of);
         }
     }
+}
+
+fn is_bucket(counted: &Counted) -> bool {
+    counted.limit.algorithm().is_bucket()
 }
 
 /// Keys with the same one only cost time.

@@ -142,16 +142,16 @@ impl Requests {
         self.forget(now_ms);
     }
 
-    /// The hits of this request are given back: its copies are refused from now on. Whether it is remembered that they
-    /// counted.
-    pub(crate) fn refuse_hits(&mut self, key: u128) -> bool {
-        match self.by_key.get_mut(&key).map(|it| &mut it.answer) {
-            Some(Answer::LimitHits(answer)) if answer.allowed != 0 => {
-                answer.allowed = 0;
-                true
-            }
-            _ => false,
-        }
+    /// The hits of this request are given back: a copy counts anew. Whether it is remembered that they counted.
+    pub(crate) fn forget_hits(&mut self, key: u128) -> bool {
+        let counted = match self.by_key.get(&key) {
+            Some(it) if matches!(&it.answer, Answer::LimitHits(hits) if hits.allowed != 0) => it,
+            _ => return false,
+        };
+        let at_ms = counted.at_ms;
+        self.by_key.remove(&key);
+        self.remove_place(at_ms, key);
+        true
     }
 
     /// Forgets requests that are too old.
@@ -268,6 +268,29 @@ mod tests {
                 prop_assert_eq!(requests.by_key.len(), requests.len());
             }
         }
+    }
+
+    #[test]
+    fn hits_that_are_given_back_are_forgotten_and_nothing_else() {
+        let hits = |allowed| {
+            Answer::LimitHits(HitsAnswer {
+                limits: 1,
+                allowed,
+                untracked: 0,
+                delay_us: 0,
+            })
+        };
+        let mut requests = Requests::default();
+        let answers = [hits(1), hits(0), Answer::Line, hits(1)];
+        for (key, answer) in (0..).zip(answers) {
+            requests.remember(id(key, Origin::Client), answer, 5);
+        }
+        let forgotten: Vec<_> = (0..3).map(|key| requests.forget_hits(key)).collect();
+        assert_eq!(forgotten, [true, false, false]);
+        assert!(!requests.forget_hits(0), "once");
+        let known = (0..4).map(|key| requests.answer(id(key, Origin::Client)).is_some());
+        assert_eq!(known.collect::<Vec<_>>(), [false, true, true, true]);
+        assert_eq!((requests.len(), requests.by_key.len()), (3, 3));
     }
 
     #[test]

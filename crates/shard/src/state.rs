@@ -261,7 +261,7 @@ impl State {
                 Command::Limit(command) => {
                     work += self.limits.work(command);
                     let reply = match command {
-                        LimitCommand::GiveBack(it) if !self.requests.refuse_hits(it.request) => {
+                        LimitCommand::GiveBack(it) if !self.requests.forget_hits(it.request) => {
                             LimitReply::Hits(Vec::new())
                         }
                         command => self.limits.apply(command, stamp),

@@ -141,7 +141,7 @@ pub async fn by_command(api: Api, cli: Cli, line: &str) -> Result<()> {
     }
     let most = list(&api, line, json!({"limit": 1000})).await?;
     let on_page = most["tokens"].as_array().context("tokens")?.len();
-    ensure!((500..1_000).contains(&on_page), "{on_page} on a page");
+    ensure!((40..100).contains(&on_page), "{on_page} on a page");
     ensure!(!most["next"].is_null());
 
     let all = done(cli, &format!("line tokens {line} --limit 5000")).await?;

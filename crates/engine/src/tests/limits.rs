@@ -4,9 +4,12 @@ use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, combine, ke
 use nowserving_protocol::error::Code;
 use nowserving_shard::command::{FORMAT, FORMAT_MIN};
 use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, ResetCounter, verdicts_of};
+use nowserving_shard::requests::{Origin, RequestId};
 use raft::eraftpb::MessageType;
 
 use super::rig::{Rig, message, name};
+use crate::delivery::Via;
+use crate::io::Input;
 use crate::request::{Ask, LimitRequest, Outcome};
 
 const TIMEOUT_US: u64 = 2_000_000;
@@ -185,6 +188,53 @@ fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
     assert!(!allowed(request(&mut rig, exact(true))));
     assert!(!allowed(request(&mut rig, exact(false))));
     assert_eq!(rig.state().limits().saved().len(), 1);
+}
+
+fn remaining(answer: &Outcome) -> Vec<u32> {
+    match answer {
+        Outcome::LimitPart(part) => part.verdicts.iter().map(|it| it.remaining).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// It is neither told that its hits have counted, nor refused as they still count.
+#[test]
+fn a_copy_of_exact_hits_waits_for_their_give_back_and_counts_anew() {
+    let mut rig = leader([FORMAT, FORMAT]);
+    let send = |rig: &mut Rig, key, request| {
+        let far = rig.now + 1_000_000_000;
+        let ask = Ask::Limit(Box::new(request));
+        let (mut request, delivery) = rig.message(ask, far, Via::Forwarded);
+        let origin = Origin::Client;
+        request.id = Some(RequestId { key, origin });
+        rig.input(Input::Request { request, delivery });
+        rig.turn();
+    };
+    let exact = || LimitRequest::Exact {
+        asks: vec![LimitAsk { hits: 5, ..ask() }],
+        dry_run: false,
+    };
+    let back = || LimitRequest::GiveBack {
+        name: 7,
+        exact: true,
+    };
+    send(&mut rig, 7, exact());
+    settle(&mut rig);
+    assert!(allowed(Ok(rig.answers().remove(0).unwrap())));
+    send(&mut rig, 8, back());
+    send(&mut rig, 7, exact());
+    assert!(rig.answers().is_empty(), "not yet applied");
+    settle(&mut rig);
+    let [Ok(given), Ok(copy)] = &rig.answers()[..] else {
+        panic!("not both are answered");
+    };
+    assert_eq!((remaining(given), remaining(copy)), (vec![5], vec![0]));
+    // A late copy of the give-back, and the one of the second try.
+    for (key, left) in [(8, vec![]), (9, vec![5])] {
+        send(&mut rig, key, back());
+        settle(&mut rig);
+        assert_eq!(remaining(&rig.answers().remove(0).unwrap()), left, "{key}");
+    }
 }
 
 /// A caller that is kept out and tries again fills neither the log nor the memory of requests.

@@ -261,6 +261,13 @@ impl LeaderLimits {
         }))
     }
 
+    /// Whether a give-back of this request is on its way through the log. Then a copy must not be told that it may pass: it
+    /// is decided once that is applied.
+    #[must_use]
+    pub fn gives_back_exact(&self, request: u128) -> bool {
+        self.held.gives_back(request)
+    }
+
     /// A copy of this request was told that it may pass: its hits stay.
     pub fn keep(&mut self, request: u128) {
         self.held.keep(request);
@@ -430,6 +437,7 @@ impl LeaderLimits {
                     self.held.hold(request, counted);
                 }
             }
+            (LimitCommand::GiveBack(it), _) => self.held.give_back_ended(it.request),
             _ => {}
         }
     }
@@ -441,8 +449,15 @@ impl LeaderLimits {
 
     /// A request is queued for the log.
     pub fn queued(&mut self, command: &LimitCommand) {
-        if let LimitCommand::Reset(reset) = command {
-            *self.resetting.entry(reset.key.clone()).or_default() += 1;
+        match command {
+            LimitCommand::Reset(reset) => {
+                *self.resetting.entry(reset.key.clone()).or_default() += 1;
+            }
+            LimitCommand::GiveBack(it) => {
+                let counted = it.counted().collect();
+                self.held.give_back_queued(it.request, counted);
+            }
+            _ => {}
         }
     }
 
@@ -468,8 +483,10 @@ impl LeaderLimits {
 
     /// It was a copy of one that was applied.
     pub(crate) fn not_executed(&mut self, command: &LimitCommand) {
-        if let LimitCommand::Reset(reset) = command {
-            self.reset_ended(&reset.key);
+        match command {
+            LimitCommand::Reset(reset) => self.reset_ended(&reset.key),
+            LimitCommand::GiveBack(it) => self.held.give_back_ended(it.request),
+            _ => {}
         }
     }
 

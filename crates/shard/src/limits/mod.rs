@@ -155,8 +155,8 @@ pub enum LimitCommand {
     Reset(ResetCounter),
 }
 
-/// Gives back hits on exact limits, as another limit of their check refused it. Copies of the request that counted them are
-/// refused from then on: so it does so once.
+/// Gives back hits on exact limits, as another limit of their check refused it, or was not answered. The request that counted
+/// them is forgotten: so it does so once, and a copy counts anew. Whatever copies come, no more counts than the hits of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveBack {
     pub domain: LineName,
@@ -166,6 +166,22 @@ pub struct GiveBack {
     pub asks: Vec<TimedAsk>,
     /// One for each: [`Counter::mark`] after the hits.
     pub marks: Vec<Drain>,
+}
+
+impl GiveBack {
+    /// What it gives back, and when.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (u64, Counted)> {
+        let asks = self.asks.iter().zip(&self.marks);
+        asks.map(|(TimedAsk { ask, at }, mark)| {
+            let counted = Counted {
+                key: ask.key.clone(),
+                limit: ask.limit.clone(),
+                hits: ask.hits,
+                mark: *mark,
+            };
+            (at.now_us, counted)
+        })
+    }
 }
 
 /// Forgets what was counted.
@@ -351,14 +367,8 @@ impl LimitsState {
 
 impl LimitsState {
     fn give_back(&mut self, it: &GiveBack) -> Vec<Verdict> {
-        for (TimedAsk { ask, at }, mark) in it.asks.iter().zip(&it.marks) {
-            let counted = Counted {
-                key: ask.key.clone(),
-                limit: ask.limit.clone(),
-                hits: ask.hits,
-                mark: *mark,
-            };
-            self.saved.give_back(&counted, at.now_us);
+        for (at_us, counted) in it.counted() {
+            self.saved.give_back(&counted, at_us);
         }
         let left = it.asks.iter().map(|TimedAsk { ask, at }| Verdict {
             answer: self.saved.dry_run(&Ask {

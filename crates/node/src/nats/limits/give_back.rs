@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::super::node_request::NodeRequest;
 use super::super::parse::hits_id;
 use super::own::OwnPart;
-use super::{Answered, Call, Home, Limits, hash};
+use super::{Answered, Call, Home, Limits};
 
 /// How long a refusal waits until what it gives back is answered, at most.
 const WAIT: Duration = Duration::from_millis(250);
@@ -39,7 +39,8 @@ impl Limits {
         let counted = answered.iter_mut().filter(|(_, answer)| answer.counted);
         let given = counted.map(|(part, answer)| async move {
             let name = call.id_of_hits(part, ask.hits());
-            let left = self.give_back_part(part.0, domain, &name, until).await;
+            let names = (&name, &call.id_of_give_back(&name));
+            let left = self.give_back_part(part.0, domain, names, until).await;
             let both = left.filter(|left| left.verdicts.len() == answer.reply.verdicts.len());
             if let Some(left) = both {
                 answer.counted = false;
@@ -59,7 +60,7 @@ impl Limits {
         &self,
         Home { shard, exact, .. }: Home,
         domain: &LineName,
-        name: &RequestId,
+        (name, id): (&RequestId, &RequestId),
         until: Instant,
     ) -> Option<PartReply> {
         if !exact && self.own.leads(shard) {
@@ -74,7 +75,6 @@ impl Limits {
         let body = GiveBackHits {
             name: name.as_str().to_owned(),
         };
-        let id = RequestId::from_bits(hash([b"give back", name.as_str().as_bytes()]));
         let subject = match exact {
             // It is written: as with the question, a node that does not lead any more forwards it.
             true => self.subjects.shard(shard, domain, "limit_exact_give_back"),
@@ -83,7 +83,7 @@ impl Limits {
         let request = NodeRequest {
             subject,
             payload: encode(&body, Format::MsgPack).into(),
-            id: Some(&id),
+            id: Some(id),
             until,
         };
         request.send(&self.client).await.ok()

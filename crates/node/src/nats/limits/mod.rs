@@ -536,6 +536,12 @@ impl Call {
         }
         RequestId::from_bits(hash([b"hits", &call, &shard, &counters]))
     }
+
+    /// Of what this call has counted by that name. A repetition of the call counts anew by the same name, and gives that back.
+    fn id_of_give_back(&self, name: &RequestId) -> RequestId {
+        let (name, once) = (name.as_str().as_bytes(), self.once.to_le_bytes());
+        RequestId::from_bits(hash([b"give back", name, &once]))
+    }
 }
 
 /// Keys and values of descriptors, as rules read them.

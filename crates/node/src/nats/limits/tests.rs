@@ -165,6 +165,12 @@ fn one_id_names_hits_on_different_counters_apart() {
     assert_ne!(first, call.id_of_hits(&part(&[b"a", b"bc"]), 1));
     assert_ne!(first, call.id_of_hits(&part(&[b"ab"]), 1));
     assert_ne!(first, call.id_of_hits(&part(&[b"ab", b"c"]), 50));
+    // A repetition counts by the same name; what it gives back is another time.
+    let again = Call { once: 9, ..call };
+    assert_eq!(first, again.id_of_hits(&part(&[b"ab", b"c"]), 1));
+    let back = |call: &Call| call.id_of_give_back(&first);
+    assert_eq!(back(&again), back(&again));
+    assert_ne!(back(&again), back(&self::call(Instant::now())));
 }
 
 #[test]

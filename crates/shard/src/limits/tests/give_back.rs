@@ -168,7 +168,7 @@ fn hits_after_a_reset_are_not_given_back_for_those_before_it() {
 }
 
 #[test]
-fn exact_hits_are_given_back_by_the_log_and_copies_of_them_are_refused() {
+fn exact_hits_are_given_back_by_the_log_and_a_copy_of_them_counts_anew() {
     let mut world = World::new();
     world.exact_hits(1, exact(2));
     world.exact_hits(2, exact(1));
@@ -189,12 +189,67 @@ fn exact_hits_are_given_back_by_the_log_and_copies_of_them_are_refused() {
         world.apply(once(id, give_back.clone()));
         assert_eq!(world.exact_left(), 4, "{id}");
     }
-    // A copy of the request that counted them passes no more.
-    let copies = world.exact_hits(1, exact(2)).copies;
-    let [Answer::LimitHits(answer)] = &copies[..] else {
-        panic!("{copies:?}");
+    // The check got an error, and its caller tries again with the same id.
+    let seen = world.exact_hits(1, exact(2));
+    assert!(seen.copies.is_empty() && matches!(&seen.replies[..], [LimitReply::Hits(_)]));
+    assert_eq!(world.exact_left(), 2);
+    // A late copy of either.
+    assert_eq!(world.exact_hits(1, exact(2)).copies.len(), 1);
+    world.apply(once(11, give_back));
+    assert_eq!(world.exact_left(), 2);
+    // The second one may be given back, too, by another id.
+    let give_back = world.leader.give_back_exact(name("shop"), 1, world.now());
+    world.apply(once(13, give_back.unwrap()));
+    assert_eq!(world.exact_left(), 4);
+}
+
+/// What of a bucket is given back is what is left of it, also of hits that were counted while a give-back of those before them
+/// was on its way through the log.
+#[test]
+fn a_give_back_in_the_log_makes_room_once() {
+    let limit = nowserving_limit::LimitParts {
+        algorithm: Algorithm::TokenBucket,
+        burst: Some(20),
+        ..Limit::fixed_window(60_000, Unit::Minute).parts().clone()
     };
-    assert_eq!((answer.allowed, world.exact_left()), (0, 4));
+    let hits = |hits| LimitAsk {
+        limit: Limit::new(limit.clone()).unwrap(),
+        hits,
+        ..ask(Algorithm::TokenBucket, "a")
+    };
+    let mut world = World::new();
+    world.exact_hits(1, hits(10));
+    let first = world.leader.give_back_exact(name("shop"), 1, world.now());
+    let first = first.unwrap();
+    world.leader.queued(&first);
+    assert!(world.leader.gives_back_exact(1));
+    world.exact_hits(2, hits(10));
+    world.apply(once(11, first));
+    assert!(!world.leader.gives_back_exact(1));
+    world.now_ms += 12;
+    world.exact_hits(3, hits(10));
+    let second = world.leader.give_back_exact(name("shop"), 2, world.now());
+    world.apply(once(12, second.unwrap()));
+    let saved = world.state.limits().saved();
+    let left = world.leader.dry_run_exact(saved, &[hits(0)], world.now());
+    assert_eq!(left[0].answer.remaining, 10);
+}
+
+#[test]
+fn a_give_back_that_is_not_applied_is_not_on_its_way() {
+    for is_proposed in [false, true] {
+        let mut world = World::new();
+        world.exact_hits(1, exact(2));
+        let give_back = world.leader.give_back_exact(name("shop"), 1, world.now());
+        let give_back = give_back.unwrap();
+        world.leader.queued(&give_back);
+        match is_proposed {
+            false => world.leader.not_proposed(&give_back),
+            true => world.leader.not_executed(&give_back),
+        }
+        assert!(!world.leader.gives_back_exact(1));
+        assert_eq!(world.exact_left(), 3);
+    }
 }
 
 /// Its caller may be let through by the copy.
