@@ -1,5 +1,5 @@
 //! A push service with the README's rights, which may only subscribe, knows each shopper's exact place from events alone;
-//! after the leader was killed, too. It computes them as docs/protocol.md has it, on purpose without the SDK's code.
+//! after the leader was killed, too. It computes them as docs/protocol/events.md has it, on purpose without the SDK's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
