@@ -101,7 +101,15 @@ fn fill(folder: &Path, binary: &Path) -> Result<()> {
     // What is committed, and nothing else: a trial's key may lie in the folders.
     let texts = folder.with_extension("texts.tar");
     let mut export = shell::command("git", "archive --format=tar --output");
-    let names = ["LICENSE", "README.md", "CHANGELOG.md", "deploy", "docs"];
+    let names = [
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "deploy",
+        "docs",
+        "examples/shopper.py",
+        "examples/shopper.mjs",
+    ];
     shell::run(export.arg(&texts).arg("HEAD").args(names))?;
     let mut unpack = shell::command("tar", "-xf");
     shell::run(unpack.arg(&texts).arg("-C").arg(folder))?;

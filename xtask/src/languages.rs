@@ -1,4 +1,4 @@
-//! Python and Node.js, which the tests run the README's examples with. What those need besides, the
+//! Python and Node.js, which the tests run examples with. What those need besides, the
 //! tests install themselves, under the target folder.
 
 use anyhow::{Result, ensure};

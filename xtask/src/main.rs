@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|metrics-doc`.
+//! `cargo xtask demo|test|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -19,6 +19,7 @@ mod redis;
 mod release;
 mod shell;
 mod sim;
+mod size;
 mod steps;
 mod tidy;
 mod upgrade;
@@ -84,6 +85,8 @@ enum Command {
     Dist,
     /// Checks the repository's own rules (sizes, words, dependencies, links)
     Tidy,
+    /// Counts lines of code, tests and documents, and the crates of others
+    Size(size::SizeArgs),
     /// Writes docs/metrics.md from the table of metrics in the code
     MetricsDoc,
 }
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Test { only } => check::run(&only),
         Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
+        Command::Size(args) => size::run(&args),
         Command::MetricsDoc => metrics_doc().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

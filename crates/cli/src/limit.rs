@@ -82,7 +82,7 @@ A file:
     - key: remote_address
       rate_limit: {unit: minute, requests_per_unit: 100}
 
-docs/rate-limits.md has all fields.")]
+docs/rate-limits/rules.md has all fields.")]
 pub struct ApplyArgs {
     /// The file, of one domain; `-` reads standard input.
     file: PathBuf,
@@ -353,7 +353,7 @@ fn parse(file: &Path, text: &str) -> Result<(LineName, Rules), WrongFile> {
     parsed.map_err(|errors| {
         let file = file.display();
         WrongFile(format!(
-            "{file}:\n{errors}\n(docs/rate-limits.md has the fields)"
+            "{file}:\n{errors}\n(docs/rate-limits/rules.md has the fields)"
         ))
     })
 }

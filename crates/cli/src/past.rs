@@ -1,4 +1,4 @@
-//! Scheduled changes whose time is past: the line makes them at once (docs/protocol.md, "Line settings").
+//! Scheduled changes whose time is past: the line makes them at once (docs/protocol/settings.md).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -2,7 +2,7 @@
 //!
 //! No I/O, no clock, no randomness and no iteration in hash order: all replicas that apply the same log hold the
 //! same state. Time is the shard's service clock, and comes in with each operation. The rules are those of
-//! `docs/protocol.md`, section 7.
+//! `docs/protocol/key-values.md`.
 //!
 //! A bucket exists while it has a key. Every change takes the next revision of the shard, deletions and expiries too:
 //! so a key that is put again has a larger revision than before, and no tombstones are kept for that.

@@ -23,7 +23,7 @@ pub const LOG_REQUESTS_MAX: u32 = 10_000;
 pub const REFILL_US_MAX: u64 = 100 * 365 * 86_400 * 1_000_000;
 
 /// For so long at most no request comes to a bucket, though many are under way, in µs: on a busy machine answers, and so the next
-/// requests, come in batches. Measured, see docs/rate-limits.md.
+/// requests, come in batches. Measured, see docs/rate-limits/measured.md.
 pub const BUCKET_PAUSE_US: u64 = 16_000;
 /// A bucket that gets a hit in such a time each loses little of its rate.
 const SLOW_HIT_US: u64 = 40_000;

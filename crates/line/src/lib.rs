@@ -4,7 +4,7 @@
 //! same state, down to the byte of its [`LineDump`]. Time comes in with each [`Stamp`]: the service clock, by which
 //! everything is decided that clients wait for, and the leader's wall clock, which is shown, and by which operators'
 //! schedules go. The rules are those of
-//! `docs/protocol.md`, sections 1 to 5.
+//! `docs/protocol/`: overview.md, settings.md, lanes.md.
 //!
 //! # How an operation flows
 //!

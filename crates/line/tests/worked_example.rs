@@ -1,4 +1,4 @@
-//! The worked example of the contract (docs/protocol.md, section 2), row by row.
+//! The worked example of the contract (docs/protocol/overview.md, "The four pointers"), row by row.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Requests and replies of operators: section 8 of the contract.
+//! Requests and replies of operators: docs/protocol/operators.md.
 //!
 //! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
 

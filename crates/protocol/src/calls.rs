@@ -1,4 +1,4 @@
-//! `call_next` and `take`: an operator admits tokens. Section 8 of the contract.
+//! `call_next` and `take`: an operator admits tokens. docs/protocol/lanes.md.
 
 use nowserving_line::{
     self as line, CALL_ID_BYTES_MAX, CalledToken, LaneName, Op, TakeBy, Token, TokenRef,

@@ -1,4 +1,4 @@
-//! `admin.cluster.configure_lines`: one change of settings for all lines with some labels. Section 8 of the contract.
+//! `admin.cluster.configure_lines`: one change of settings for all lines with some labels. docs/protocol/operators.md.
 
 use std::collections::BTreeMap;
 

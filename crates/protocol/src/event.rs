@@ -1,4 +1,4 @@
-//! Events as they are published: section 6 of the contract.
+//! Events as they are published: docs/protocol/events.md.
 //!
 //! One leader publishes an event at most once; the next leader may publish it again,
 //! so watchers drop what is not newer. `prev_version` is the version of the previous

@@ -1,4 +1,4 @@
-//! `import`: a queue that runs elsewhere goes on in a line. Section 8 of the contract.
+//! `import`: a queue that runs elsewhere goes on in a line. docs/protocol/operators.md.
 
 use nowserving_line::{
     self as line, IMPORT_ID_BYTES_MAX, Imported, LaneName, LineName, Op, Shadow,

@@ -1,4 +1,4 @@
-//! `kick`: an operator ends tokens. Section 8 of the contract.
+//! `kick`: an operator ends tokens. docs/protocol/operators.md.
 
 use nowserving_line::{KICK_TEXT_BYTES_MAX, LaneName, State};
 use serde::de::{Deserializer, Error};

@@ -1,4 +1,4 @@
-//! Requests, replies and events of key-values: section 7 of the contract.
+//! Requests, replies and events of key-values: docs/protocol/key-values.md.
 //!
 //! Requests with unknown fields are refused by `codec::decode_request`: a misspelt `if_revision` must not become an
 //! unconditional put. Readers of replies ignore unknown fields.

@@ -1,4 +1,4 @@
-//! Requests and replies about rate limits: sections 7 and 8 of the contract.
+//! Requests and replies about rate limits: docs/protocol/limits.md.
 
 mod changes;
 mod stats;
@@ -588,7 +588,7 @@ mod tests {
         }
     }
 
-    /// The same as by the recipe in docs/protocol.md.
+    /// The same as by the recipe in docs/protocol/limits.md.
     #[test]
     fn a_descriptor_has_a_shard() {
         let shop = LineName::try_from("shop").unwrap();

@@ -1,4 +1,4 @@
-//! Requests and replies about the members of the cluster: section 8.1 of the contract.
+//! Requests and replies about the members of the cluster: docs/protocol/nodes.md.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The signed pass in replies: section 7 of the contract. `crates/pass` makes and checks them.
+//! The signed pass in replies: docs/protocol/users.md. `crates/pass` makes and checks them.
 
 use std::fmt;
 

@@ -55,7 +55,7 @@ pub enum Target<'a> {
         shard: Option<u32>,
         /// The line's name.
         line: LineName,
-        /// The operation's name, as in docs/protocol.md.
+        /// The operation's name, as in docs/protocol/.
         op: &'a str,
     },
     /// `kv.<bucket>.<op>` or `shard.<n>.kv.<bucket>.<op>`, with `admin.` before it from operators.
@@ -66,7 +66,7 @@ pub enum Target<'a> {
         shard: Option<u32>,
         /// The bucket's name, which is formed as a line's.
         bucket: LineName,
-        /// The operation's name, as in docs/protocol.md.
+        /// The operation's name, as in docs/protocol/.
         op: &'a str,
     },
     /// `limit.<domain>.<op>`, to any node, or `leader.<n>.limit.<domain>.<op>`, to one that may answer it from its memory:
@@ -74,17 +74,17 @@ pub enum Target<'a> {
     Limit {
         /// Named as lines are.
         domain: LineName,
-        /// The operation's name, as in docs/protocol.md.
+        /// The operation's name, as in docs/protocol/.
         op: &'a str,
     },
     /// `admin.limit.<op>`: an operator's request about rate limits, to any node.
     AdminLimit {
-        /// The operation's name, as in docs/protocol.md.
+        /// The operation's name, as in docs/protocol/.
         op: &'a str,
     },
     /// `admin.cluster.<op>`: an operator's request about the cluster.
     Cluster {
-        /// The operation's name, as in docs/protocol.md.
+        /// The operation's name, as in docs/protocol/.
         op: &'a str,
     },
 }

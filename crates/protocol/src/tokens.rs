@@ -1,4 +1,4 @@
-//! `list_tokens`: the live tokens of a line, page by page. Section 8 of the contract.
+//! `list_tokens`: the live tokens of a line, page by page. docs/protocol/operators.md.
 
 use nowserving_line::{
     self as line, LANE_TABLE_MAX, LaneName, LineName, ListedThrough, Live, Stage, State, Timestamp,

@@ -1,4 +1,4 @@
-//! Requests and replies of users (through backends): section 7 of the contract.
+//! Requests and replies of users (through backends): docs/protocol/users.md.
 //!
 //! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
 

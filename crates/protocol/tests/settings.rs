@@ -66,10 +66,10 @@ fn create_takes_settings_and_fills_in_the_defaults() {
     }
 }
 
-/// docs/protocol.md, section 4, has a row for each setting, in the order of the table.
+/// docs/protocol/settings.md has a row for each setting, in the order of the table.
 #[test]
 fn the_contract_lists_every_setting_with_its_default_and_range() {
-    let contract = include_str!("../../../docs/protocol.md");
+    let contract = include_str!("../../../docs/protocol/settings.md");
     let rows = contract.lines().filter_map(|line| {
         let cells: Vec<&str> = line.split(" | ").collect();
         let name = cells.first()?.strip_prefix("| `")?.strip_suffix('`')?;

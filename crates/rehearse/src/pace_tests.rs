@@ -1,4 +1,4 @@
-//! The poll rate of a crowd that follows `poll_after_ms`: never above the bound of docs/protocol.md, "When
+//! The poll rate of a crowd that follows `poll_after_ms`: never above the bound of docs/protocol/users.md, "When
 //! to ask again", whatever holds the line back.
 #![allow(clippy::unwrap_used)]
 

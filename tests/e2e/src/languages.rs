@@ -1,5 +1,5 @@
-//! Python and Node.js with their NATS clients, for the README's examples, and with libraries for JWT; and Python with gRPC
-//! and Envoy's messages: installed once, under the target folder.
+//! Python and Node.js with their NATS clients, for the programs in `examples/`, and with libraries for JWT; and Python
+//! with gRPC and Envoy's messages: installed once, under the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,7 +22,7 @@ const JWT_PYTHON: [&str; 2] = ["PyJWT==2.15.1", "cryptography==50.0.2"];
 const JWT_JS: &str = "jose@6.2.18";
 const ADVICE: &str = "`cargo xtask test` installs what is missing";
 
-/// A language that the README has an example in.
+/// A language other than Rust that `examples/` has a program in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// In a virtual environment.
@@ -41,6 +41,15 @@ impl Language {
         }
     }
 
+    /// The file in `examples/`.
+    #[must_use]
+    pub fn example(self) -> &'static str {
+        match self {
+            Language::Python => "shopper.py",
+            Language::JavaScript => "shopper.mjs",
+        }
+    }
+
     /// Writes a program down where it finds its NATS client, which is installed if need be. Returns
     /// the interpreter and the file.
     ///
@@ -49,11 +58,11 @@ impl Language {
     pub async fn program(self, text: &str) -> Result<(PathBuf, PathBuf)> {
         let folder = folder(self.fence())?;
         std::fs::create_dir_all(&folder)?;
-        let (interpreter, name) = match self {
-            Language::Python => (python(&folder).await?, "readme.py"),
-            Language::JavaScript => (node(&folder).await?, "readme.mjs"),
+        let interpreter = match self {
+            Language::Python => python(&folder).await?,
+            Language::JavaScript => node(&folder).await?,
         };
-        let file = folder.join(name);
+        let file = folder.join(self.example());
         std::fs::write(&file, text)?;
         Ok((interpreter, file))
     }

@@ -25,7 +25,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts one. With `mapped_shards` it has the mapping line of docs/protocol.md, which routes
+    /// Starts one. With `mapped_shards` it has the mapping line of docs/protocol/subjects.md, which routes
     /// plain requests straight to the leader of their shard. `more` is put into its configuration
     /// as it is.
     ///

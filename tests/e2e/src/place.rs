@@ -1,4 +1,4 @@
-//! A watcher's own place, computed as docs/protocol.md describes it ("How a watcher computes its
+//! A watcher's own place, computed as docs/protocol/events.md describes it ("How a watcher computes its
 //! place"), on purpose without the SDK's code.
 
 use std::collections::BTreeSet;

@@ -57,7 +57,7 @@ async fn the_demo_of_rate_limits_keeps_them() -> Result<()> {
     demo_command::rate_limits().await
 }
 
-/// The README's examples in Python and JavaScript, as they stand there.
+/// The programs in `examples/` in Python and JavaScript, unchanged.
 #[tokio::test]
 async fn examples_of_the_readme_run() -> Result<()> {
     run(Options::default(), async |cluster| {

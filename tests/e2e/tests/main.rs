@@ -312,10 +312,10 @@ async fn envoy_is_answered() -> Result<()> {
     run(Options::default(), envoy::asks).await
 }
 
-/// The rights of deploy/nats are the README's, sufficient for each role, and deny everything else.
+/// The rights of deploy/nats are those of docs/security.md, sufficient for each role, and deny everything else.
 #[tokio::test]
 async fn rights_as_they_are_shipped() -> Result<()> {
-    roles::are_those_of_the_readme()?;
+    roles::are_those_of_the_table()?;
     roles::do_just_what_they_should().await?;
     let options = Options {
         // It is in the configuration.

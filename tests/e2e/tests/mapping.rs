@@ -105,7 +105,7 @@ pub async fn is_reported(cluster: &mut Cluster) -> Result<()> {
     let line = status["mapping_line"].as_str().context("a line")?;
     let configured = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/protocol.md"
+        "/../../docs/protocol/subjects.md"
     ))?;
     ensure!(shards != 16 || configured.contains(line), "{line}");
     let cli = Cli::new(cluster.nats.url());

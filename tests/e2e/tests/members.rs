@@ -193,7 +193,7 @@ fn joining_flags(cluster: &Cluster, name: &str) -> NodeFlags {
         .with("--nats", cluster.nats.url())
 }
 
-/// A node that asks to be added is alive and not ready (docs/protocol.md, "Health"): Kubernetes does not restart its
+/// A node that asks to be added is alive and not ready (docs/protocol/nodes.md, "Health"): Kubernetes does not restart its
 /// pod, and an update waits for it (deploy/README.md, "More replicas").
 async fn alive_and_not_ready(addr: SocketAddr) -> Result<()> {
     alive(addr).await?;

@@ -272,7 +272,7 @@ impl fmt::Debug for Wrong<'_> {
     }
 }
 
-/// What protocol.md promises: a check that was answered counts once, one that was refused with an error other than
+/// What docs/protocol/limits.md promises: a check that was answered counts once, one that was refused with an error other than
 /// `outcome_unknown` not at all, and one that was sent once never twice. A planned hand-over of so few counters forgets none.
 async fn verify(callers: &Callers, sent: &[Sent], were_planned: bool) -> Result<()> {
     let counted = sent

@@ -1,5 +1,6 @@
-//! The runbooks of docs/operate.md, run as they stand there.
+//! The runbooks of docs/operate.md and of the pages in docs/operate, run as they stand there.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -80,7 +81,7 @@ fn with_values(commands: &str, values: &[(&str, String)]) -> Result<String> {
     Ok(lines.join("\n") + "\n")
 }
 
-/// The document and what its runbooks run on.
+/// The pages and what their runbooks run on.
 struct Operator {
     text: String,
     site: Site,
@@ -119,9 +120,15 @@ impl Operator {
     }
 }
 
+/// All pages. The first one begins with the values that all runbooks share.
 fn document() -> Result<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate.md");
-    Ok(std::fs::read_to_string(path)?)
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut text = std::fs::read_to_string(docs.join("operate.md"))?;
+    for page in std::fs::read_dir(docs.join("operate"))? {
+        text.push('\n');
+        text.push_str(&std::fs::read_to_string(page?.path())?);
+    }
+    Ok(text)
 }
 
 /// Runs `body`; shows and keeps the logs if that fails.

@@ -199,7 +199,7 @@ async fn info(api: &Api, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// The table of section 2 of docs/protocol.md.
+/// The table of docs/protocol/overview.md, "The four pointers".
 pub async fn worked_example(api: Api) -> Result<()> {
     let line = "example";
     api.admin(line, "create", json!({"seats": 7, "queue_limit": 15}))

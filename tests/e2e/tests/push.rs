@@ -1,5 +1,5 @@
-//! A push service with the README's rights, which may only subscribe, knows each shopper's exact place from events alone;
-//! after the leader was killed, too. It computes them as docs/protocol.md has it, on purpose without the SDK's code.
+//! A push service with the rights of docs/security.md, which may only subscribe, knows each shopper's exact place from events alone;
+//! after the leader was killed, too. It computes them as docs/protocol/events.md has it, on purpose without the SDK's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -92,7 +92,7 @@ struct Lane {
 }
 
 impl Push {
-    /// It has subscribed, with the rights of its row in the README.
+    /// It has subscribed, with the rights of its row in docs/security.md.
     async fn start(cluster: &Cluster) -> Result<Push> {
         let user = "push-services".to_owned();
         let options = async_nats::ConnectOptions::with_user_and_password(user, PASSWORD.into());

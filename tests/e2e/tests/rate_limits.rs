@@ -408,8 +408,8 @@ async fn together(api: Api) -> Result<()> {
     Ok(())
 }
 
-/// A check that one limit refuses uses up none of its others, in whichever shards they are: see "Descriptors of one request" in
-/// docs/rate-limits.md.
+/// A check that one limit refuses uses up none of its others, in whichever shards they are: see "Limits in several shards" in
+/// docs/rate-limits/exactness.md.
 async fn all_or_none(api: Api, shards: u32) -> Result<()> {
     let domain = "limits-all-or-none";
     let text = format!(

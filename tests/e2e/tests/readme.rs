@@ -1,5 +1,6 @@
-//! The examples of the README, run as they stand there.
+//! The programs in `examples/` in Python and JavaScript, run unchanged.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -25,7 +26,7 @@ pub async fn examples(cluster: &mut Cluster) -> Result<()> {
     {
         let example = Example::start(cluster, language).await?;
         let followed = follow(&api, example).await;
-        followed.with_context(|| format!("the README's {}", language.fence()))?;
+        followed.with_context(|| format!("the example in {}", language.fence()))?;
         let shown = api.admin(LINE, "show", json!({})).await?;
         // It, and the one whose seat it got.
         ensure!(
@@ -119,13 +120,9 @@ pub async fn start(cluster: &Cluster, language: Language, key: &str) -> Result<P
     Process::start(key, interpreter.as_os_str(), args, &log).await
 }
 
-/// The one example in this language, between its fences.
+/// The program in this language.
 fn text(language: Language) -> Result<String> {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme)?;
-    let fence = format!("\n```{}\n", language.fence());
-    let (_, rest) = readme.split_once(&fence).context(fence.clone())?;
-    ensure!(!rest.contains(&fence), "two examples: {fence}");
-    let (text, _) = rest.split_once("\n```\n").context("no end")?;
-    Ok(format!("{text}\n"))
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let path = Path::new(folder).join(language.example());
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }

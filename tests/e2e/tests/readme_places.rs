@@ -1,5 +1,5 @@
-//! The programs of the README beside a crowd that leaves from the midst of the line: every place that they print is that of
-//! a recount at that version, from the events of all tokens, and none grows.
+//! The programs in `examples/` in Python and JavaScript, beside a crowd that leaves from the midst of the line: every
+//! place that they print equals a recount at that version, from the events of all tokens, and no place grows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -98,7 +98,7 @@ async fn leave(api: &Api, ticket: &Value) -> Result<u64> {
     number(&left, "version")
 }
 
-/// A running program of the README.
+/// A running program of `examples/`.
 struct Shopper {
     key: String,
     process: Process,

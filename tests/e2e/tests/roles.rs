@@ -1,4 +1,5 @@
-//! The roles of deploy/nats: their rights are those of the README's table, and a NATS server grants each role just these.
+//! The roles of deploy/nats: their rights are those of the table in docs/security.md, and a NATS server grants each role
+//! just these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -77,20 +78,28 @@ pub struct Rights {
     pub subscribe: BTreeSet<String>,
 }
 
-/// The README's table.
-fn of_the_readme() -> Result<BTreeMap<String, Rights>> {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = std::fs::read_to_string(readme)?;
-    let table = readme.lines().map(str::trim);
+/// The table in docs/security.md. A row without a role continues the row above.
+fn of_the_table() -> Result<BTreeMap<String, Rights>> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+    let page = std::fs::read_to_string(page)?;
+    let table = page.lines().map(str::trim);
     let table = table.skip_while(|line| !line.starts_with("| who | publishes | subscribes |"));
     let rows = table.skip(2).take_while(|line| line.starts_with('|'));
-    let mut roles = BTreeMap::new();
+    let mut roles: BTreeMap<String, Rights> = BTreeMap::new();
     let mut before = BTreeSet::new();
+    let mut role = String::new();
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [who, publish, subscribe] = cells[..] else {
             continue;
         };
+        if who.is_empty() {
+            let rights = roles.get_mut(&role).context("a row without a role")?;
+            rights.publish[0].extend(in_ticks(publish));
+            rights.subscribe.extend(in_ticks(subscribe));
+            continue;
+        }
+        who.clone_into(&mut role);
         let mut allowed = in_ticks(publish);
         if publish.starts_with("the same") {
             allowed.extend(before);
@@ -101,7 +110,7 @@ fn of_the_readme() -> Result<BTreeMap<String, Rights>> {
             publish: [allowed, nothing.into_iter().collect()],
             subscribe: in_ticks(subscribe),
         };
-        roles.insert(who.to_owned(), rights);
+        roles.insert(role.clone(), rights);
     }
     Ok(roles)
 }
@@ -138,14 +147,14 @@ fn quoted_after(text: &str, begin: &str) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The README and the configuration say the same.
-pub fn are_those_of_the_readme() -> Result<()> {
-    let (readme, file) = (of_the_readme()?, of_the_file()?);
-    ensure!(readme.len() == 10, "{:?}", readme.keys());
-    for (role, rights) in &readme {
+/// The table and the configuration say the same.
+pub fn are_those_of_the_table() -> Result<()> {
+    let (table, file) = (of_the_table()?, of_the_file()?);
+    ensure!(table.len() == 10, "{:?}", table.keys());
+    for (role, rights) in &table {
         ensure!(file.get(role) == Some(rights), "{role}: {rights:?}");
     }
-    ensure!(file.len() == readme.len(), "{:?}", file.keys());
+    ensure!(file.len() == table.len(), "{:?}", file.keys());
     Ok(())
 }
 

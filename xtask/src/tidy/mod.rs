@@ -66,7 +66,7 @@ pub fn run() -> Result<()> {
 
 /// Every file that belongs to the repository. Git says which: a walk of our own would have
 /// to know what is ignored. Without git (an unpacked archive) the walk has to do.
-fn files(root: &Path) -> Result<Vec<PathBuf>> {
+pub fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut git = shell::command("git", "ls-files -z --cached --others --exclude-standard");
     let mut files: Vec<PathBuf> = match git.output() {
         Ok(done) if done.status.success() => {
@@ -114,7 +114,7 @@ impl links::Files for Under<'_> {
 }
 
 /// The file's text; None for what is not text.
-fn read_text(file: &Path) -> Result<Option<String>> {
+pub fn read_text(file: &Path) -> Result<Option<String>> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(String::from_utf8(bytes)
         .ok()

@@ -11,8 +11,8 @@ use crate::next_key::NextKey;
 use crate::tables::{MAX_PAYLOAD_USUAL, many, nodes_text, other_cluster};
 use crate::wait::absence;
 
-/// A node refuses a write whose sender's clock is behind by more than the request's timeout and 6 s (section 6 of the
-/// contract); --timeout is 10 s by default.
+/// A node refuses a write whose sender's clock is behind by more than the request's timeout and 6 s
+/// (docs/protocol/subjects.md); --timeout is 10 s by default.
 const SKEW_REFUSED_MS: u64 = 16_000;
 /// Clocks that differ by more than this are not synchronised.
 const SKEW_WARNED_MS: u64 = 1_000;

@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use crate::output::{Output, error_text};
 use crate::top;
 
-/// The seed article's columns, in its order; docs/operations.md explains each.
+/// The seed article's columns, in its order; docs/operations/watching.md explains each.
 const HEADER: &str =
     "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
 

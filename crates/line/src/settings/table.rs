@@ -5,7 +5,7 @@
 //! [`SettingsPatch`] and of the reply to `show`, its default, the check of its range, its reader
 //! and writer in requests, its place in the journal and in stored bytes, and its option on the
 //! command line with help. (`the_table_is_all_that_is_needed` in crates/cli shows that for every
-//! entry; docs/protocol.md has a row for each, which a test in crates/protocol compares.)
+//! entry; docs/protocol/settings.md has a row for each, which a test in crates/protocol compares.)
 //!
 //! A setting of a new type also needs a [`SettingKind`], and what each crate does with it: the
 //! compiler then names every place.

@@ -1,4 +1,4 @@
-//! NATS rights that this node lacks. A node without a right of the README's table cannot receive or send
+//! NATS rights that this node lacks. A node without a right of the table in docs/security.md cannot receive or send
 //! a part of its messages, and no other node would notice. So it ends, and names the subject.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +87,7 @@ impl Rights {
         if self.is_needed(missing) {
             let kind = self.kind;
             self.end(anyhow::anyhow!(
-                "{missing} ({kind} connection), and a node cannot work without; see the rights of nodes in the README"
+                "{missing} ({kind} connection), and a node cannot work without; see the rights of nodes in docs/security.md"
             ));
         } else {
             self.warn(&format!("{missing}: what is sent there is lost"));

@@ -221,7 +221,7 @@ fn many_changes_are_written_in_portions_one_after_the_other() {
     assert_eq!(world.state.limits().saved().len(), 3_000);
 }
 
-/// The bound that docs/rate-limits.md states: portions are full of counters or of bytes.
+/// The bound that docs/rate-limits/exactness.md states: portions are full of counters or of bytes.
 #[test]
 fn a_checkpoint_takes_as_many_portions_as_its_counters_or_bytes_say() {
     for (counters, value_bytes) in [(5_000_usize, 10), (2_000, 1_900)] {
