@@ -83,7 +83,7 @@ Examples:
     #[command(after_help = "\
 Refused until all nodes have loaded the key; `cluster status` shows which ones have. Tickets of the old key stay good
 for --tickets-until. After that its line can be removed from the key files. With the id of the key in force, only that
-time is changed: docs/operations.md says what to do about a leaked key.
+time is changed: docs/operate/failures.md says what to do about a leaked key.
 
 Examples:
   nowserving cluster rotate-key --reason \"once a year\"
