@@ -18,7 +18,7 @@ use crate::disk::{CLUSTER, Disk, FIRST_NODES};
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::nats::NodeId;
-use crate::peers::{MAX_PAYLOAD_MIN, RefusedEntries};
+use crate::peers::MAX_PAYLOAD_MIN;
 use crate::service::Service;
 use crate::timeline::Time;
 use crate::witness::Witnessed;
@@ -94,8 +94,6 @@ pub struct Running {
     pub max_payload: usize,
     /// Frames of peers that come in parts.
     pub assembly: Assembly,
-    /// Entries that its client library refused to publish, by peer and shard.
-    pub refused: BTreeMap<(NodeId, u32), RefusedEntries>,
     /// Its engine was told that the disk is full.
     disk_full: bool,
     /// The loop has seen a full inbox.
@@ -202,7 +200,6 @@ impl Node {
             writing: false,
             max_payload: 0,
             assembly: Assembly::default(),
-            refused: BTreeMap::new(),
             disk_full: false,
             crowded: false,
             downloads: BTreeSet::new(),
@@ -344,7 +341,6 @@ impl Node {
             };
             env.steps += 1;
             env.hear(&input);
-            running.is_told(&input);
             outputs.extend(running.engine.step(now, input));
         }
         if std::mem::take(&mut running.crowded) {

@@ -10,12 +10,11 @@ use nowserving_engine::{
 };
 use nowserving_replica::Connection;
 use protobuf::Message as _;
-use raft::eraftpb::{Message, MessageType};
 
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::nats::NodeId;
-use crate::node::{Node, Running};
+use crate::node::Node;
 use crate::random::Random;
 use crate::world::{Event, Process};
 
@@ -27,44 +26,6 @@ pub struct Sent {
     batch: PeerBatch,
     /// As the server gets it: one message, or several.
     parts: Vec<Frame>,
-}
-
-/// Entries that a leader's client library refused to publish, of which the peer has answered no later ones.
-#[derive(Clone, Copy, Debug)]
-pub struct RefusedEntries {
-    term: u64,
-    /// The entry before them.
-    index: u64,
-    /// The engine was told.
-    is_told: bool,
-}
-
-impl Running {
-    /// The engine takes this in.
-    pub fn is_told(&mut self, input: &Input) {
-        match input {
-            Input::FrameRefused { to, shards } => {
-                for shard in shards {
-                    let status = self.engine.shards().find(|it| it.shard == *shard);
-                    let progress = status.and_then(|it| it.replica.progress_of(*to));
-                    if let Some(refused) = self.refused.get_mut(&(*to, *shard)) {
-                        refused.is_told = true;
-                        // Entries of an answer that came while they waited to be sent.
-                        let matched = progress.map_or(0, |it| it.matched);
-                        refused.index = refused.index.max(matched);
-                    }
-                }
-            }
-            Input::Frame(frame) if !self.refused.is_empty() => {
-                for (shard, raft) in frame.body.iter().flat_map(|it| &it.messages) {
-                    if raft.get_msg_type() == MessageType::MsgAppendResponse {
-                        self.refused.remove(&(frame.from, *shard));
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
 }
 
 /// The minimum of nodes here. Their messages are as much smaller than those of real ones.
@@ -81,7 +42,6 @@ impl Node {
     pub fn send_frame(&mut self, env: &mut Env, to: NodeId, batch: PeerBatch) {
         let from = self.id;
         env.frames_sent += 1;
-        self.sends_behind_refused(env, to, &batch);
         let Some(parts) = self.publishable(env, to, &batch) else {
             return;
         };
@@ -132,7 +92,6 @@ impl Node {
         let largest = parts.iter().map(frame_parts::sealed_bytes).max()?;
         if largest > known {
             let shards = batch.messages.iter().map(|it| it.shard).collect();
-            self.entries_refused(to, batch);
             self.push(env, Input::FrameRefused { to, shards });
             return None;
         }
@@ -146,54 +105,6 @@ impl Node {
             env.counts.add(Fault::FrameInParts);
         }
         Some(parts)
-    }
-
-    fn entries_refused(&mut self, to: NodeId, batch: &PeerBatch) {
-        let Some(running) = &mut self.running else {
-            return;
-        };
-        for message in batch.messages.iter().filter(|it| it.append) {
-            let Ok(raft) = Message::parse_from_bytes(&message.raft) else {
-                continue;
-            };
-            let refused = RefusedEntries {
-                term: raft.term,
-                index: raft.index,
-                is_told: false,
-            };
-            let place = running.refused.entry((to, message.shard));
-            let known = place.or_insert(refused);
-            if known.term != raft.term {
-                *known = refused;
-            }
-        }
-    }
-
-    /// L6: a leader that was told of refused entries sends these again, and until the peer answers nothing that follows
-    /// them: the peer could not take it.
-    fn sends_behind_refused(&mut self, env: &mut Env, to: NodeId, batch: &PeerBatch) {
-        let id = self.id;
-        let Some(running) = self.running.as_mut().filter(|it| !it.refused.is_empty()) else {
-            return;
-        };
-        for message in &batch.messages {
-            let Some(refused) = running.refused.get(&(to, message.shard)).copied() else {
-                continue;
-            };
-            let Ok(raft) = Message::parse_from_bytes(&message.raft) else {
-                continue;
-            };
-            let is_append = message.append && raft.term == refused.term;
-            if raft.get_msg_type() == MessageType::MsgSnapshot {
-                running.refused.remove(&(to, message.shard));
-            } else if is_append && refused.is_told && raft.index > refused.index {
-                let (index, shard) = (raft.index, message.shard);
-                let what = format!(
-                    "node {id} sends node {to} entries of shard {shard} behind {index}, and was told that it lacks some: {refused:?}"
-                );
-                env.violated("L6", what);
-            }
-        }
     }
 
     fn send_part(&mut self, env: &mut Env, to: NodeId, sent: &Rc<Sent>, part: usize) {
@@ -284,10 +195,8 @@ impl Node {
         }
         let mut messages = Vec::with_capacity(batch.messages.len());
         for message in &batch.messages {
-            match Message::parse_from_bytes(&message.raft) {
-                Ok(raft) => {
-                    messages.push((message.shard, raft));
-                }
+            match raft::eraftpb::Message::parse_from_bytes(&message.raft) {
+                Ok(raft) => messages.push((message.shard, raft)),
                 Err(error) => {
                     env.violated(
                         "S2",
@@ -354,7 +263,7 @@ impl Node {
 }
 
 /// The messages of a frame in few words.
-struct Described<'a>(&'a [(u32, Message)]);
+struct Described<'a>(&'a [(u32, raft::eraftpb::Message)]);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
