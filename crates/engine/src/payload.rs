@@ -2,6 +2,7 @@
 //! than the minimum serves nobody, as answers and entries would be lost.
 
 use nowserving_line::Op;
+use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_protocol::error::ApiError;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
@@ -14,7 +15,7 @@ const FRAME_BYTES_MAX: usize = 640 * 1_024;
 
 /// Tokens that the answer to `call_next` has room for with the smallest limit, as JSON, where a byte of a key can take six:
 /// each has its lane's name of 64 bytes, its key of 128, its number, and the names of these fields.
-const CALLED_AT_MIN: usize = 65_536 / (64 + 6 * 128 + 64);
+const CALLED_AT_MIN: usize = MAX_PAYLOAD_MIN / (64 + 6 * 128 + 64);
 
 /// Parts of snapshots that a node asks for in an interval of maintenance have so many bytes together, as one has that is
 /// read from disk where the transport takes it.
@@ -100,7 +101,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use nowserving_line::{CALL_MAX, KEY_BYTES_MAX, NUMBER_MAX};
     use nowserving_protocol::admin::{CalledReply, CalledTokenReply};
-    use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN, encode};
+    use nowserving_protocol::codec::{Format, encode};
     use nowserving_protocol::user::Key;
 
     use super::*;

@@ -5,7 +5,7 @@ use nowserving_limit::{Rule, RulePath};
 use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{DomainReply, RulesReply, ShowRules};
-use nowserving_protocol::page::{PAGE_BYTES_MAX, json_bytes};
+use nowserving_protocol::page::{PAGE_BYTES_MAX, Room, json_bytes};
 
 use super::rules::{KnownDomain, KnownRules};
 
@@ -27,24 +27,20 @@ pub fn show(known: &KnownRules, ask: &ShowRules) -> Result<RulesReply, ApiError>
 }
 
 fn page_of_domains(known: &KnownRules, after: Option<&LineName>) -> RulesReply {
-    let mut reply = RulesReply::default();
-    let mut room = PAGE_BYTES_MAX;
-    let mut domains = known.domains.iter().peekable();
-    while domains
-        .next_if(|(name, _)| after.is_some_and(|after| *name <= after))
-        .is_some()
-    {}
-    for (name, known) in domains {
-        let of = head(name, known, known.rules.rules().len());
-        let bytes = json_bytes(&of) + ",".len();
-        if bytes > room {
-            reply.next = reply.domains.last().map(|it| it.domain.clone());
-            break;
-        }
-        room -= bytes;
-        reply.domains.push(of);
+    let left = known.domains.iter();
+    let left: Vec<_> = left
+        .filter(|(name, _)| after.is_none_or(|after| *name > after))
+        .collect();
+    let mut room = Room::new();
+    let heads = left
+        .iter()
+        .map(|(name, known)| head(name, known, known.rules.rules().len()));
+    let domains: Vec<_> = heads.take_while(|it| room.takes(it)).collect();
+    let last = domains.last().filter(|_| domains.len() < left.len());
+    RulesReply {
+        next: last.map(|it| it.domain.clone()),
+        domains,
     }
-    reply
 }
 
 /// `from`: so many rules were passed, and after these so many bytes of the text.
