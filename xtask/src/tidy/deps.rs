@@ -18,6 +18,7 @@ nowserving-shard: tokio async-nats raft raft-engine rand getrandom nowserving-re
 nowserving-replica: tokio async-nats raft-engine nowserving-shard nowserving-pass nowserving-log nowserving-engine nowserving-node
 nowserving-log: tokio async-nats nowserving-engine nowserving-node
 nowserving-engine: tokio async-nats raft-engine crossbeam-channel nowserving-pass nowserving-log nowserving-node
+nowserving-front: tokio async-nats raft-engine crossbeam-channel nowserving-log nowserving-node
 nowserving-node: nowserving-client nowserving nowserving-sim
 nowserving-sim: tokio async-nats nowserving-node nowserving
 nowserving-rehearse: tokio async-nats raft
