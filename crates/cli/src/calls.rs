@@ -8,7 +8,7 @@ use nowserving_client::{
     TokenName,
 };
 
-use crate::args::{Global, Why};
+use crate::global::{Global, Why};
 use crate::kick::key;
 use crate::output::Output;
 use crate::{number, tables, token_name};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::args::Global;
 use crate::backup::{self, BackupArgs, RestoreArgs};
+use crate::global::Global;
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
 use crate::output::{Output, is_broken_pipe};
 use crate::pass::{self, JwksArgs};

@@ -14,8 +14,8 @@ use nowserving_node::health::Health;
 use nowserving_node::metrics_server;
 use tokio::sync::watch;
 
-use crate::args::Global;
 use crate::duration;
+use crate::global::Global;
 use crate::logs::{LogArgs, Logs};
 use crate::signals::{HangUps, Interrupts, Reload};
 

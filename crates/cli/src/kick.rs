@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName};
 
-use crate::args::{Global, Why};
+use crate::global::{Global, Why};
 use crate::output::Output;
 use crate::phase::UNASKED_MAX;
 use crate::{confirm, duration, tables, token_name};

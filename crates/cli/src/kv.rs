@@ -11,8 +11,8 @@ use nowserving_client::{
 use nowserving_kv::VALUE_BYTES_MAX;
 use nowserving_line::NUMBER_MAX;
 
-use crate::args::Global;
 use crate::duration;
+use crate::global::Global;
 use crate::number;
 use crate::output::{Output, WrongUsage};
 use crate::tables;

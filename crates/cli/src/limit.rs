@@ -17,8 +17,8 @@ use nowserving_client::{ApiError, LimitFallback, LimiterOptions, LineName, limit
 use nowserving_limit::Rules;
 use nowserving_line::NUMBER_MAX;
 
-use crate::args::Global;
 use crate::confirm;
+use crate::global::Global;
 use crate::number;
 use crate::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
 use pictures::PicturesArgs;

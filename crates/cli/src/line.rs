@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
 use nowserving_client::{
-    Admin, AdminLine, CapacityTold, Code, Create, Delete, LIST_LINES_MAX, LaneName, LineList,
-    LineName, ListLines, Move, Phase,
+    AdminLine, CapacityTold, Code, Create, Delete, LaneName, LineName, ListLines, Move, Phase,
 };
 use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
-use crate::args::{Global, Why};
 use crate::calls::{self, CallNextArgs, TakeArgs};
 use crate::confirm;
 use crate::duration;
+use crate::global::{Global, Why};
 use crate::import::{self, ImportArgs};
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
 use crate::output::{Output, WrongUsage};
+use crate::pages::all_lines;
 use crate::phase::{self, CloseArgs, PhaseArgs};
 use crate::progress::Progress;
 use crate::set::{self, SetArgs};
@@ -347,28 +347,6 @@ pub async fn run(
 
 async fn line(global: &Global, name: &str) -> anyhow::Result<AdminLine> {
     Ok(global.connect().await?.admin().line(name)?)
-}
-
-/// Up to `limit` lines, asked for page by page.
-pub async fn all_lines(
-    admin: &Admin,
-    mut page: ListLines,
-    limit: u64,
-) -> nowserving_client::Result<LineList> {
-    let mut all = LineList::default();
-    loop {
-        let left = limit.saturating_sub(all.lines.len() as u64);
-        page.limit = Some(left.min(LIST_LINES_MAX));
-        let got = admin.list_lines(&page).await?;
-        let is_empty = got.lines.is_empty();
-        all.lines.extend(got.lines);
-        all.next = got.next;
-        page.after.clone_from(&all.next);
-        // An empty page that still names a next one must not cause an endless loop.
-        if all.next.is_none() || all.lines.len() as u64 >= limit || is_empty {
-            return Ok(all);
-        }
-    }
 }
 
 fn line_name(name: &str) -> anyhow::Result<LineName> {

@@ -1,13 +1,13 @@
 //! `nowserving`: the cluster's node, and everything an operator or developer does with a cluster.
 
 mod archive;
-mod args;
 mod backup;
 mod bar;
 mod bench;
 mod calls;
 mod check;
 mod cluster;
+mod commands;
 mod confirm;
 mod context;
 mod crowd;
@@ -17,6 +17,7 @@ mod doctor;
 mod duration;
 mod embedded;
 mod envoy;
+mod global;
 mod help;
 mod import;
 mod journal;
@@ -26,11 +27,13 @@ mod limit;
 mod line;
 mod logs;
 mod members;
+mod nearest;
 mod next_key;
 mod no_such_line;
 mod node;
 mod number;
 mod output;
+mod pages;
 mod pass;
 mod past;
 mod phase;
@@ -53,8 +56,8 @@ mod watch;
 
 use std::process::ExitCode;
 
-use crate::args::{Cli, Command, Global};
-use crate::logs::{LogArgs, Logs};
+use crate::commands::{Cli, Command};
+use crate::logs::LogArgs;
 use crate::output::{Output, WrongUsage};
 
 /// A node frees millions of small pieces in another order than it got them, which takes the allocator of glibc as long
@@ -65,9 +68,9 @@ use crate::output::{Output, WrongUsage};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match help::parse() {
+    let cli = match help::parse::<Cli>() {
         Ok(cli) => cli,
-        Err(error) => return output::usage(error),
+        Err(error) => return help::refuse::<Cli>(error),
     };
     let output = Output::new(cli.global.json);
     let logs = match &cli.command {
@@ -83,68 +86,8 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output.fail(&anyhow::Error::from(error).context("no threads")),
     };
-    match runtime.block_on(run(cli, &output, logs)) {
+    match runtime.block_on(commands::run(cli, &output, logs)) {
         Ok(code) => code,
         Err(error) => output.fail(&error),
-    }
-}
-
-async fn run(cli: Cli, output: &Output, logs: Logs) -> anyhow::Result<ExitCode> {
-    let Cli {
-        mut global,
-        command,
-    } = cli;
-    if command.reads_context() {
-        global.take_context()?;
-    }
-    let line = command.line().map(str::to_owned);
-    match (dispatch(command, &global, output, logs).await, line) {
-        (Err(error), Some(line)) => Err(no_such_line::explained(error, &line, &global).await),
-        (outcome, _) => outcome,
-    }
-}
-
-async fn dispatch(
-    command: Command,
-    global: &Global,
-    output: &Output,
-    logs: Logs,
-) -> anyhow::Result<ExitCode> {
-    match command {
-        Command::Node(args) => node::run(args, global, output, logs).await,
-        Command::Dev(args) => dev::run(args).await,
-        Command::Envoy(args) => envoy::run(args, global, logs).await,
-        Command::Bench(args) => bench::run(args, output).await,
-        Command::Rehearse(args) => rehearse::run(*args, output),
-        Command::Crowd(args) => crowd::run(args, global).await,
-        Command::Demo(args) => demo::run(args, global.json).await,
-        Command::Line(command) => line::run(command, global, output).await,
-        Command::Kv(command) => kv::run(command, global, output).await,
-        Command::Limit(command) => limit::run(command, global, output).await,
-        Command::Archive(command) => {
-            archive::run(command, global, output).await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Cluster(command) => cluster::run(command, global, output).await,
-        Command::Doctor(args) => doctor::run(args, global, output).await,
-        Command::Pass(command) => pass::run(command, output),
-        Command::Context(command) => context::run(command, global, output),
-        Command::Completions(args) => {
-            shells::completions(&args)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Man(args) => {
-            shells::man(&args, output)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Options => {
-            let words = ["nowserving", help::OPTIONS].map(std::ffi::OsString::from);
-            output.line(help::help(words).to_string().trim_end())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Top(args) => top::run(args, global, output).await,
-        Command::Watch(args) => watch::run(args, global, output).await,
-        Command::User(command) => user::run(command, global, output).await,
-        Command::Leash(args) => embedded::leash::run(args),
     }
 }

@@ -11,7 +11,7 @@ use nowserving_client::{
 };
 use tokio::time::Instant;
 
-use crate::args::Global;
+use crate::global::Global;
 use crate::output::{NotInTime, Output, WrongUsage};
 use crate::wait::{self, Display, Left};
 use crate::{confirm, duration, number, tables};

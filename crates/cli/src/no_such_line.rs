@@ -6,68 +6,14 @@ use std::time::Duration;
 
 use nowserving_client::{Admin, ApiError, Code, Error, ListLines};
 
-use crate::args::Global;
-use crate::line::all_lines;
+use crate::global::Global;
+use crate::nearest::{Names, names_for};
+use crate::output::Explained;
+use crate::pages::all_lines;
 
 /// The look-up must not delay the error, and a caller without operators' rights gets no answer at
 /// all.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// At most this many names are suggested.
-const NAMES_MAX: usize = 3;
-/// Names that are less similar (1 is the same name) are not called near.
-const SIMILARITY_MIN: f64 = 0.8;
-
-/// `line_not_found` or `domain_not_found`, in words.
-#[derive(Debug)]
-pub struct NoSuchLine {
-    /// The cluster's own error.
-    pub error: Error,
-    /// `line` or `domain`.
-    kind: &'static str,
-    name: String,
-    /// `None` if the names of the others are not known.
-    names: Option<Names>,
-}
-
-/// Names that exist, [`NAMES_MAX`] at most.
-#[derive(Debug, PartialEq)]
-pub enum Names {
-    /// Those that are similar, best first.
-    Near(Vec<String>),
-    /// None is similar: some of the names, and how many more there are.
-    Others(Vec<String>, usize),
-}
-
-impl std::fmt::Display for Names {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Names::Near(names) => write!(f, "the nearest: {}", names.join(", ")),
-            Names::Others(names, _) if names.is_empty() => write!(f, "there are none"),
-            Names::Others(names, 0) => write!(f, "there are: {}", names.join(", ")),
-            Names::Others(names, more) => {
-                write!(f, "there are: {} and {more} more", names.join(", "))
-            }
-        }
-    }
-}
-
-impl NoSuchLine {
-    /// The error without its code.
-    pub fn message(&self) -> String {
-        let names = self.names.as_ref();
-        let names = names.map_or_else(String::new, |names| format!("; {names}"));
-        format!("there is no {} {}{names}", self.kind, self.name)
-    }
-}
-
-impl std::fmt::Display for NoSuchLine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.error.kind(), self.message())
-    }
-}
-
-impl std::error::Error for NoSuchLine {}
-
 /// The error of a command about the line or domain `name`; if that does not exist, with its name and others.
 pub async fn explained(error: anyhow::Error, name: &str, global: &Global) -> anyhow::Error {
     let error = match error.downcast::<Error>() {
@@ -86,13 +32,9 @@ pub async fn explained(error: anyhow::Error, name: &str, global: &Global) -> any
         _ => return error.into(),
     };
     let names = names.ok().and_then(Result::ok);
-    NoSuchLine {
-        error,
-        kind,
-        name: name.to_owned(),
-        names: names.map(|names| names_for(name, names)),
-    }
-    .into()
+    let names = names.map(|names| format!("; {}", names_for(name, names)));
+    let message = format!("there is no {kind} {name}{}", names.unwrap_or_default());
+    Explained { error, message }.into()
 }
 
 /// The names of all lines.
@@ -163,47 +105,9 @@ fn label_text((name, value): (impl Display, impl Display)) -> String {
     format!("{name}={value}")
 }
 
-/// Of these names the nearest, or some if none is near.
-pub fn names_for(wanted: &str, mut names: Vec<String>) -> Names {
-    let similarity = |name: &String| strsim::jaro_winkler(wanted, name);
-    names.sort_by(|a, b| similarity(b).total_cmp(&similarity(a)).then(a.cmp(b)));
-    let near = names
-        .iter()
-        .take_while(|name| similarity(name) >= SIMILARITY_MIN)
-        .count();
-    if near > 0 {
-        names.truncate(near.min(NAMES_MAX));
-        return Names::Near(names);
-    }
-    let more = names.len().saturating_sub(NAMES_MAX);
-    names.truncate(NAMES_MAX);
-    Names::Others(names, more)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn near_names_come_first_and_others_only_if_none_is_near() {
-        let names =
-            |list: &str| -> Vec<String> { list.split_whitespace().map(str::to_owned).collect() };
-        let all = || names("concert shop-2 shop-1 booth-1 a");
-        assert_eq!(
-            names_for("shp-1", all()),
-            Names::Near(names("shop-1 shop-2"))
-        );
-        assert_eq!(
-            names_for("shop-9", all()),
-            Names::Near(names("shop-1 shop-2"))
-        );
-        assert_eq!(names_for("x", names("b a")), Names::Others(names("a b"), 0));
-        assert_eq!(
-            names_for("x", names("d c b a")),
-            Names::Others(names("a b c"), 1)
-        );
-        assert_eq!(names_for("x", vec![]), Names::Others(vec![], 0));
-    }
 
     #[test]
     fn labels_that_no_line_has_are_answered_with_the_nearest_values() {

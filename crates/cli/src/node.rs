@@ -12,9 +12,9 @@ use nowserving_node::{Config, ConfigError, Ended};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::args::Global;
 use crate::check;
 use crate::duration;
+use crate::global::Global;
 use crate::logs::{LogArgs, Logs};
 use crate::members::node_number;
 use crate::number;

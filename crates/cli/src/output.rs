@@ -3,12 +3,8 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use nowserving_client::{ApiError, Code, Error, Kind};
 use serde::Serialize;
-
-use crate::help;
-use crate::no_such_line::NoSuchLine;
 
 /// Exit code: the cluster refused the request.
 pub const REFUSED: u8 = 1;
@@ -31,6 +27,16 @@ pub struct WrongFile(pub String);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotInTime(pub String);
+
+/// An error of the cluster in other words.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {message}", error.kind())]
+pub struct Explained {
+    /// The cluster's own error.
+    pub error: Error,
+    /// What is said in place of its message.
+    pub message: String,
+}
 
 /// Where answers go, and in which form.
 #[derive(Debug, Clone, Copy)]
@@ -94,38 +100,6 @@ impl Output {
     }
 }
 
-/// Ends a command line that could not be parsed, or that asked for help only. Without a parsed command
-/// line, `--json` is looked for among the words.
-pub fn usage(mut error: clap::Error) -> ExitCode {
-    help::explain(&mut error, std::env::args_os().collect());
-    // Clap gives the help instead only if no flag is set, and takes one from the environment for set.
-    let lacks_subcommand = error.kind() == ErrorKind::MissingSubcommand;
-    if error.exit_code() == 0 || !std::env::args_os().any(|word| word == "--json") {
-        if lacks_subcommand {
-            let text = help::help(std::env::args_os());
-            match wants_colour(io::stderr().is_terminal()) {
-                true => eprintln!("{}", text.ansi()),
-                false => eprintln!("{text}"),
-            }
-            return ExitCode::from(USAGE);
-        }
-        error.exit();
-    }
-    let text = match lacks_subcommand {
-        true => "a subcommand is required".to_owned(),
-        false => usage_text(&error.to_string()),
-    };
-    Output::new(true).fail(&WrongUsage(text).into())
-}
-
-/// The problem in one line: clap's text up to the advice after it.
-fn usage_text(whole: &str) -> String {
-    let wrong = whole.split("\n\n").next().unwrap_or(whole);
-    let words: Vec<&str> = wrong.split_whitespace().collect();
-    let text = words.join(" ");
-    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
-}
-
 /// Colours: only on a terminal, and not if the user said no (<https://no-color.org>).
 pub fn wants_colour(terminal: bool) -> bool {
     let said_no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -160,8 +134,10 @@ fn is_wrong_usage(error: &anyhow::Error) -> bool {
 
 /// The error of the cluster or of its client, if it is one.
 fn client_error(error: &anyhow::Error) -> Option<&Error> {
-    let named = error.downcast_ref::<NoSuchLine>().map(|named| &named.error);
-    named.or_else(|| error.downcast_ref())
+    let explained = error.downcast_ref::<Explained>();
+    explained
+        .map(|it| &it.error)
+        .or_else(|| error.downcast_ref())
 }
 
 /// The contract's error object; also for errors that no node has sent.
@@ -178,8 +154,8 @@ pub fn error_json(error: &anyhow::Error) -> serde_json::Value {
         return serde_json::json!({"error": {"code": code, "message": format!("{error:#}")}});
     };
     let code = client_error.kind().code();
-    let message = match error.downcast_ref::<NoSuchLine>() {
-        Some(named) => named.message(),
+    let message = match error.downcast_ref::<Explained>() {
+        Some(explained) => explained.message.clone(),
         // Not `Display`: it begins with the kind, which stands in `code` already.
         None => format!("{}{}", client_error.message(), hint(client_error)),
     };
@@ -258,19 +234,6 @@ mod tests {
             assert_eq!(exit_code(&error), USAGE);
             assert_eq!(error_json(&error)["error"]["code"], "bad_request");
         }
-    }
-
-    #[test]
-    fn wrong_usage_is_one_line() {
-        let clap = "error: the following required arguments were not provided:\n  --seats <N>\n\n\
-                    Usage: nowserving line create";
-        let text = usage_text(clap);
-        assert_eq!(
-            text,
-            "the following required arguments were not provided: --seats <N>"
-        );
-        let json = error_json(&WrongUsage(text).into());
-        assert_eq!(json["error"]["code"], "bad_request");
     }
 
     #[test]

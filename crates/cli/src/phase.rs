@@ -8,8 +8,8 @@ use nowserving_client::{
 };
 use nowserving_line::NUMBER_MAX;
 
-use crate::args::{Global, Why};
 use crate::confirm;
+use crate::global::{Global, Why};
 use crate::no_such_line;
 use crate::output::{Output, WrongUsage};
 use crate::{number, set, settings, tables};
@@ -203,7 +203,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::Parser as _;
 
-    use crate::args::Cli;
+    use crate::commands::Cli;
 
     #[test]
     fn lines_are_named_or_chosen_by_labels() {

@@ -9,7 +9,7 @@ use nowserving_client::{Admin, ChangeMembers, ClusterStatus, KeyReply};
 use nowserving_node::key_file;
 use serde::Serialize;
 
-use crate::args::Global;
+use crate::global::Global;
 use crate::members::{Change, make};
 use crate::output::Output;
 use crate::{duration, number};

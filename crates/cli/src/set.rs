@@ -12,9 +12,9 @@ use nowserving_line::{NUMBER_MAX, Setting};
 use nowserving_protocol::error::{ApiError, Code};
 use serde::Serialize;
 
-use crate::args::{Global, Why};
-use crate::line::all_lines;
+use crate::global::{Global, Why};
 use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
+use crate::pages::all_lines;
 use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
 use crate::{no_such_line, number, past, phase, tables};

@@ -6,10 +6,9 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, CommandFactory as _};
+use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::output::Output;
 
 const NAME: &str = "nowserving";
@@ -38,21 +37,21 @@ pub struct ManArgs {
 }
 
 /// Prints the script. It is made as a whole first: a reader that ends early is no error.
-pub fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
+pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut C::command(), NAME, &mut script);
     io::stdout().lock().write_all(&script)?;
     Ok(())
 }
 
 /// Writes the pages.
-pub fn man(args: &ManArgs, output: &Output) -> anyhow::Result<()> {
+pub fn man<C: CommandFactory>(args: &ManArgs, output: &Output) -> anyhow::Result<()> {
     let dir = args.dir.display().to_string();
     // Its parent must be there: a misspelt path makes no folders elsewhere.
     if !args.dir.is_dir() {
         fs::create_dir(&args.dir).with_context(|| dir.clone())?;
     }
-    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(|| dir.clone())?;
+    clap_mangen::generate_to(C::command(), &args.dir).with_context(|| dir.clone())?;
     output.answer(&serde_json::json!({ "dir": dir }), |_| {
         format!("the manual pages are in {dir}")
     })
@@ -64,6 +63,7 @@ mod tests {
     use clap::ValueEnum as _;
 
     use super::*;
+    use crate::commands::Cli;
 
     #[test]
     fn every_shell_has_a_script_with_the_commands() {

@@ -63,7 +63,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::args::Cli;
+    use crate::commands::Cli;
 
     #[test]
     fn a_token_has_a_lane_and_a_number() {

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nowserving_client::{Consistency, Key, LaneName, StatusRequest, TokenBy};
 use nowserving_line::NUMBER_MAX;
 
-use crate::args::Global;
+use crate::global::Global;
 use crate::output::{Output, WrongUsage};
 use crate::{number, secret, tables};
 

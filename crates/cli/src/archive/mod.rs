@@ -20,7 +20,7 @@ use nowserving_client::LineName;
 
 use self::events::Archive;
 use self::report::{Report, Scope};
-use crate::args::Global;
+use crate::global::Global;
 use crate::output::{Output, WrongUsage};
 
 /// Reads archives of events.

@@ -11,7 +11,7 @@ use super::audit::audit;
 use super::ledger::Ledger;
 use super::plan::{Plan, Size};
 use super::{Crowd, Outcome, create_line, shopper};
-use crate::args::Global;
+use crate::global::Global;
 use crate::progress::Progress;
 use crate::{duration, number};
 

@@ -395,7 +395,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::args::Cli;
+    use crate::commands::Cli;
     use crate::doctor::finding::Severity;
 
     fn seen(change: impl FnOnce(&mut Value)) -> Seen {

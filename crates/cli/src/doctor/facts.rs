@@ -7,11 +7,11 @@ use nowserving_client::{
     LIST_TOKENS_MAX, LineList, LineSummary, ListLines, ListTokens, LiveState,
 };
 
-use crate::args::Global;
 use crate::doctor::cluster::Seen;
 use crate::doctor::finding::Finding;
 use crate::doctor::line::{LineFacts, Seated};
-use crate::line::all_lines;
+use crate::global::Global;
+use crate::pages::all_lines;
 use crate::tables::many;
 use crate::top::is_stuck;
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, Severity};
 use super::line::{LineFacts, Seated, findings};
-use crate::args::Cli;
+use crate::commands::Cli;
 
 /// A line of 2 seats that moves: nobody waits. `change` breaks its reply to `show`.
 pub fn facts(change: impl FnOnce(&mut Value)) -> LineFacts {

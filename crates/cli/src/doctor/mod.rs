@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Severity};
+use crate::global::Global;
 use crate::output::{Output, REFUSED, UNREACHABLE};
 
 /// Finds out why a line does not move, or what is wrong with the cluster.

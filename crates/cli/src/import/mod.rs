@@ -14,7 +14,7 @@ use nowserving_client::{AdminLine, Gate, Import, LineReply};
 use serde::Serialize;
 
 use self::rows::{Row, RowFormat};
-use crate::args::{Global, Why};
+use crate::global::{Global, Why};
 use crate::output::{Output, WrongFile, WrongUsage};
 use crate::progress::Progress;
 use crate::{confirm, phase, tables};

@@ -7,7 +7,7 @@ use nowserving_client::limits::{CheckReply, Descriptor};
 use nowserving_client::{Admin, LineName};
 use nowserving_limit::{RulePath, Rules};
 
-use crate::no_such_line::{Names, names_for};
+use crate::nearest::{Names, names_for};
 use crate::output::Output;
 
 /// The look-up must not delay the answer, and a caller without operators' rights gets none.

@@ -8,7 +8,7 @@ use nowserving_client::limits::{
 };
 
 use super::nearest::Hints;
-use crate::no_such_line::Names;
+use crate::nearest::Names;
 use crate::output::Output;
 use crate::tables::{clock, duration, in_one_line, plain};
 

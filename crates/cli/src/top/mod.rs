@@ -32,8 +32,8 @@ use self::lines::Sort;
 use self::model::{Flow, Model, Update};
 use self::report::Report;
 use self::screen::{Input, Screen};
-use crate::args::Global;
 use crate::duration;
+use crate::global::Global;
 use crate::output::{Output, WrongUsage};
 use crate::signals::HangUps;
 

@@ -17,8 +17,8 @@ use self::contact::{Contact, NoAnswer};
 use self::happened::{Events, Happened, Recent};
 use self::rates::Rates;
 use self::scene::Scene;
-use crate::args::Global;
 use crate::duration;
+use crate::global::Global;
 use crate::output::{Output, WrongUsage};
 use crate::{secret, tables};
 

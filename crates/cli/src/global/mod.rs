@@ -1,68 +1,24 @@
-//! The command line.
+//! The options of every command: which cluster, who asks, and the connection that they make.
+
+mod context;
+mod store;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand};
 use nowserving_client::{Client, ClientOptions};
 use nowserving_protocol::servers::Servers;
 use nowserving_security::Security;
 
-use crate::archive::ArchiveCommand;
-use crate::bench::BenchArgs;
-use crate::cluster::ClusterCommand;
-use crate::context::{Context, ContextCommand, Store};
-use crate::crowd::CrowdArgs;
-use crate::demo::DemoArgs;
-use crate::dev::DevArgs;
-use crate::doctor::DoctorArgs;
+pub use self::context::{Context, masked};
+pub use self::store::{Contexts, Store};
 use crate::duration;
-use crate::embedded::leash::{self, LeashArgs};
-use crate::envoy::EnvoyArgs;
-use crate::help;
-use crate::kv::KvCommand;
-use crate::limit::LimitCommand;
-use crate::line::LineCommand;
-use crate::node::NodeArgs;
-use crate::number;
 use crate::output::WrongUsage;
-use crate::pass::PassCommand;
-use crate::rehearse::RehearseArgs;
-use crate::shells::{CompletionsArgs, ManArgs};
-use crate::top::TopArgs;
-use crate::user::UserCommand;
-use crate::watch::WatchArgs;
 
 pub const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
-
-/// A virtual queue: numbers the crowd, and admits people to checkout as seats become free.
-#[derive(Debug, Parser)]
-#[command(
-    name = "nowserving",
-    version,
-    arg_required_else_help = true,
-    mut_args(number::accept_negative_value),
-    mut_subcommands(number::accept_negative),
-    after_help = "\
-Try it:
-  nowserving demo                                     a cluster, a crowd, and a leader that dies
-  nowserving rehearse --preset steady                 a crowd in virtual time, no cluster
-  nowserving dev --data-dir ./data                    a cluster to develop against
-  nowserving line create shop-1 --seats 50 --queue-limit 10000
-  nowserving enter shop-1 --key order-4711            prints the ticket
-  nowserving watch shop-1                             the board, live
-
-Exit codes: 0 done; 1 refused by the cluster or NATS, or failed (the error says why); 2 wrong usage;
-3 the cluster could not be reached, or did not answer in time."
-)]
-pub struct Cli {
-    #[command(flatten)]
-    pub global: Global,
-    #[command(subcommand)]
-    pub command: Command,
-}
 
 /// Flags of all commands.
 #[derive(Debug, Args)]
@@ -378,77 +334,6 @@ impl Global {
         Ok(Client::connect_with(url, options).await?)
     }
 }
-
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    Bench(BenchArgs),
-    Crowd(CrowdArgs),
-    Demo(DemoArgs),
-    Dev(DevArgs),
-    Doctor(DoctorArgs),
-    Envoy(EnvoyArgs),
-    Node(NodeArgs),
-    // Boxed: its many flags would make every command as large.
-    Rehearse(Box<RehearseArgs>),
-    #[command(subcommand)]
-    Line(LineCommand),
-    #[command(subcommand)]
-    Kv(KvCommand),
-    #[command(subcommand)]
-    Limit(LimitCommand),
-    #[command(subcommand)]
-    Archive(ArchiveCommand),
-    #[command(subcommand)]
-    Cluster(ClusterCommand),
-    #[command(subcommand)]
-    Pass(PassCommand),
-    #[command(subcommand)]
-    Context(ContextCommand),
-    Completions(CompletionsArgs),
-    Man(ManArgs),
-    Top(TopArgs),
-    Watch(WatchArgs),
-    #[command(flatten)]
-    User(UserCommand),
-    /// Says which options every command takes.
-    #[command(name = help::OPTIONS, hide = true)]
-    Options,
-    /// Starts a program that does not outlive its parent process; used by dev and demo.
-    #[command(name = leash::NAME, hide = true)]
-    Leash(LeashArgs),
-}
-
-impl Command {
-    /// Whether the options of a context count.
-    pub fn reads_context(&self) -> bool {
-        !matches!(
-            self,
-            Command::Node(_)
-                | Command::Dev(_)
-                | Command::Demo(_)
-                | Command::Rehearse(_)
-                | Command::Context(_)
-                | Command::Pass(_)
-                | Command::Completions(_)
-                | Command::Man(_)
-                | Command::Options
-                | Command::Leash(_)
-        )
-    }
-
-    /// The line or the domain of rate limits that the command is about, if it must exist.
-    pub fn line(&self) -> Option<&str> {
-        match self {
-            Command::Line(command) => command.line(),
-            Command::Limit(command) => command.domain(),
-            Command::Watch(args) => Some(&args.line),
-            Command::Doctor(args) => args.line.as_deref(),
-            Command::User(command) => Some(command.line()),
-            _ => None,
-        }
-    }
-}
-
 /// An empty name is none, and hides no other.
 fn first_name(names: impl Iterator<Item = Option<String>>) -> Option<String> {
     names.flatten().find(|name| !name.is_empty())
@@ -457,38 +342,26 @@ fn first_name(names: impl Iterator<Item = Option<String>>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::CommandFactory as _;
+    use clap::Parser;
 
     use super::*;
 
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+    /// A command line of any command.
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        global: Global,
+        _words: Vec<String>,
     }
 
-    #[test]
-    fn every_command_says_what_it_is_for() {
-        fn check(command: &clap::Command, path: &str) {
-            let path = format!("{path} {}", command.get_name());
-            assert!(command.get_about().is_some(), "{path}");
-            for argument in command.get_arguments() {
-                assert!(
-                    argument.get_help().is_some(),
-                    "{path}: {}",
-                    argument.get_id()
-                );
-            }
-            command
-                .get_subcommands()
-                .for_each(|inner| check(inner, &path));
-        }
-        check(&Cli::command(), "");
+    fn parsed(words: &str) -> Global {
+        Line::try_parse_from(words.split(' ')).unwrap().global
     }
 
     #[test]
     fn flags_count_before_the_context() {
         let words = "nowserving --prefix mine --nkey seed info shop";
-        let mut global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+        let mut global = parsed(words);
         global.fill(Context {
             nats: Some("nats://of-context".to_owned()),
             prefix: Some("of-context".to_owned()),
@@ -520,7 +393,7 @@ mod tests {
             security: Security::default(),
         };
         let found = |words: &str, set: &[(&str, &str)]| {
-            let global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+            let global = parsed(words);
             let environment = |name: &str| {
                 let mut set = set.iter().filter(|(variable, _)| *variable == name);
                 set.next().map(|(_, value)| value.into())
@@ -552,7 +425,7 @@ mod tests {
     #[test]
     fn printed_commands_ask_the_same_cluster() {
         let words = "nowserving doctor --nats nats://ann:secret@h:1,h2 --prefix p --creds my.creds";
-        let global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+        let global = parsed(words);
         let asked = global.asked(|name| (name == "NOWSERVING_PREFIX").then(|| "p".into()));
         assert_eq!(
             asked,
@@ -567,7 +440,7 @@ mod tests {
             "--prefix",
             "a b",
         ];
-        let global = Cli::try_parse_from(words).unwrap().global;
+        let global = Line::try_parse_from(words).unwrap().global;
         assert_eq!(
             global.asked(|_| None),
             ["--context", "prod", "--prefix", "'a b'"]
@@ -577,84 +450,7 @@ mod tests {
     #[test]
     fn a_certificate_needs_its_key() {
         let words = "nowserving --tls-cert c.pem info shop";
-        let global = Cli::try_parse_from(words.split(' ')).unwrap().global;
+        let global = parsed(words);
         assert!(global.security().is_err());
-    }
-
-    #[test]
-    fn global_flags_go_before_and_after() {
-        for words in [
-            "nowserving --json --nats nats://h:1 info shop",
-            "nowserving info shop --json --nats nats://h:1",
-            "nowserving info --nats nats://h:1 shop --json",
-        ] {
-            let cli = Cli::try_parse_from(words.split(' ')).unwrap();
-            assert!(cli.global.json, "{words}");
-            assert_eq!(cli.global.nats.as_deref(), Some("nats://h:1"), "{words}");
-        }
-    }
-
-    #[test]
-    fn enter_takes_a_key_or_anonymous() {
-        for words in [
-            "nowserving enter shop --key k",
-            "nowserving enter shop --anonymous --lane vip",
-        ] {
-            assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{words}");
-        }
-    }
-
-    #[test]
-    fn wrong_usage_is_exit_code_2() {
-        for words in [
-            "nowserving",
-            "nowserving nonsense",
-            "nowserving enter",
-            "nowserving enter shop",
-            "nowserving enter shop --key k --anonymous",
-            "nowserving renew shop T",
-            "nowserving renew shop T --epoch -1",
-            "nowserving info shop --timeout 0s",
-            "nowserving info shop --timeout 500",
-            "nowserving line",
-            "nowserving line create shop",
-            "nowserving line create shop --seats many --queue-limit 1",
-            "nowserving line create shop --seats 0 --queue-limit 1",
-            "nowserving line set shop --claim-timeout 120000",
-            "nowserving line set shop --claim-timeout 99ms",
-            "nowserving line set shop --admission-rate 20/0",
-            "nowserving line set shop --unset nonsense",
-            "nowserving line set shop --seats 5 --unset seats",
-            "nowserving status shop T --consistency sometimes",
-            "nowserving status shop --key k --pass",
-            "nowserving pass verify",
-            "nowserving pass verify a.b.c --jwks f --line a/b",
-            "nowserving kv put visits k",
-            "nowserving kv put visits k v --ttl 0s",
-            "nowserving kv list visits --limit 1001",
-            "nowserving kv put visits k v --if-revision 9007199254740992",
-            "nowserving kv delete visits k --if-revision 9007199254740992",
-            "nowserving line create shop --seats 1 --queue-limit 10000001",
-            "nowserving line set shop --position-cap 0",
-            "nowserving line set shop --position-events 3,0",
-            "nowserving line set shop --quota 0",
-            "nowserving line set shop --quota 5 --standby-percent 1001",
-            "nowserving line set shop --lane a:limit=10000001",
-            "nowserving line set shop --lane a:boost=8d",
-            "nowserving line set shop --seats 1 --if-version 9007199254740992",
-            "nowserving line pause shop --if-version 9007199254740992",
-            "nowserving line capacity shop --seats 1000001 --for 10s",
-            "nowserving line capacity shop --seats 1 --for 8d",
-            "nowserving line journal shop --after 9007199254740992",
-            "nowserving line move shop --token x --to vip",
-            "nowserving renew shop T --epoch 9007199254740992",
-            "nowserving cluster remove-node 0",
-        ] {
-            let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
-            assert_eq!(error.exit_code(), 2, "{words}");
-        }
-        let neither = Cli::try_parse_from(["nowserving", "enter", "shop"]).unwrap_err();
-        let said = neither.to_string();
-        assert!(said.contains("--key <KEY>|--anonymous"), "{said}");
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::Context;
-use crate::no_such_line::names_for;
+use crate::nearest::names_for;
 use crate::output::{WrongFile, WrongUsage};
 
 const FILE: &str = "contexts.toml";
@@ -237,7 +237,7 @@ mod tests {
             fs::write(store.file(), bytes).unwrap();
             if let Ok(contexts) = store.read() {
                 for context in contexts.contexts.values() {
-                    drop(context.nats.as_deref().map(crate::context::masked));
+                    drop(context.nats.as_deref().map(crate::global::masked));
                 }
             }
         });
