@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change goes in.
+//! `cargo xtask test`, and `cargo xtask ci`: everything that must hold before a change goes in.
 
 use std::fs;
 use std::process::ExitCode;
@@ -11,41 +11,56 @@ use crate::{deny, deploy, dist, languages, nats, packages, prometheus, shell, si
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
 
-/// Runs all steps, or those named by `only`, and prints a summary.
-pub fn run(only: &[String]) -> Result<ExitCode> {
+/// `cargo xtask test`: builds everything and runs the tests, all steps or those named by `only`.
+pub fn test(only: &[String]) -> Result<ExitCode> {
     let mut steps = Steps::new(only);
-    steps.step("set-up", set_up);
-    steps.step("fmt", || cargo("fmt --all -- --check"));
-    steps.step("tidy", || tidy::run().map(|()| Done::Passed));
-    steps.step("clippy", || {
-        cargo("clippy --locked --workspace --all-targets -- -D warnings")
-    });
-    steps.step("build", || cargo("build --locked --workspace --bins"));
-    steps.step("tests", tests);
+    test_steps(&mut steps);
+    Ok(ended(&steps))
+}
+
+/// `cargo xtask ci`: the tests, and everything else that must hold before a change goes in.
+pub fn ci(only: &[String]) -> Result<ExitCode> {
+    let mut steps = Steps::new(only);
+    test_steps(&mut steps);
     steps.step("doc-tests", || {
         cargo("test --locked --workspace --doc --quiet")
     });
-    // Each once, and without a clock: that they still do what they measure.
+    // Each once, and without a clock: that they still do what they measure. Of the workspace, whose build is there.
     steps.step("benches", || {
-        cargo("test --locked -p nowserving-line -p nowserving-limit --bench status --bench check")
+        cargo("test --locked --workspace --bench status --bench check")
     });
     steps.step("sim", simulation);
     steps.step("bite", || {
         passed(sim::bite(&[])?, "a checker of the simulation")
     });
     steps.step("model-bites", model_bites);
+    steps.step("components", components);
+    steps.step("fmt", || cargo("fmt --all -- --check"));
+    steps.step("tidy", || tidy::run().map(|()| Done::Passed));
+    steps.step("clippy", || {
+        cargo("clippy --locked --workspace --all-targets -- -D warnings")
+    });
     steps.step("deploy", deploy::check);
     steps.step("dist", dist::try_out);
     steps.step("deny", deny::licenses_bans_sources);
     steps.step("advisories", deny::advisories);
-    Ok(if steps.summary() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ended(&steps))
 }
 
-/// A minimal toolchain lacks rustfmt and clippy; rustup can add them.
+fn test_steps(steps: &mut Steps) {
+    steps.step("set-up", set_up);
+    steps.step("build", || cargo("build --locked --workspace --bins"));
+    steps.step("tests", tests);
+}
+
+fn ended(steps: &Steps) -> ExitCode {
+    match steps.summary() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// What the tests need beside Rust.
 fn set_up() -> Result<Done> {
     let nats_server = nats::ensure()?;
     eprintln!("   nats-server: {}", nats_server.display());
@@ -55,6 +70,11 @@ fn set_up() -> Result<Done> {
         let advice = "strace is missing: install it";
         unless_ci(packages::install(advice, "strace", "strace"))?;
     }
+    Ok(Done::Passed)
+}
+
+/// A minimal toolchain lacks rustfmt and clippy; rustup can add them.
+fn components() -> Result<Done> {
     for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         if !shell::has_cargo(command) {
             let mut add = shell::command("rustup", &format!("component add {component}"));

@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -40,12 +40,11 @@ enum Command {
     /// Runs a three-node cluster, a crowd of shoppers and a crash, for about a minute
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
-    /// Runs every check: fmt, tidy, clippy, all tests, doc tests, the benchmark once, and that the model test bites
-    Test {
-        /// Runs only the steps whose name contains this word; may be given several times
-        #[arg(long)]
-        only: Vec<String>,
-    },
+    /// Builds everything and runs the tests
+    Test(Only),
+    /// Runs the tests, and then all that must hold before a change goes in: doc tests, benchmarks once, the simulation, that its
+    /// checkers bite, fmt, tidy, clippy, the files of deploy, a release, licences
+    Ci(Only),
     /// Measures, on a release build
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
@@ -92,6 +91,13 @@ enum Command {
 }
 
 #[derive(Args)]
+struct Only {
+    /// Runs only the steps whose name contains this word; may be given several times
+    #[arg(long)]
+    only: Vec<String>,
+}
+
+#[derive(Args)]
 struct PassedOn {
     /// Passed on to the program (try --help)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -111,7 +117,8 @@ fn main() -> ExitCode {
         Command::Failover(PassedOn { args }) => release::measure("failover", &args),
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
-        Command::Test { only } => check::run(&only),
+        Command::Test(Only { only }) => check::test(&only),
+        Command::Ci(Only { only }) => check::ci(&only),
         Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
         Command::Size(args) => size::run(&args),

@@ -111,7 +111,8 @@ pub fn scratch(name: &str) -> Result<PathBuf> {
     Ok(folder.join(name))
 }
 
-/// A program of crates.io in the target folder: built there the first time, which takes minutes.
+/// A program of crates.io in the target folder: built there the first time, which takes minutes. Not optimised, as it runs
+/// for seconds.
 pub fn cargo_program(name: &str, version: &str) -> Result<PathBuf> {
     let folder = root()
         .join("target/tools")
@@ -119,7 +120,9 @@ pub fn cargo_program(name: &str, version: &str) -> Result<PathBuf> {
     let program = folder.join("bin").join(name);
     if !program.is_file() {
         eprintln!("xtask: building {name} {version} (some minutes)");
-        let mut install = cargo(&format!("install --locked --quiet {name}@{version} --root"));
+        let mut install = cargo(&format!(
+            "install --locked --quiet --debug {name}@{version} --root"
+        ));
         run(install.arg(&folder))?;
     }
     Ok(program)

@@ -1,9 +1,6 @@
 //! Bounds on the work of one entry and on the memory of a line.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, GONE_KEPT, Limits, Lines, Op, RECYCLE_MAX, Reason, Refused, Reply, Settings,
     SettingsPatch, Stamp, State, WORK_MAX,

@@ -1,9 +1,6 @@
 //! Keys that were refused and are told when there is room.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, Forbidden, LaneSettings, Limits, LineChange, Lines, Op, Phase, Quota,
     ROOM_KEYS_MAX, Refused, Settings, SettingsPatch, WORK_MAX,

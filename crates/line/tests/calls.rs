@@ -1,9 +1,6 @@
 //! Lines whose tokens are called: the next ones, and one out of order.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Admission, AdmissionRate, AdmittedBy, CALL_MAX, CannotAdmit, Change, Event, HeldBackBy,
     LaneSettings, Limits, Lines, Op, OvertookBy, Phase, Quota, Reason, Refused, Reply, Settings,

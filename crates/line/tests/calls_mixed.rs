@@ -1,9 +1,6 @@
 //! Calls beside schedules, notices, callbacks, told seats, renewed quotas, work limits and forecasts.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Shard, shop};
+use crate::common::{Shard, shop};
 use nowserving_line::{
     Admission, AdmissionRate, CannotAdmit, Change, Event, LaneName, LaneSettings, Limits,
     LineChange, Op, Quota, Refused, Renew, Reply, ScheduledChange, Settings, SettingsPatch, State,
@@ -85,14 +82,14 @@ fn a_schedule_says_when_tokens_are_called() {
     let look = Op::RunBackground { line, incarnation };
     shard.now_ms += 999;
     shard.apply(&look).unwrap();
-    assert_eq!(admitted(&shard), []);
+    assert_eq!(admitted(&shard), [0; 0]);
     shard.now_ms += 1;
     shard.apply(&look).unwrap();
     assert_eq!(admitted(&shard), [1, 2]);
     shard.now_ms += 1_000;
     shard.apply(&look).unwrap();
     shard.serve(1);
-    assert_eq!(admitted(&shard), []);
+    assert_eq!(admitted(&shard), [0; 0]);
     assert_eq!(call(&mut shard, 9, "c"), 1);
 }
 
@@ -110,8 +107,8 @@ fn notices_follow_calls_and_a_forecast_calls_nobody_ahead() {
     take(&mut shard, 3).unwrap();
     let ahead = |what: &TokenChange| *what == TokenChange::CallAhead;
     let position = |what: &TokenChange| matches!(what, TokenChange::Position { .. });
-    assert_eq!(told(&shard, ahead), []);
-    assert_eq!(told(&shard, position), [], "the first is who it was");
+    assert_eq!(told(&shard, ahead), [0; 0]);
+    assert_eq!(told(&shard, position), [0; 0], "the first is who it was");
     assert_eq!(call(&mut shard, 2, "c"), 2);
     assert_eq!(told(&shard, ahead), [4], "by place alone");
     assert_eq!(told(&shard, position), [4]);
@@ -134,7 +131,7 @@ fn a_call_admits_what_it_can_in_one_entry_and_leaves_the_notices_to_others() {
     }
     assert_eq!(call(&mut shard, 7, "c"), 7);
     let ahead = |what: &TokenChange| *what == TokenChange::CallAhead;
-    assert_eq!(told(&shard, ahead), [], "its work was used up");
+    assert_eq!(told(&shard, ahead), [0; 0], "its work was used up");
     assert!(shard.finish_job());
     assert_eq!(told(&shard, ahead), [8, 9, 10]);
     assert_eq!(shard.finish_jobs(), 0);
@@ -179,7 +176,7 @@ fn seats_that_a_backend_tells_are_given_by_calls() {
     let told = Some((3, 60_000));
     let line = shop();
     shard.apply(&Op::CapacityTold { line, told }).unwrap();
-    assert_eq!(admitted(&shard), []);
+    assert_eq!(admitted(&shard), [0; 0]);
     assert_eq!(call(&mut shard, 9, "c"), 3);
     assert_eq!(take(&mut shard, 5), Err(CannotAdmit::Seats.into()));
 }

@@ -1,10 +1,7 @@
 //! Forecasts as a holder sees them: none while nothing is known, right on a line that runs evenly,
 //! steady against a single outlier, and the same on a replica restored from a dump.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Dump, Restart};
+use crate::common::{Dump, Restart};
 use nowserving_line::{
     AdmissionRate, Arrivals, Change, LaneName, LaneSettings, LineName, Lines, Op, Phase, Quota,
     Reply, Settings, SettingsPatch, Stamp, State, Status, TokenRef, Window,

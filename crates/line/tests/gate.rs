@@ -1,9 +1,6 @@
 //! The gate: nobody is held back, and the line counts whom it would have held back.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Admission, AdmissionRate, Change, Gate, HeldBackBy, Limits, Lines, Phase, Quota, Refused,
     Settings, SettingsPatch, Shadow, State,

@@ -1,9 +1,6 @@
 //! The reasons that hold a line back, one by one.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::Shard;
+use crate::common::Shard;
 use nowserving_line::{
     AdmissionRate, Change, HeldBackBy, Limits, Phase, Quota, Settings, SettingsPatch,
 };

@@ -1,11 +1,8 @@
 //! The history of tokens: keys in events, departures by the state that was left.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, HISTORY_FORMAT, Journaled, JournaledToken, LaneSettings, Limits, Lines, Op,
     Reason, Settings, SettingsPatch, Stamp, State, TokenChange,

@@ -1,12 +1,10 @@
 //! Nothing that is given to the state machine makes it panic: not operations with absurd values,
 //! not dumps that were tampered with. (Debug assertions and overflow checks are on here.)
-#![allow(clippy::unwrap_used)]
 
-mod common;
 #[path = "hostile/dump.rs"]
 mod dump;
 
-use common::{Restart, Shard, name, shop};
+use crate::common::{Restart, Shard, name, shop};
 use nowserving_line::{
     Admission, AdmissionRate, CallItem, Change, Entered, Gate, Gone, ImportRow, JournalEntry,
     Journaled, JournaledToken, KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits,
@@ -357,7 +355,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, u32, u64, Op, TokenRef)>> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(3_000))]
+    #![proptest_config(crate::common::cases(3_000))]
 
     #[test]
     fn no_operation_panics(steps in steps()) {

@@ -1,9 +1,6 @@
 //! Import of a queue that runs elsewhere.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, IMPORT_ROWS_MAX, ImportRow, Imported, Limits, Lines, Op, Phase, Refused, Reply,
     Settings, SettingsPatch, State,

@@ -1,9 +1,6 @@
 //! Why was X before me?
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard};
+use crate::common::{Restart, Shard};
 use nowserving_line::{
     AdmittedBy, Change, JOURNAL_KEPT, Journaled, JournaledToken, LaneSettings, Limits, Lines,
     MOVES_MAX, MovedBy, OVERTAKERS_MAX, OvertookBy, Reason, Refused, Settings, SettingsPatch,
@@ -44,7 +41,7 @@ fn explains_earlier_admissions() {
     for lane in [2, 1] {
         let at = shard.at(1);
         let at = nowserving_line::TokenRef { lane, ..at };
-        let line = common::shop();
+        let line = crate::common::shop();
         shard
             .apply(&nowserving_line::Op::Leave { line, at })
             .unwrap();
@@ -146,7 +143,7 @@ fn it_is_bounded_and_read_in_pages() {
         } else {
             let at = shard.at(token - 1);
             let at = nowserving_line::TokenRef { lane: 2, ..at };
-            let line = common::shop();
+            let line = crate::common::shop();
             shard
                 .apply(&nowserving_line::Op::Leave { line, at })
                 .unwrap();
@@ -324,7 +321,7 @@ fn give_back(shard: &mut Shard, (lane, token): (u8, u64)) {
         lane,
         ..shard.at(token)
     };
-    let line = common::shop();
+    let line = crate::common::shop();
     shard
         .apply(&nowserving_line::Op::Leave { line, at })
         .unwrap();

@@ -1,9 +1,6 @@
 //! Jumps: a waiting token goes into a lane that its card opens.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, Forbidden, LaneSettings, Limits, Lines, MovedBy, Op, Phase, Reason, Refused,
     Settings, SettingsPatch, State, Status, TokenBy, TokenChange,

@@ -1,9 +1,6 @@
 //! Operators end tokens.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Journaled, JournaledToken, KickItem, KickNote, KickSelector, LaneSettings, Limits,
     Lines, Op, Phase, Reason, Refused, Reply, Settings, SettingsPatch, State,

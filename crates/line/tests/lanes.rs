@@ -1,9 +1,6 @@
 //! Lanes: the order of admission, overtaking, and moves between lanes.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, LANE_TABLE_MAX, LaneSettings, Limits, Lines, MOVES_MAX, MovedBy, Op, Reason,
     Refused, Settings, SettingsPatch, State, Status, TokenChange, TokenRef,
@@ -378,7 +375,7 @@ fn come() -> impl Strategy<Value = Come> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(1_000))]
+    #![proptest_config(crate::common::cases(1_000))]
 
     /// Somebody who entered later is admitted earlier only if it entered less later than its boost
     /// is larger, or just that much later, in a lane listed before. So it is in lanes that are not

@@ -1,5 +1,4 @@
 //! Who asked for an operation, and why: notes in the journal.
-#![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
     Change, ImportRow, Journaled, LaneName, LaneSettings, Limits, Line, LineName, Lines, Op,

@@ -1,9 +1,6 @@
 //! The admission rate: never too fast over any stretch of time, and never slower than it may be.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard};
+use crate::common::{Restart, Shard};
 use nowserving_line::{
     AdmissionRate, Change, Limits, Lines, Phase, Settings, SettingsPatch, State,
 };
@@ -140,7 +137,7 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    #![proptest_config(common::cases(500))]
+    #![proptest_config(crate::common::cases(500))]
 
     /// From any admission to any later one there are no more than the burst at the first, and what
     /// the rates since have given: also over changes of the rate, pauses and restarts.

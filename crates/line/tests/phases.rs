@@ -1,9 +1,6 @@
 //! Phases, the quota, calling ahead, the position cap and releasing on claim.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     AdmittedBy, Change, Event, Limits, LineChange, Lines, Op, Phase, Quota, Reason, Refused, Reply,
     Settings, SettingsPatch, State, TokenChange, WORK_MAX,

@@ -1,9 +1,6 @@
 //! Token events that say how far a waiting token has come.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, LaneSettings, Limits, Lines, Op, Settings, SettingsPatch, TokenChange, WORK_MAX,
 };

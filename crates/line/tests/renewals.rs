@@ -1,9 +1,6 @@
 //! Quotas that are renewed: once a window, by the wall clock of the entry.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, Limits, LineChange, Lines, Op, Quota, Refused, Renew, Settings, SettingsPatch,
     ZoneName,

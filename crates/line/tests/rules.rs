@@ -1,9 +1,6 @@
 //! The rules one by one, where a story says more than random operations do.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, name, shop};
+use crate::common::{Restart, Shard, name, shop};
 use nowserving_line::{
     AdmittedBy, Change, Event, Limits, LineBuilder, LineChange, Lines, Op, Reason, Refused, Reply,
     Restore, Settings, SettingsPatch, Stamp, State, TokenChange,

@@ -1,9 +1,6 @@
 //! Changes of settings at times of the leader's wall clock: each once, not before its time, in order.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, Journaled, LANE_TABLE_MAX, LaneSettings, Limits, LineChange, Lines, Op, Phase,
     Refused, SCHEDULE_MAX, ScheduledChange, Settings, SettingsPatch, State,
@@ -129,12 +126,12 @@ fn past_times_are_applied_at_once_in_their_order() {
     assert_eq!((settings.seats, settings.phase), (7, Phase::Open));
     assert!(settings.schedule.is_empty());
 
-    let line = common::name("other");
+    let line = crate::common::name("other");
     let settings = Settings::new(1, 1)
         .with(&schedule([(1, seats(3))]))
         .unwrap();
     shard.apply(&Op::Create { line, settings }).unwrap();
-    let other = shard.lines.get(&common::name("other")).unwrap();
+    let other = shard.lines.get(&crate::common::name("other")).unwrap();
     assert_eq!(other.settings().seats, 3);
 }
 

@@ -1,9 +1,6 @@
 //! Seats as a backend tells them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Restart, Shard, shop};
+use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
     Change, Event, HeldBackBy, Limits, LineChange, Lines, Op, Refused, Reply, Settings,
     SettingsPatch, State,

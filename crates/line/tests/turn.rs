@@ -1,9 +1,6 @@
 //! The place in service order over all lanes, against the order in which tokens are really admitted.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Shard, cases, shop};
+use crate::common::{Shard, cases, shop};
 use nowserving_line::{
     Change, LaneSettings, Limits, Settings, SettingsPatch, State, Token, TokenRef,
 };

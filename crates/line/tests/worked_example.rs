@@ -1,9 +1,6 @@
 //! The worked example of the contract (docs/protocol/overview.md, "The four pointers"), row by row.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::Shard;
+use crate::common::Shard;
 use nowserving_line::{Limits, Refused, Settings};
 
 fn row(shard: &Shard) -> (u64, u64, u64, u64) {

@@ -1,10 +1,6 @@
 //! Payloads of operators, and events.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::{both_ways, refused};
+use crate::common::{both_ways, refused};
 use nowserving_line::{LineName, Op, Settings, Stamp, Timestamp};
 use nowserving_protocol::admin::*;
 use nowserving_protocol::codec::{Format, decode_request, encode};

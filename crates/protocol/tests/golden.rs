@@ -1,7 +1,5 @@
 //! The replies and events of an earlier build are read: clients may be newer than the nodes.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fmt::Debug;
 use std::fs;
 

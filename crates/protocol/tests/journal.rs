@@ -1,10 +1,6 @@
 //! `move` and `journal`, and the events that come of them.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::{both_ways, payloads, refused};
+use crate::common::{both_ways, payloads, refused};
 use nowserving_line::{
     AdmissionRate, Change, Event, LaneName, LaneSettings, Line, LineName, Lines, Op, Phase, Quota,
     Settings, SettingsPatch, Stamp,

@@ -1,7 +1,5 @@
 //! Payloads of users: accepted ones, refused ones, and the text of the refusals.
 
-#![allow(clippy::unwrap_used)]
-
 use nowserving_line::LaneName;
 use nowserving_protocol::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};

@@ -1,7 +1,5 @@
 //! Replies to users look as in the contract, and come back from both formats.
 
-#![allow(clippy::unwrap_used)]
-
 use nowserving_line::{
     AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp, Timestamp,
 };

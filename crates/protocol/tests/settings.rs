@@ -1,11 +1,7 @@
 //! Settings in operators' requests and replies: accepted and refused values, and that a refusal
 //! names the field and its limit. Those that have parts: see `settings_parts`.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::{both_ways, payloads, refused};
+use crate::common::{both_ways, payloads, refused};
 use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN,
     SETTINGS, SettingDefault, SettingKind, SettingValue, Settings, SettingsPatch,

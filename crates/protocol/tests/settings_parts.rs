@@ -1,11 +1,7 @@
 //! Settings that have parts, in operators' requests: to the ends of their ranges, and every part
 //! that is wrong by its name.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::{both_ways, payloads, refused};
+use crate::common::{both_ways, payloads, refused};
 use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN,
     Settings,

@@ -8,8 +8,8 @@ use nowserving_line::{
 };
 use proptest::prelude::*;
 
+use super::{number, settings};
 use crate::common::{Dump, Restart, Shard, shop};
-use crate::{number, settings};
 
 fn stage() -> impl Strategy<Value = Stage> {
     prop_oneof![
