@@ -8,6 +8,21 @@
 //!
 //! The same code runs in the daemon and in the simulation. It reads no clock and draws no random number.
 
+pub mod encode;
+pub mod forward;
+#[cfg(test)]
+mod fuzz_tests;
+pub mod keys;
+pub mod limits;
 mod message;
+#[cfg(test)]
+mod misspelt_tests;
+pub mod parse;
+mod parse_admin;
+mod parse_kv;
+mod parse_limit;
+#[cfg(test)]
+mod testing;
+pub mod who;
 
 pub use message::{Headers, Message};

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use nowserving_engine::Input;
-use nowserving_engine::envelope::{FrameKey, FrameKeys};
-use nowserving_pass::{PassKey, PassKeys};
-use nowserving_protocol::keys::{ClusterKey, KeyPrint, KeyRing, LacksKey, LoadedKeys, Rotation};
-use nowserving_protocol::ticket::TicketKeys;
+use nowserving_front::keys::InUse;
+use nowserving_protocol::keys::{KeyPrint, KeyRing, LacksKey, LoadedKeys, Rotation};
 use tokio::sync::watch;
 
 use crate::clock::now;
@@ -29,49 +27,6 @@ struct State {
     loaded: LoadedKeys,
     rotation: Option<Rotation>,
     in_use: Arc<InUse>,
-}
-
-/// All that is derived from the keys in use.
-#[derive(Debug)]
-pub struct InUse {
-    /// The keys that others are derived from, too.
-    pub ring: KeyRing,
-    pub tickets: TicketKeys,
-    pub passes: PassKeys,
-    pub frames: FrameKeys,
-    /// Of the messages between a cluster and a node that asks to be added, or founds it.
-    pub joining: FrameKeys,
-    /// The names of the keys, whether they are still accepted or not.
-    pub prints: Vec<KeyPrint>,
-    /// When the other key is accepted no more.
-    until_ms: Option<u64>,
-}
-
-impl InUse {
-    fn new(ring: KeyRing, now_ms: u64) -> InUse {
-        let (current, other) = (ring.current(), ring.other(now_ms));
-        let keys = |of: fn(&ClusterKey) -> FrameKey| FrameKeys::new(of(current), other.map(of));
-        InUse {
-            tickets: ring.ticket_keys(now_ms),
-            passes: PassKeys {
-                current: PassKey::of(current),
-                other: other.map(PassKey::of),
-            },
-            frames: keys(FrameKey::of),
-            joining: keys(FrameKey::for_joining),
-            prints: ring.each().map(ClusterKey::print).collect(),
-            until_ms: ring.other_until_ms().filter(|until| now_ms < *until),
-            ring,
-        }
-    }
-
-    /// The keys of a node that asks something of a cluster whose key in force it may not know yet.
-    pub fn asking(&self) -> FrameKeys {
-        let mut keys = self.ring.each().map(FrameKey::for_joining);
-        let current = keys.next();
-        let current = current.unwrap_or_else(|| FrameKey::for_joining(self.ring.current()));
-        FrameKeys::new(current, keys.next())
-    }
 }
 
 impl Keys {
@@ -95,7 +50,7 @@ impl Keys {
     pub fn in_use(&self) -> Arc<InUse> {
         let in_use = self.read(|state| state.in_use.clone());
         let now_ms = now().wall_ms;
-        if in_use.until_ms.is_none_or(|until| now_ms < until) {
+        if in_use.is_current(now_ms) {
             return in_use;
         }
         let fresh = Arc::new(InUse::new(in_use.ring.clone(), now_ms));
@@ -265,6 +220,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use nowserving_line::{LineName, TokenRef};
+    use nowserving_protocol::keys::ClusterKey;
     use nowserving_protocol::ticket::Ticket;
 
     use super::*;

@@ -37,6 +37,8 @@ use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nowserving_engine::envelope::{Candidate, Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
+use nowserving_front::parse::Parser;
+use nowserving_front::who::TrustRequestInfo;
 use nowserving_log::{EngineLog, LogStore};
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::servers::Servers;
@@ -56,7 +58,6 @@ use crate::nats::discovery::Discovery;
 use crate::nats::limits::own::Own;
 use crate::nats::limits::{self, Limits};
 use crate::nats::many_lines::ManyLines;
-use crate::nats::parse::Parser;
 use crate::nats::payload_limit::{self, PayloadLimit};
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
 use crate::nats::public_keys::PublicKeys;
@@ -64,7 +65,6 @@ use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
-use crate::nats::who::TrustRequestInfo;
 use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
@@ -476,13 +476,7 @@ impl Node {
         let rules = limits::rules::run(ends.rules, knows, Arc::clone(&counters));
         start("rules of limits", rules);
         let trust = TrustRequestInfo(self.config.trust_request_info);
-        let parser = Parser::new(
-            self.subjects.clone(),
-            self.config.shards,
-            self.keys.clone(),
-            known.clone(),
-            trust,
-        )?;
+        let parser = Parser::new(self.subjects.clone(), self.config.shards, trust)?;
         let (forward, results) = (parser.forward.clone(), ends.control.clone());
         tokio::spawn(forward::run(
             client.clone(),

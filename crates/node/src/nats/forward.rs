@@ -6,82 +6,13 @@ use std::time::Duration;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Client, HeaderMap, Message, Request};
 use crossbeam_channel::Sender;
-use nowserving_engine::{ForwardResult, ForwardTry, Input, LeaderTime, RelayedAnswer};
+use nowserving_engine::{ForwardResult, ForwardTry, Input, RelayedAnswer};
+use nowserving_front::forward;
 use nowserving_protocol::codec::decode;
-use nowserving_protocol::error::{ApiError, Code, ErrorReply};
-use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER, TRACEPARENT_HEADER};
+use nowserving_protocol::error::{Code, ErrorReply};
+use nowserving_protocol::header::ERROR_CODE_HEADER;
 use nowserving_protocol::subject::Subjects;
-use nowserving_shard::requests::{Origin, RequestId};
 use tokio::sync::mpsc;
-
-use super::who::USER_HEADER;
-
-/// The time of a forward on the leader's clock: `<start, hexadecimal>-<microseconds>`.
-pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
-
-/// The call that a forwarded write belongs to: `c` (named by its client) or `f` (named by the forwarding
-/// node), and the key in hexadecimal.
-pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
-
-/// Reads [`REQUEST_KEY_HEADER`].
-///
-/// # Errors
-/// `bad_request`, which says how it must be.
-pub fn request_id(text: &str) -> Result<RequestId, ApiError> {
-    let read = || {
-        let (origin, key) = text.split_at_checked(1)?;
-        let origin = match origin {
-            "c" => Origin::Client,
-            "f" => Origin::Forwarder,
-            _ => return None,
-        };
-        let key = number(key, 16, 32)?;
-        Some(RequestId { key, origin })
-    };
-    read().ok_or_else(|| {
-        ApiError::bad_request(format!(
-            "{REQUEST_KEY_HEADER}: must be c or f and 1 to 32 hexadecimal digits"
-        ))
-    })
-}
-
-/// Reads [`SENT_AT_HEADER`].
-///
-/// # Errors
-/// `bad_request`, which says how it must be.
-pub fn sent_at(text: &str) -> Result<LeaderTime, ApiError> {
-    let read = || {
-        let (start, us) = text.split_once('-')?;
-        Some(LeaderTime {
-            start: number(start, 16, 16)?.try_into().ok()?,
-            us: number(us, 10, 20)?.try_into().ok()?,
-        })
-    };
-    read().ok_or_else(|| {
-        ApiError::bad_request(format!(
-            "{SENT_AT_HEADER}: must be 1 to 16 hexadecimal digits, a hyphen and microseconds up to {}",
-            u64::MAX
-        ))
-    })
-}
-
-/// `1` on a write that the leader may have too, as it came on its shard's own subject.
-pub const SHARED_HEADER: &str = "Nowserving-Shared";
-
-/// Reads [`SHARED_HEADER`].
-///
-/// # Errors
-/// `bad_request`, which says how it must be.
-pub fn shared(text: &str) -> Result<bool, ApiError> {
-    let is_one = (text == "1").then_some(true);
-    is_one.ok_or_else(|| ApiError::bad_request(format!("{SHARED_HEADER}: must be 1 or absent")))
-}
-
-/// Digits only: `from_str_radix` takes a sign, too.
-fn number(text: &str, radix: u32, digits_max: usize) -> Option<u128> {
-    let fits = text.len() <= digits_max && text.chars().all(|it| it.is_digit(radix));
-    fits.then(|| u128::from_str_radix(text, radix).ok())?
-}
 
 /// Makes the tries, each in a task of its own, until the loop ends.
 pub async fn run(
@@ -108,7 +39,10 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         (true, None) => subjects.admin_shard(it.shard, &it.line, it.op),
         (false, None) => subjects.shard(it.shard, &it.line, it.op),
     };
-    let headers = headers(&it);
+    let mut headers = HeaderMap::new();
+    for (name, value) in forward::headers(&it) {
+        headers.insert(name, value.as_str());
+    }
     let bytes = it.payload.len() + wire_bytes(&headers);
     let request = Request::new()
         .payload(it.payload)
@@ -127,37 +61,6 @@ async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> Forwa
         Err(_) => ForwardResult::Failed,
     }
 }
-
-fn headers(it: &ForwardTry) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    // The leader takes its deadline from this one, and so speaks before the engine gives up.
-    headers.insert(TIMEOUT_HEADER, it.timeout_ms.to_string().as_str());
-    if let Some(RequestId { key, origin }) = it.request_id {
-        let origin = if origin == Origin::Client { 'c' } else { 'f' };
-        headers.insert(REQUEST_KEY_HEADER, format!("{origin}{key:032x}").as_str());
-    }
-    if let Some(LeaderTime { start, us }) = it.sent_at {
-        headers.insert(SENT_AT_HEADER, format!("{start:x}-{us}").as_str());
-    }
-    if let Some(user) = &it.user {
-        headers.insert(USER_HEADER, &**user);
-    }
-    if it.shared {
-        headers.insert(SHARED_HEADER, "1");
-    }
-    if let Some(trace) = &it.trace {
-        headers.insert(TRACEPARENT_HEADER, trace.for_the_next().as_str());
-    }
-    headers
-}
-
-/// What nodes add to a request that they forward.
-pub const HEADERS: [&str; 4] = [
-    SENT_AT_HEADER,
-    REQUEST_KEY_HEADER,
-    SHARED_HEADER,
-    USER_HEADER,
-];
 
 /// The length of headers on the wire.
 fn wire_bytes(headers: &HeaderMap) -> usize {

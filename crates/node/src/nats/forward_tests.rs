@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used)]
 use crossbeam_channel::Receiver;
-use nowserving_engine::ForwardId;
+use nowserving_engine::{ForwardId, LeaderTime};
+use nowserving_front::forward::{REQUEST_KEY_HEADER, SENT_AT_HEADER, request_id, sent_at};
 use nowserving_line::LineName;
+use nowserving_protocol::header::TIMEOUT_HEADER;
+use nowserving_shard::requests::{Origin, RequestId};
 
 use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer};
 use super::*;
@@ -102,27 +105,6 @@ async fn a_try_is_one_request_to_the_leader_with_the_rest_of_its_time() {
     let sent = test.sent(read_of_operator).await;
     assert_eq!(sent.subject, "nowserving.forward.admin.shard.3.shop.show");
     assert_eq!(sent.headers.len(), 1, "the timeout");
-}
-
-#[test]
-fn the_greatest_ids_and_times_are_read_as_they_were_written() {
-    for key in [0, 1, u128::MAX] {
-        for origin in [Origin::Client, Origin::Forwarder] {
-            let id = RequestId { key, origin };
-            let (start, us) = (key as u64, key as u64);
-            let time = LeaderTime { start, us };
-            let headers = headers(&ForwardTry {
-                request_id: Some(id),
-                sent_at: Some(time),
-                shared: true,
-                ..a_try(1)
-            });
-            let text = |name| headers.get(name).unwrap().as_str();
-            assert_eq!(shared(text(SHARED_HEADER)), Ok(true));
-            assert_eq!(request_id(text(REQUEST_KEY_HEADER)), Ok(id));
-            assert_eq!(sent_at(text(SENT_AT_HEADER)), Ok(time));
-        }
-    }
 }
 
 #[tokio::test]

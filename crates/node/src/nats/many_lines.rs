@@ -8,6 +8,8 @@ use async_nats::{Client, Message};
 use futures::{StreamExt as _, stream};
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
 use nowserving_engine::{ReplyTo, Via};
+use nowserving_front::parse::{client_id, hash, header, message_id};
+use nowserving_front::who::TrustRequestInfo;
 use nowserving_line::LineName;
 use nowserving_protocol::admin::{
     Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, LineList, LineReply, ListLines,
@@ -22,10 +24,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::message::viewed;
 use super::node_request::{Failed, NodeRequest, Times};
-use super::parse::{client_id, hash, header, message_id};
 use super::respond::Responder;
-use super::who::TrustRequestInfo;
 
 /// Lines of one request that are changed at the same time.
 const LINES_AT_ONCE: usize = 16;
@@ -182,7 +183,7 @@ impl Work {
     fn read(message: &Message, reply: &ReplyTo, trust: TrustRequestInfo) -> Result<Self, ApiError> {
         let mut ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
-        if let Some(user) = trust.user(message, Via::Plain)? {
+        if let Some(user) = viewed(message, |it| trust.user(it, Via::Plain))? {
             ask.by = Some(user.into());
         }
         let times = Times::of(message, reply.taken)?;
@@ -190,9 +191,9 @@ impl Work {
             true => times.until,
             false => times.for_writes()?,
         };
-        let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
+        let id = match viewed(message, |it| header(it, REQUEST_ID_HEADER, RequestId::new))? {
             Some(named) => client_id(&named, reply, "", &message.payload),
-            None => message_id(message),
+            None => viewed(message, message_id),
         };
         Ok(Work {
             ask,

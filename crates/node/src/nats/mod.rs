@@ -5,19 +5,12 @@ pub mod candidates;
 pub mod connect;
 pub mod discovery;
 pub mod forward;
-#[cfg(test)]
-mod fuzz_tests;
 pub mod limits;
 pub mod many_lines;
 pub mod mapping;
-#[cfg(test)]
-mod misspelt_tests;
+mod message;
 pub mod neighbours;
 mod node_request;
-pub mod parse;
-mod parse_admin;
-mod parse_kv;
-mod parse_limit;
 pub mod payload_limit;
 pub mod peers;
 pub mod probe;
@@ -30,5 +23,4 @@ pub mod subscriptions;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
-pub mod who;
 pub mod witness;

@@ -7,6 +7,7 @@ use async_nats::{Client, HeaderMap, Message, Request};
 use bytes::Bytes;
 use nowserving_engine::left_by_sender_ms;
 use nowserving_engine::refusals::{late, late_by_header};
+use nowserving_front::parse::{deadline, header};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
@@ -16,7 +17,7 @@ use nowserving_shard::clock::Micros;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::parse::{deadline, header};
+use super::message::viewed;
 use crate::clock;
 
 /// By when the request that a task works on must be answered.
@@ -36,8 +37,10 @@ impl Times {
     /// # Errors
     /// `bad_request`: a header cannot be read.
     pub fn of(message: &Message, taken: Micros) -> Result<Self, ApiError> {
-        let deadline = deadline(message, taken)?;
-        let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
+        let (deadline, sent_ms) = viewed(message, |message| {
+            let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
+            Ok::<_, ApiError>((deadline(message, taken)?, sent_ms))
+        })?;
         let (clock, now) = (clock::now(), Instant::now());
         let left = Duration::from_micros(deadline.saturating_sub(clock.us));
         let timeout = Duration::from_micros(deadline.saturating_sub(taken));
@@ -149,8 +152,8 @@ mod tests {
     use nowserving_protocol::codec::{Format, encode};
     use nowserving_protocol::limits::{PartReply, PartVerdict};
 
-    use super::super::parse::TIMEOUT_MAX_MS;
     use super::*;
+    use nowserving_front::parse::TIMEOUT_MAX_MS;
 
     fn sent(ms_ago: u64) -> Result<Times, ApiError> {
         let sent_ms = (clock::wall_ms() - ms_ago).to_string();

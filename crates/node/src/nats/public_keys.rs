@@ -7,7 +7,7 @@ use nowserving_protocol::admin::ClusterStatusRequest;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::subject::Subjects;
 
-use super::parse::reply_to;
+use super::message::reply_to;
 use super::respond::Responder;
 
 /// Answers `jwks`.

@@ -6,16 +6,11 @@ use async_nats::client::PublishErrorKind;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
-use nowserving_protocol::admin::DeleteReply;
-use nowserving_protocol::backup::RestorePartReply;
-use nowserving_protocol::codec::{Format, encode};
+use nowserving_front::encode::{Encoder, error_headers, too_large};
+use nowserving_front::keys::InUse;
+use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
-use nowserving_protocol::event::BoardEvent;
-use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
-use nowserving_protocol::limits::RulesChanged;
 use nowserving_protocol::subject::Subjects;
-use nowserving_protocol::ticket::Ticket;
-use nowserving_protocol::user::StatusReply;
 use tokio::sync::mpsc;
 
 use super::payload_limit::PayloadLimit;
@@ -28,9 +23,6 @@ use nowserving_shard::published::OutEvent;
 
 /// Answers leave by the same connection as events, and wait for so many of them at most.
 const EVENTS_AT_ONCE: usize = 64;
-
-/// Room for the headers of an answer or event, in bytes.
-const HEADERS_MAX: usize = 256;
 
 /// Sends answers and events.
 #[derive(Debug, Clone)]
@@ -134,7 +126,7 @@ impl Responder {
                     // Fails while the connection is lost; so does what follows.
                     let _ = self.client.flush().await;
                 }
-                let (subject, payload) = self.encode_event(&event);
+                let (subject, payload) = self.encoder(&self.keys.in_use()).event(&event);
                 let mut headers = HeaderMap::new();
                 headers.insert(NATS_MESSAGE_ID, event.id().as_str());
                 metrics::counter!("nowserving_events_published_total").increment(1);
@@ -154,21 +146,30 @@ impl Responder {
             }
             return;
         }
-        self.finish(reply, result.map(|outcome| self.encode(outcome, reply)))
-            .await;
+        let encoded =
+            result.map(|outcome| self.encoder(&self.keys.in_use()).answer(outcome, reply));
+        self.finish(reply, encoded).await;
     }
 
     /// Answers one request with an error.
     pub async fn refuse(&self, reply: &ReplyTo, error: ApiError) {
         self.stats.count(reply, error.code.as_str());
         let mut headers = HeaderMap::new();
-        // A header must be one line; the message in the payload is whole.
-        let message = error.message.replace(['\r', '\n'], " ");
-        headers.insert(ERROR_HEADER, message.as_str());
-        headers.insert(ERROR_CODE_HEADER, error.code.http().to_string().as_str());
+        for (name, value) in error_headers(&error) {
+            headers.insert(name, value.as_str());
+        }
         let payload = encode(&ErrorReply::from(error), reply.format);
         if let Err(error) = self.publish(reply, headers, payload.into()).await {
             tracing::error!(%error, op = reply.op, "an error was not sent");
+        }
+    }
+
+    fn encoder<'a>(&'a self, keys: &'a InUse) -> Encoder<'a> {
+        Encoder {
+            subjects: &self.subjects,
+            keys,
+            cluster: &self.cluster,
+            bytes_max: self.limit.bytes(),
         }
     }
 
@@ -205,159 +206,6 @@ impl Responder {
         // Else the node ends.
         error.kind() != PublishErrorKind::MaxPayloadExceeded
     }
-
-    fn encode(&self, outcome: Outcome, to: &ReplyTo) -> Vec<u8> {
-        let format = to.format;
-        match outcome {
-            Outcome::Status {
-                status,
-                now,
-                with_ticket,
-                holes,
-            } => {
-                let mut body = StatusReply::new(&status, now);
-                if with_ticket {
-                    body.ticket = Some(self.keys.in_use().tickets.sign(&Ticket {
-                        line: status.line.clone(),
-                        at: status.at,
-                    }));
-                }
-                body.holes = holes
-                    .flatten()
-                    .map(|ranges| ranges.into_iter().map(|(a, b)| [a, b]).collect());
-                if to.pass {
-                    self.keys.in_use().passes.add_to(&mut body, &self.cluster);
-                }
-                let whole = encode(&body, format);
-                match body.holes {
-                    Some(_) if !self.fits(&whole) => {
-                        // As where there are very many: its position stands until the next status.
-                        body.holes = None;
-                        encode(&body, format)
-                    }
-                    _ => whole,
-                }
-            }
-            Outcome::Info(info) => encode(&*info, format),
-            Outcome::Line(line) => encode(&*line, format),
-            Outcome::Journal(page) => encode(&*page, format),
-            Outcome::Called(called) => encode(&*called, format),
-            Outcome::Tokens(page) => encode(&*page, format),
-            Outcome::Kicked(kicked) => encode(&*kicked, format),
-            Outcome::Callback(callback) => encode(&callback, format),
-            Outcome::Deleted { line, remaining } => encode(
-                &DeleteReply {
-                    line,
-                    deleted: remaining == 0,
-                    remaining,
-                },
-                format,
-            ),
-            Outcome::Cluster(status) => encode(&*status, format),
-            Outcome::Lines(list) => encode(&*list, format),
-            Outcome::MembersChanged(changed) => encode(&changed, format),
-            Outcome::MembersChanges(changes) => encode(&*changes, format),
-            Outcome::RestorePart { line, parts } => {
-                encode(&RestorePartReply { line, parts }, format)
-            }
-            Outcome::KvGot(got) => encode(&*got, format),
-            Outcome::KvDone(done) => encode(&done, format),
-            Outcome::KvListed(page) => encode(&*page, format),
-            Outcome::LimitPart(part) => encode(&*part, format),
-            Outcome::LimitRules { domain, version } => encode(
-                &RulesChanged {
-                    domain,
-                    version,
-                    dry_run: false,
-                    changes: Vec::new(),
-                    notes: Vec::new(),
-                },
-                format,
-            ),
-            Outcome::LimitReset(reset) => encode(&reset, format),
-            Outcome::LimitStats(stats) => encode(&stats, format),
-            Outcome::LimitChanges(changes) => encode(&changes, format),
-            // These are read from the disk.
-            Outcome::Backup { .. } | Outcome::BackupChunk { .. } => Vec::new(),
-        }
-    }
-
-    /// Whether the server takes this beside the headers.
-    fn fits(&self, payload: &[u8]) -> bool {
-        payload.len() + HEADERS_MAX <= self.limit.bytes()
-    }
-
-    fn encode_event(&self, event: &OutEvent) -> (String, Bytes) {
-        match event {
-            OutEvent::Board(board) => {
-                let mut payload = encode(&**board, Format::Json);
-                if !self.fits(&payload) {
-                    payload = encode(&without_holes(board), Format::Json);
-                }
-                (self.subjects.board(&board.board.line), payload.into())
-            }
-            OutEvent::Token(token) => (
-                self.subjects
-                    .token_event(&token.line, token.lane.as_str(), token.token),
-                encode(token, Format::Json).into(),
-            ),
-            OutEvent::Line(line) => (
-                self.subjects.line_event(&line.line),
-                encode(line, Format::Json).into(),
-            ),
-            OutEvent::Kv(it) => (
-                self.subjects.kv_event(&it.bucket, &it.key),
-                encode(it, Format::Json).into(),
-            ),
-        }
-    }
-}
-
-/// As after a gap: watchers ask once.
-fn without_holes(event: &BoardEvent) -> BoardEvent {
-    let mut event = event.clone();
-    for lane in &mut event.board.lanes {
-        lane.holes = Some(Vec::new());
-    }
-    event.whole = false;
-    event.prev_version = event.board.version;
-    event
-}
-
-/// Operations that change nothing. Lists among them are cut to what every server takes; what is left can be too large
-/// where one item is.
-const READS: [&str; 17] = [
-    "status",
-    "find",
-    "info",
-    "show",
-    "journal",
-    "list_tokens",
-    "cluster_status",
-    "list_lines",
-    "members_changes",
-    "backup",
-    "backup_chunk",
-    "kv_get",
-    "kv_list",
-    "limit_show",
-    "limit_stats",
-    "limit_changes",
-    "limit_test",
-];
-
-/// The error instead of an answer that is too large. Nothing happened if it was a read.
-fn too_large(op: &str, bytes: usize, max: usize) -> ApiError {
-    let code = match READS.contains(&op) {
-        true => Code::BadRequest,
-        false => Code::OutcomeUnknown,
-    };
-    ApiError::new(
-        code,
-        format!(
-            "the answer has {bytes} bytes, this NATS server takes {max}: ask for less, or raise its max_payload"
-        ),
-    )
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 use nowserving_kv::{Full, Refused};
 use nowserving_line::{LineName, Lines, Op, Settings, Stamp, Timestamp};
 use nowserving_pass::PassVerifier;
-use nowserving_protocol::codec::decode;
-use nowserving_protocol::event::LineEvent;
+use nowserving_protocol::admin::DeleteReply;
+use nowserving_protocol::codec::{Format, decode};
+use nowserving_protocol::event::{BoardEvent, LineEvent};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
-use nowserving_protocol::user::BoardReply;
+use nowserving_protocol::user::{BoardReply, StatusReply};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use nowserving_engine::Inbox;

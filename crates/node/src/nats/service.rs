@@ -7,15 +7,17 @@ use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::{late, overloaded};
 use nowserving_engine::{Input, Subscription, Via, lay_unread, turned_away};
+use nowserving_front::parse::{Parser, Reading};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
 use super::limits::Limits;
 use super::many_lines::ManyLines;
 use super::mapping;
-use super::parse::{Parser, reply_to};
+use super::message::{reply_to, viewed};
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
+use crate::{clock, traces};
 
 /// Everything that handling a request needs.
 #[derive(Debug, Clone)]
@@ -65,7 +67,16 @@ impl Service {
                 false => self.limits.handle(message, reply).await,
             };
         }
-        match self.parser.parse(&message, via, routed_after) {
+        let (keys, rules) = (self.responder.keys.in_use(), self.limits.known_now());
+        let reading = Reading {
+            via,
+            routed_after,
+            now: clock::now(),
+            trace: traces::begun(message.headers.as_ref()),
+            keys: &keys,
+            rules: rules.as_deref(),
+        };
+        match viewed(&message, |it| self.parser.parse(it, reading)) {
             Ok(input) => self.hand_in(input).await,
             Err(refused) => self.responder.refuse(&refused.reply, refused.error).await,
         }

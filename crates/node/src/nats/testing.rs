@@ -8,6 +8,9 @@ use std::time::Duration;
 use async_nats::Client;
 use crossbeam_channel::{Receiver, bounded};
 use nowserving_engine::{Input, Subscription};
+use nowserving_front::limits::KnownRules;
+use nowserving_front::parse::Parser;
+use nowserving_front::who::TrustRequestInfo;
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::subject::Subjects;
@@ -19,15 +22,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::limits::Limits;
 use super::limits::own::Own;
-use super::limits::rules::{KnownRules, RulesReceiver};
 use super::many_lines::ManyLines;
-use super::parse::Parser;
 use super::payload_limit::PayloadLimit;
 use super::peers::PeerList;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
-use super::who::TrustRequestInfo;
 use crate::keys::Keys;
 
 /// The largest payload that this server takes.
@@ -35,11 +35,6 @@ pub const MAX_PAYLOAD: usize = 4_096;
 /// The number of shards of the service's cluster.
 pub const SHARDS: u32 = 16;
 const FENCE: &str = "fence";
-
-/// A node that knows that there are no rules of limits.
-pub fn no_rules() -> RulesReceiver {
-    watch::channel(Some(Arc::new(KnownRules::default()))).1
-}
 
 /// What the node sends to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,7 +254,7 @@ impl TestService {
             client: server.client.clone(),
             limit: PayloadLimit::of(&server.client),
             subjects: Subjects::default(),
-            keys: keys.clone(),
+            keys,
             cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
@@ -269,7 +264,7 @@ impl TestService {
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
         let trust = TrustRequestInfo(false);
-        let parser = Parser::new(Subjects::default(), SHARDS, keys, no_rules(), trust).unwrap();
+        let parser = Parser::new(Subjects::default(), SHARDS, trust).unwrap();
         let client = server.client.clone();
         let own = Own {
             requests: requests.clone(),

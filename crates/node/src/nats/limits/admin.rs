@@ -10,12 +10,13 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use nowserving_engine::refusals::{no_rules, rules_changed};
 use nowserving_engine::{ReplyTo, Via};
+use nowserving_front::limits::{
+    APPLY_BYTES_MAX, KnownDomain, changes, entries, notes, read_one, resolve, show,
+};
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
-use nowserving_protocol::codec::{
-    Format, MAX_REQUEST_BYTES, decode_request, decode_request_within, encode,
-};
+use nowserving_protocol::codec::{Format, decode_request, decode_request_within, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
@@ -28,21 +29,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::super::message::viewed;
 use super::super::node_request::NodeRequest;
 use super::parts::Effect;
-use super::rules::{KnownDomain, changes, notes, read_one};
-use super::show::show;
-use super::{Call, Limits, entries, resolve};
+use super::{Call, Limits};
 
-/// A text of rules in JSON can be longer than what it says.
-pub const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 /// After a change, for so long at most its answer waits until this node knows it.
 const LEARNING_MAX: Duration = Duration::from_secs(1);
 
 impl Limits {
     /// The user that the NATS server names.
     fn named(&self, message: &Message) -> Result<Option<String>, ApiError> {
-        Ok(self.trust.user(message, Via::Plain)?.map(Into::into))
+        let user = viewed(message, |it| self.trust.user(it, Via::Plain))?;
+        Ok(user.map(Into::into))
     }
 
     pub(super) async fn answer_admin(

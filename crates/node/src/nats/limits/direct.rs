@@ -6,6 +6,8 @@ use std::sync::Arc;
 use async_nats::Message;
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_engine::{LimitRequest, Outcome, ReplyTo};
+use nowserving_front::limits::{KnownDomain, entries, resolve};
+use nowserving_front::parse::{deadline, header};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
@@ -18,11 +20,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock::monotonic_us;
 
-use super::super::parse::{deadline, header};
+use super::super::message::viewed;
 use super::super::tasks::Finished;
 use super::own::OwnPart;
-use super::rules::KnownDomain;
-use super::{Limits, asks_of, entries, parts_of, place, reply, resolve};
+use super::{Limits, asks_of, parts_of, place, reply};
 
 /// A check of counters that this node leads, all of which are asked at once.
 pub(super) struct Direct {
@@ -48,9 +49,11 @@ impl Limits {
         else {
             return None;
         };
-        let deadline = deadline(message, taken).ok()?;
-        header(message, REQUEST_ID_HEADER, RequestId::new).ok()?;
-        header(message, SENT_MS_HEADER, parse_sent_ms).ok()?;
+        let deadline = viewed(message, |message| {
+            header(message, REQUEST_ID_HEADER, RequestId::new).ok()?;
+            header(message, SENT_MS_HEADER, parse_sent_ms).ok()?;
+            deadline(message, taken).ok()
+        })?;
         let ask: Check = decode_request(&message.payload).ok()?;
         ask.check().ok()?;
         let known = self.known.borrow().as_ref()?.domains.get(&domain)?.clone();

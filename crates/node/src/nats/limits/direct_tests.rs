@@ -10,9 +10,9 @@ use nowserving_protocol::limits::{CheckReply, limit_shard_of};
 use nowserving_protocol::limits::{Descriptor, Entry};
 
 use super::super::super::testing::{SHARDS, Sent, TestService};
-use super::super::rules::KnownRules;
 use super::super::tests::{known, message, shop, verdict};
 use super::*;
+use nowserving_front::limits::KnownRules;
 
 const CHECK: &str = r#"{"descriptors": [[{"key": "ip", "value": "a"}]]}"#;
 

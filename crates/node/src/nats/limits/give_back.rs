@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use nowserving_engine::LimitRequest;
+use nowserving_front::parse::hits_id;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::header::RequestId;
@@ -16,7 +17,6 @@ use nowserving_protocol::limits::{Check, GiveBackHits, PartReply};
 use tokio::time::Instant;
 
 use super::super::node_request::NodeRequest;
-use super::super::parse::hits_id;
 use super::own::OwnPart;
 use super::{Answered, Call, Home, Limits};
 

@@ -22,7 +22,6 @@ mod parts;
 mod permits;
 mod rule_counters;
 pub mod rules;
-mod show;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,12 +31,15 @@ use async_nats::{Client, Message};
 use futures::future::join_all;
 use nowserving_engine::ReplyTo;
 use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
-use nowserving_limit::{Answer, Entries, Limit, Matched, Rules, Verdict, combine};
+use nowserving_front::limits::{KnownRules, OTHER_RULES, entries, in_words, limit_ask, resolve};
+use nowserving_front::parse::{client_id, hash, header, message_id};
+use nowserving_front::who::TrustRequestInfo;
+use nowserving_limit::{Answer, Limit, Matched, Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
-use nowserving_protocol::limits::{Check, CheckReply, Descriptor, DescriptorReply, PartReply};
+use nowserving_protocol::limits::{Check, CheckReply, DescriptorReply, PartReply};
 use nowserving_protocol::subject::{Subjects, Target, unknown_op};
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -45,16 +47,13 @@ use tokio::time::Instant;
 
 use self::own::Own;
 use self::parts::Asked;
-pub(super) use self::parts::OTHER_RULES;
 use self::permits::Permits;
 use self::rule_counters::RuleCounters;
-use self::rules::{KnownDomain, KnownRules, RulesReceiver};
-use self::show::in_words;
+use self::rules::RulesReceiver;
+use super::message::viewed;
 use super::node_request::Times;
-use super::parse::{client_id, hash, header, message_id};
 use super::peers::PeerList;
 use super::respond::Responder;
-use super::who::TrustRequestInfo;
 
 /// A change of rules is known to all nodes about that soon.
 const LEARNING: Duration = Duration::from_millis(20);
@@ -160,6 +159,11 @@ impl Limits {
         ["limit.", "admin.limit.", "leader."]
             .iter()
             .any(|of| rest.starts_with(of))
+    }
+
+    /// The rules, if this node knows them by now.
+    pub fn known_now(&self) -> Option<Arc<KnownRules>> {
+        self.known.borrow().clone()
     }
 
     fn is_admin(&self, message: &Message) -> bool {
@@ -483,30 +487,14 @@ fn asks_of(matched: &[Matched<'_>], places: &[usize], ask: &Check) -> Vec<LimitA
         .collect()
 }
 
-/// What is asked of a counter; `None` without a limit.
-pub(super) fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> {
-    let Matched::Limited { rule, key } = matched else {
-        return None;
-    };
-    Some(LimitAsk {
-        limit: rule.limit.clone()?,
-        key: key.as_slice().into(),
-        hits: ask.hits().into(),
-        max_delay_us: ask.max_delay_ms.map(|ms| ms.saturating_mul(1_000)),
-        when_full: rule.when_full,
-        is_shadow: rule.is_shadow,
-        is_quota: rule.is_quota,
-    })
-}
-
 impl Call {
     fn of(message: &Message, reply: &ReplyTo) -> Result<Self, ApiError> {
         let times = Times::of(message, reply.taken)?;
         // A client may send the same message twice and mean it.
         let random = getrandom::u64().map_err(|_| unavailable())?;
-        let key = message_id(message).key.to_le_bytes();
+        let key = viewed(message, message_id).key.to_le_bytes();
         let once = hash([b"limit", &key, &random.to_le_bytes()]);
-        let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
+        let id = match viewed(message, |it| header(it, REQUEST_ID_HEADER, RequestId::new))? {
             // The leaders tell apart what the writes of one name are about.
             Some(named) => client_id(&named, reply, "", &[]).key,
             None => once,
@@ -542,27 +530,6 @@ impl Call {
         let (name, once) = (name.as_str().as_bytes(), self.once.to_le_bytes());
         RequestId::from_bits(hash([b"give back", name, &once]))
     }
-}
-
-/// Keys and values of descriptors, as rules read them.
-pub(super) fn entries<'a>(descriptors: &'a [Descriptor]) -> Vec<Vec<(&'a str, &'a str)>> {
-    let pairs = |descriptor: &'a Descriptor| -> Vec<(&'a str, &'a str)> {
-        let pairs = descriptor.iter();
-        pairs
-            .map(|entry| (entry.key.as_str(), entry.value.as_str()))
-            .collect()
-    };
-    descriptors.iter().map(pairs).collect()
-}
-
-pub(super) fn resolve<'r>(
-    known: &'r KnownDomain,
-    domain: &LineName,
-    entries: &[Vec<(&str, &str)>],
-) -> Result<Vec<Matched<'r>>, ApiError> {
-    let entries: Vec<Entries<'_>> = entries.iter().map(Vec::as_slice).collect();
-    let resolved = known.rules.resolve(domain.as_str(), &entries);
-    resolved.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 fn part_of(ask: &Check, places: &[usize]) -> Check {

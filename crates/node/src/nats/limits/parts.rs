@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowserving_engine::LimitRequest;
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
+use nowserving_front::parse::hits_id;
 use nowserving_limit::Matched;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
@@ -16,7 +17,6 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::super::node_request::{Failed, NodeRequest};
-use super::super::parse::hits_id;
 use super::own::OwnPart;
 use super::{Call, Home, Limits, Part, asks_of, part_of};
 
@@ -24,8 +24,6 @@ use super::{Call, Home, Limits, Part, asks_of, part_of};
 /// election that they wait for.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(320);
-/// A leader answers so when its rules say that a counter is not its own.
-pub(in super::super) const OTHER_RULES: Code = Code::VersionConflict;
 
 /// The descriptors of one part, by their places in the request.
 pub(super) struct Asked<'a> {

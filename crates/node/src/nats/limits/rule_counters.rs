@@ -293,7 +293,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use metrics_exporter_prometheus::PrometheusBuilder;
 
-    use super::super::rules::read_one;
+    use nowserving_front::limits::read_one;
+
     use super::super::tests::verdict;
     use super::*;
 

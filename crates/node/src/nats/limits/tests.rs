@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
+use nowserving_front::limits::{KnownDomain, read_one};
 use nowserving_limit::RULE_NAME_BYTES_MAX;
 use nowserving_line::NUMBER_MAX;
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_protocol::limits::{
-    COUNTER_KEY_BYTES_MAX, DESCRIPTORS_MAX, DomainReply, Entry, counter_key_bytes, limit_shard_of,
+    COUNTER_KEY_BYTES_MAX, DESCRIPTORS_MAX, Descriptor, DomainReply, Entry, counter_key_bytes,
+    limit_shard_of,
 };
 use nowserving_protocol::page::json_bytes;
 use nowserving_shard::limits::DomainRules;
@@ -13,7 +15,6 @@ use nowserving_engine::{Ask, Input, LimitRequest, Outcome, ReplyTo, Subscription
 
 use super::super::testing::TestService;
 use super::own::OwnPart;
-use super::rules::read_one;
 use super::*;
 
 const TEXT: &str = "

@@ -1,58 +1,41 @@
 #![allow(clippy::unwrap_used)]
-use async_nats::HeaderMap;
 use nowserving_engine::{LeaderTime, ShardDelivery};
 use nowserving_line::{TokenBy, TokenRef};
 use nowserving_protocol::admin;
 use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::Code;
-use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::Consistency;
 use serde_json::{Value, json};
 
-use super::super::testing::no_rules;
 use super::*;
+use crate::testing::{self, Owned, ROUTED_AFTER};
 
-pub(in super::super) const SHARDS: u32 = 16;
-const ROUTED_AFTER: Micros = 7;
+pub const SHARDS: u32 = 16;
 
-pub(in super::super) fn parser() -> Parser {
+pub fn parser() -> Parser {
     parser_that_trusts(TrustRequestInfo(false))
 }
 
-pub(in super::super) fn parser_that_trusts(trust: TrustRequestInfo) -> Parser {
-    let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
-    Parser::new(Subjects::default(), SHARDS, keys, no_rules(), trust).unwrap()
+pub fn parser_that_trusts(trust: TrustRequestInfo) -> Parser {
+    Parser::new(Subjects::default(), SHARDS, trust).unwrap()
 }
 
-fn message(subject: &str, payload: Vec<u8>) -> Message {
-    Message {
-        subject: subject.into(),
-        reply: Some("_INBOX.1".into()),
-        length: payload.len(),
-        payload: payload.into(),
-        headers: None,
-        status: None,
-        description: None,
-    }
+fn message(subject: &str, payload: impl Into<Vec<u8>>) -> Owned {
+    Owned::new(subject, payload.into())
 }
 
 /// Reads a message as if it came by the subscription to its subject.
-fn parse(parser: &Parser, message: &Message) -> Result<Input, ApiError> {
+fn parse(parser: &Parser, message: &Owned) -> Result<Input, ApiError> {
     let via = match message.subject.split('.').nth(1) {
         Some("forward") => Via::Forwarded,
         Some("shard") => Via::Shard(ShardDelivery::Leader),
         _ => Via::Plain,
     };
-    let read = parser.parse(message, via, ROUTED_AFTER);
-    read.map_err(|refused| refused.error)
+    testing::read(parser, message, via).map_err(|refused| refused.error)
 }
 
-pub(in super::super) fn ask(
-    parser: &Parser,
-    subject: &str,
-    body: &Value,
-) -> Result<Input, ApiError> {
+pub fn ask(parser: &Parser, subject: &str, body: &Value) -> Result<Input, ApiError> {
     let parse = |format| parse(parser, &message(subject, encode(body, format)));
     let (json, msgpack) = (parse(Format::Json), parse(Format::MsgPack));
     // Whatever it says, both formats say the same.
@@ -63,7 +46,7 @@ pub(in super::super) fn ask(
     json
 }
 
-pub(in super::super) fn kind(read: &Result<Input, ApiError>) -> Result<String, Code> {
+pub fn kind(read: &Result<Input, ApiError>) -> Result<String, Code> {
     match read {
         Ok(Input::Request { request, .. }) => Ok(format!("{:?}", request.ask)),
         Ok(other) => Ok(format!("{other:?}").split("reply").next().unwrap().into()),
@@ -71,8 +54,8 @@ pub(in super::super) fn kind(read: &Result<Input, ApiError>) -> Result<String, C
     }
 }
 
-pub(in super::super) fn ticket(parser: &Parser, line: &str) -> String {
-    parser.keys.in_use().tickets.sign(&Ticket {
+pub fn ticket(line: &str) -> String {
+    testing::keys().tickets.sign(&Ticket {
         line: LineName::try_from(line).unwrap(),
         at: TokenRef {
             incarnation: 5,
@@ -82,7 +65,7 @@ pub(in super::super) fn ticket(parser: &Parser, line: &str) -> String {
     })
 }
 
-pub(in super::super) fn request(read: Input) -> (Request, Delivery) {
+pub fn request(read: Input) -> (Request, Delivery) {
     match read {
         Input::Request { request, delivery } => (*request, delivery),
         other => panic!("{other:?}"),
@@ -96,7 +79,7 @@ fn line_ask(read: Input) -> Ask {
 #[test]
 fn a_pass_is_asked_for_in_a_claim_and_a_status() {
     let parser = parser();
-    let ticket = ticket(&parser, "shop");
+    let ticket = ticket("shop");
     for op in ["claim", "status"] {
         let subject = format!("nowserving.line.shop.{op}");
         for (body, pass) in [
@@ -116,7 +99,7 @@ fn a_pass_is_asked_for_in_a_claim_and_a_status() {
 #[test]
 fn every_operation_of_users_is_read() {
     let parser = parser();
-    let ticket = ticket(&parser, "shop");
+    let ticket = ticket("shop");
     let bodies = [
         ("enter", json!({"key": "k"})),
         ("find", json!({"key": "k"})),
@@ -313,11 +296,11 @@ fn what_a_node_passes_on_is_read_as_what_came_on_the_shards_subject() {
 #[test]
 fn tickets_of_other_lines_altered_and_nonsense_are_invalid() {
     let parser = parser();
-    let good = ticket(&parser, "shop");
+    let good = ticket("shop");
     let mut altered = good.clone();
     let last = if altered.pop() == Some('A') { 'B' } else { 'A' };
     altered.push(last);
-    for bad in [ticket(&parser, "other"), altered, String::new(), "é".into()] {
+    for bad in [ticket("other"), altered, String::new(), "é".into()] {
         let subject = "nowserving.line.shop.status";
         let refused = ask(&parser, subject, &json!({"ticket": bad})).unwrap_err();
         assert_eq!(refused.code, Code::TicketInvalid, "{bad}");
@@ -352,14 +335,10 @@ fn operations_that_do_not_exist_and_bad_payloads_are_bad_requests() {
 }
 
 /// An `enter` with these headers, on this subject.
-fn with_headers(subject: &str, headers: &[(&str, &str)]) -> Message {
-    let mut message = message(subject, br#"{"key":"k"}"#.to_vec());
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        map.append(*name, *value);
-    }
-    message.headers = Some(map);
-    message
+fn with_headers(subject: &str, headers: &[(&str, &str)]) -> Owned {
+    let message = message(subject, br#"{"key":"k"}"#);
+    let with = |message: Owned, (name, value): &(&str, &str)| message.with(name, value);
+    headers.iter().fold(message, with)
 }
 
 #[test]
@@ -368,9 +347,8 @@ fn the_timeout_leaves_time_for_the_way_back() {
     for (timeout, least_us) in [(None, 1_900_000), (Some("100"), 90_000), (Some("1"), 900)] {
         let header = timeout.map(|value| (TIMEOUT_HEADER, value));
         let message = with_headers("nowserving.line.shop.enter", header.as_slice());
-        let before = monotonic_us();
         let (request, _) = request(parse(&parser, &message).unwrap());
-        assert!(request.deadline - before >= least_us, "{timeout:?}");
+        assert!(request.deadline >= least_us, "{timeout:?}");
     }
 }
 
@@ -530,10 +508,7 @@ fn another_request_with_the_same_name_is_another_call() {
     let parser = parser();
     let home = shard_of("shop", SHARDS);
     let id = |subject: &str, body: &Value| {
-        let mut named = message(subject, encode(body, Format::Json));
-        let mut headers = HeaderMap::new();
-        headers.insert(REQUEST_ID_HEADER, "call");
-        named.headers = Some(headers);
+        let named = message(subject, encode(body, Format::Json)).with(REQUEST_ID_HEADER, "call");
         request(parse(&parser, &named).unwrap()).0.id.unwrap()
     };
     let enter = json!({"key": "k"});
@@ -635,20 +610,15 @@ fn an_operators_name_and_reason_are_read_and_the_servers_user_wins_if_it_is_trus
         let note = given.note.unwrap();
         assert_eq!(note.by.as_deref(), Some("somebody"), "{op}");
         assert_eq!(note.reason.as_deref(), Some("because"), "{op}");
-        let mut told = message(&subject, encode(&body, Format::Json));
-        let mut headers = HeaderMap::new();
-        headers.insert("Nats-Request-Info", info);
-        told.headers = Some(headers);
+        let told = message(&subject, encode(&body, Format::Json)).with("Nats-Request-Info", info);
         let (forged, _) = request(parse(&parser, &told).unwrap());
         assert_eq!(forged.user, None, "{op}");
         let by = forged.note.unwrap().by;
         assert_eq!(by.as_deref(), Some("somebody"), "{op}");
-        let mut told_twice = told.clone();
+        let told_twice = told.clone().with("Nats-Request-Info", info);
         let (told, _) = request(parse(&trusting, &told).unwrap());
         assert_eq!(told.user.as_deref(), Some("ann"), "{op}");
         assert_eq!(told.note.unwrap().by.as_deref(), Some("ann"), "{op}");
-        let headers = told_twice.headers.as_mut().unwrap();
-        headers.append("Nats-Request-Info", info);
         let refused = parse(&trusting, &told_twice).unwrap_err();
         assert!(refused.message.starts_with("Nats-Request-Info"), "{op}");
         for field in ["by", "reason"] {
@@ -658,11 +628,9 @@ fn an_operators_name_and_reason_are_read_and_the_servers_user_wins_if_it_is_trus
             assert!(refused.message.starts_with(field), "{op}: {refused:?}");
         }
     }
-    let mut passed_on = message("nowserving.forward.admin.line.shop.delete", b"{}".to_vec());
-    let mut headers = HeaderMap::new();
-    headers.insert("Nowserving-User", "ann");
-    headers.insert("Nats-Request-Info", r#"{"user": "not-a-node"}"#);
-    passed_on.headers = Some(headers);
+    let passed_on = message("nowserving.forward.admin.line.shop.delete", b"{}")
+        .with("Nowserving-User", "ann")
+        .with("Nats-Request-Info", r#"{"user": "not-a-node"}"#);
     let (passed_on, _) = request(parse(&parser, &passed_on).unwrap());
     assert_eq!(passed_on.note.unwrap().by.as_deref(), Some("ann"));
 }

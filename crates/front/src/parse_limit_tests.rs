@@ -7,8 +7,8 @@ use nowserving_engine::{Inbox, ShardDelivery};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::limits::Entry;
 
-use super::super::limits::tests::{known, shop};
 use super::*;
+use crate::testing::{known, shop};
 
 const SHARDS: u32 = 4;
 

@@ -13,7 +13,7 @@ use nowserving_protocol::subject::shard_of;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::parse::tests::{SHARDS, ask, kind, parser, ticket};
+use crate::parse::tests::{SHARDS, ask, kind, parser, ticket};
 
 /// How a request is read.
 enum Read {
@@ -74,7 +74,7 @@ fn requests() -> Vec<Request> {
             body,
         });
     };
-    let ticket = ticket(&parser(), "shop");
+    let ticket = ticket("shop");
     for (op, body) in [
         ("enter", json!({"key": "k", "lane": "vip"})),
         ("find", json!({"key": "k"})),
@@ -278,7 +278,10 @@ fn no_operation_is_forgotten() {
         ("parse_admin.rs", include_str!("parse_admin.rs")),
         ("parse_kv.rs", include_str!("parse_kv.rs")),
         ("parse_limit.rs", include_str!("parse_limit.rs")),
-        ("limits/admin.rs", include_str!("limits/admin.rs")),
+        (
+            "limits/admin.rs",
+            include_str!("../../node/src/nats/limits/admin.rs"),
+        ),
     ] {
         // Above it, an operation is named for another reason.
         let source = source.split_once("fn user_ask").map_or(source, |it| it.1);

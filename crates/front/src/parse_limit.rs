@@ -11,10 +11,10 @@ use nowserving_protocol::limits::{
 };
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
-use super::limits::admin::APPLY_BYTES_MAX;
-use super::limits::rules::{KnownRules, read_one};
-use super::limits::{OTHER_RULES, entries, limit_ask, resolve};
-use super::parse::hits_id;
+use crate::limits::{
+    APPLY_BYTES_MAX, KnownRules, OTHER_RULES, entries, limit_ask, read_one, resolve,
+};
+use crate::parse::hits_id;
 
 /// The operations on a shard's subject that are about limits; `None`: this one is not.
 ///

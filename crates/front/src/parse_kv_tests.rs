@@ -4,8 +4,8 @@ use nowserving_kv::Op;
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
-use super::super::parse::tests::{self as parsed, SHARDS, parser};
 use super::*;
+use crate::parse::tests::{self as parsed, SHARDS, parser};
 
 /// By the subscription to its subject.
 fn read(subject: &str, body: &Value) -> Result<Input, ApiError> {

@@ -1,28 +1,28 @@
 //! From a message to a checked request: everything that can be refused for its form is refused
 //! here, so that nothing malformed ever reaches the shard loop or the log.
 
-use async_nats::{HeaderMap, Message, Subject};
+use nowserving_engine::{Ask, Delivery, Inbox, Input, Now, ReplyTo, Request, Via};
 use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::codec::{Format, decode_request};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{
-    self, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, parse_sent_ms,
+    self, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, TraceContext,
+    parse_sent_ms,
 };
 use nowserving_protocol::subject::{Subjects, Target, shard_of, unknown_op};
 use nowserving_protocol::user;
 
-use super::forward;
-use super::limits::rules::RulesReceiver;
-use super::parse_admin::{admin_ask, cluster_question, members_ask};
-use super::parse_kv::{kv_ask, kv_question};
-use super::parse_limit::{Asked, limit_op};
-use super::who::{self, TrustRequestInfo};
-use crate::clock::monotonic_us;
-use crate::keys::Keys;
-use crate::traces;
-use nowserving_engine::{Ask, Delivery, Inbox, Input, ReplyTo, Request, Via};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
+
+use crate::Message;
+use crate::forward;
+use crate::keys::InUse;
+use crate::limits::KnownRules;
+use crate::parse_admin::{admin_ask, cluster_question, members_ask};
+use crate::parse_kv::{kv_ask, kv_question};
+use crate::parse_limit::{Asked, limit_op};
+use crate::who::{self, TrustRequestInfo};
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;
@@ -38,10 +38,21 @@ pub struct Parser {
     /// For requests that a node forwards to the leader.
     pub forward: Subjects,
     shards: u32,
-    keys: Keys,
-    /// Of rate limits, as this node knows them.
-    rules: RulesReceiver,
     trust: TrustRequestInfo,
+}
+
+/// How a message came, and what this node knows as it reads it.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// The subscription.
+    pub via: Via,
+    /// The message was routed after this moment.
+    pub routed_after: Micros,
+    pub now: Now,
+    pub trace: Option<Box<TraceContext>>,
+    pub keys: &'a InUse,
+    /// Of rate limits; `None` until this node has caught up with shard 0.
+    pub rules: Option<&'a KnownRules>,
 }
 
 /// A request that was refused.
@@ -57,51 +68,42 @@ impl Parser {
     ///
     /// # Errors
     /// The prefix is too long.
-    pub fn new(
-        subjects: Subjects,
-        shards: u32,
-        keys: Keys,
-        rules: RulesReceiver,
-        trust: TrustRequestInfo,
-    ) -> Result<Self, ApiError> {
+    pub fn new(subjects: Subjects, shards: u32, trust: TrustRequestInfo) -> Result<Self, ApiError> {
         Ok(Parser {
             forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
             subjects,
             shards,
-            keys,
-            rules,
             trust,
         })
     }
 
-    /// Reads a message that came by the subscription `via` and was routed after this moment.
+    /// Reads a message.
     ///
     /// # Errors
     /// The message names the wrong part.
     pub fn parse(
         &self,
-        message: &Message,
-        via: Via,
-        routed_after: Micros,
+        message: &Message<'_>,
+        mut reading: Reading<'_>,
     ) -> Result<Input, Box<Refused>> {
-        let mut reply = reply_to(message);
-        self.read(message, via, routed_after, &mut reply)
+        let mut reply = reply_to(message, reading.now.us, reading.trace.take());
+        self.read(message, &reading, &mut reply)
             .map_err(|error| Box::new(Refused { reply, error }))
     }
 
     /// Takes the inbox out of `reply` once nothing can be refused any more.
     fn read(
         &self,
-        message: &Message,
-        via: Via,
-        routed_after: Micros,
+        message: &Message<'_>,
+        reading: &Reading<'_>,
         reply: &mut ReplyTo,
     ) -> Result<Input, ApiError> {
+        let (via, wall_ms) = (reading.via, reading.now.wall_ms);
         let subjects = match via {
             Via::Forwarded => &self.forward,
             Via::Plain | Via::Shard(_) => &self.subjects,
         };
-        let target = subjects.parse(&message.subject)?;
+        let target = subjects.parse(message.subject)?;
         let deadline = deadline(message, reply.taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
@@ -109,11 +111,11 @@ impl Parser {
         let (home, line, mut ask) = match target {
             Target::Cluster { op } => {
                 reply.admin = true;
-                match members_ask(op, &message.payload, self.shards, reply)? {
+                match members_ask(op, message.payload, (self.shards, wall_ms), reply)? {
                     // For the leader of shard 0, as if it were about a line there.
                     Some(ask) => (0, no_line()?, ask),
                     None => {
-                        let question = cluster_question(op, &message.payload, reply)?;
+                        let question = cluster_question(op, message.payload, reply)?;
                         let reply = take(reply);
                         return Ok(Input::Cluster { question, reply });
                     }
@@ -126,11 +128,11 @@ impl Parser {
                 op,
             } => {
                 reply.admin = admin;
-                if let Some(question) = kv_question(op, &bucket, &message.payload, reply)? {
+                if let Some(question) = kv_question(op, &bucket, message.payload, reply)? {
                     let reply = take(reply);
                     return Ok(Input::Cluster { question, reply });
                 }
-                let (home, ask) = kv_ask(op, &bucket, &message.payload, self.shards, reply)?;
+                let (home, ask) = kv_ask(op, &bucket, message.payload, self.shards, reply)?;
                 let home = is_home(shard, home, "the key", self.shards)?;
                 (home, bucket, ask)
             }
@@ -143,20 +145,19 @@ impl Parser {
                 reply.admin = admin;
                 if let Some(op) = limit_op(op, admin, via) {
                     let shard = self.known_shard(shard)?;
-                    let rules = self.rules.borrow().clone();
                     let asked = Asked {
                         op,
                         domain: &line,
                         shard,
                         shards: self.shards,
-                        rules: rules.as_deref(),
+                        rules: reading.rules,
                         named: named.as_ref(),
                     };
-                    let ask = asked.read(&message.payload, reply)?;
+                    let ask = asked.read(message.payload, reply)?;
                     (shard, line, ask)
                 } else {
                     let members = match admin && via == Via::Forwarded {
-                        true => members_ask(op, &message.payload, self.shards, reply)?,
+                        true => members_ask(op, message.payload, (self.shards, wall_ms), reply)?,
                         false => None,
                     };
                     match members {
@@ -164,8 +165,8 @@ impl Parser {
                         None => {
                             let home = self.home(&line, shard)?;
                             let ask = match admin {
-                                true => admin_ask(op, &line, &message.payload, (reply, &mut note))?,
-                                false => self.user_ask(op, &line, &message.payload, reply)?,
+                                true => admin_ask(op, &line, message.payload, (reply, &mut note))?,
+                                false => user_ask(op, &line, message.payload, reading.keys, reply)?,
                             };
                             (home, line, ask)
                         }
@@ -196,7 +197,7 @@ impl Parser {
             // Nodes send these.
             (Some(named), _) if reply.op == "limit_exact" => Some(hits_id(&named, &line)),
             (Some(named), _) => {
-                let body: &[u8] = &message.payload;
+                let body: &[u8] = message.payload;
                 Some(client_id(&named, reply, line.as_str(), body))
             }
             (None, Via::Forwarded) => passed_on_as,
@@ -220,7 +221,7 @@ impl Parser {
             request: Box::new(request),
             delivery: Delivery {
                 via,
-                routed_after,
+                routed_after: reading.routed_after,
                 forwarded_at,
                 shared: shared.is_some(),
             },
@@ -240,98 +241,98 @@ impl Parser {
             ApiError::bad_request(format!("subject: a shard from 0 to {}", self.shards - 1))
         })
     }
+}
 
-    fn user_ask(
-        &self,
-        op: &str,
-        line: &LineName,
-        payload: &[u8],
-        reply: &mut ReplyTo,
-    ) -> Result<Ask, ApiError> {
-        let at = |ticket: &str| self.keys.in_use().tickets.verify_for(ticket, line);
-        let token_by = |token| {
-            Ok::<_, ApiError>(match token {
-                user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
-                user::TokenBy::Key(key) => TokenBy::Key(key.into_bytes()),
-            })
-        };
-        let line = line.clone();
-        Ok(match op {
-            "status" => {
-                reply.op = "status";
-                let ask: user::StatusRequest = decode_request(payload)?;
-                reply.pass = ask.pass;
-                Ask::Status {
-                    token: token_by(ask.token)?,
-                    consistency: ask.consistency.unwrap_or_default(),
-                    holes: ask.holes,
-                }
-            }
-            "enter" => {
-                reply.op = "enter";
-                let ask: user::Enter = decode_request(payload)?;
-                Ask::Write(Op::Enter {
-                    line,
-                    key: ask.key.map(|key| key.as_bytes().into()),
-                    lane: ask.lane,
-                })
-            }
-            "callback" => {
-                reply.op = "callback";
-                let ask: user::Callback = decode_request(payload)?;
-                Ask::Write(Op::Callback {
-                    line,
-                    key: ask.key.into_bytes(),
-                    lane: ask.lane,
-                })
-            }
-            "find" => {
-                reply.op = "find";
-                let ask: user::Find = decode_request(payload)?;
-                Ask::Find(ask.key.as_bytes().into())
-            }
-            "claim" => {
-                reply.op = "claim";
-                let ask: user::Claim = decode_request(payload)?;
-                reply.pass = ask.pass;
-                let at = at(&ask.ticket)?;
-                Ask::Write(Op::Claim { line, at })
-            }
-            "renew" => {
-                reply.op = "renew";
-                let ask: user::Renew = decode_request(payload)?;
-                let at = at(&ask.ticket)?;
-                let epoch = ask.epoch;
-                Ask::Write(Op::Renew { line, at, epoch })
-            }
-            "complete" => {
-                reply.op = "complete";
-                let ask: user::Complete = decode_request(payload)?;
-                let at = at(&ask.ticket)?;
-                let epoch = ask.epoch;
-                Ask::Write(Op::Complete { line, at, epoch })
-            }
-            "leave" => {
-                reply.op = "leave";
-                let ask: user::Leave = decode_request(payload)?;
-                let at = at(&ask.ticket)?;
-                Ask::Write(Op::Leave { line, at })
-            }
-            "jump" => {
-                reply.op = "jump";
-                let ask: user::Jump = decode_request(payload)?;
-                let by = token_by(ask.token)?;
-                let to = ask.to;
-                Ask::Write(Op::Jump { line, by, to })
-            }
-            "info" => {
-                reply.op = "info";
-                let ask: user::Info = decode_request(payload)?;
-                Ask::Info(ask.consistency.unwrap_or_default())
-            }
-            _ => return Err(unknown_op(op)),
+fn user_ask(
+    op: &str,
+    line: &LineName,
+    payload: &[u8],
+    keys: &InUse,
+    reply: &mut ReplyTo,
+) -> Result<Ask, ApiError> {
+    let at = |ticket: &str| keys.tickets.verify_for(ticket, line);
+    let token_by = |token| {
+        Ok::<_, ApiError>(match token {
+            user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
+            user::TokenBy::Key(key) => TokenBy::Key(key.into_bytes()),
         })
-    }
+    };
+    let line = line.clone();
+    Ok(match op {
+        "status" => {
+            reply.op = "status";
+            let ask: user::StatusRequest = decode_request(payload)?;
+            reply.pass = ask.pass;
+            Ask::Status {
+                token: token_by(ask.token)?,
+                consistency: ask.consistency.unwrap_or_default(),
+                holes: ask.holes,
+            }
+        }
+        "enter" => {
+            reply.op = "enter";
+            let ask: user::Enter = decode_request(payload)?;
+            Ask::Write(Op::Enter {
+                line,
+                key: ask.key.map(|key| key.as_bytes().into()),
+                lane: ask.lane,
+            })
+        }
+        "callback" => {
+            reply.op = "callback";
+            let ask: user::Callback = decode_request(payload)?;
+            Ask::Write(Op::Callback {
+                line,
+                key: ask.key.into_bytes(),
+                lane: ask.lane,
+            })
+        }
+        "find" => {
+            reply.op = "find";
+            let ask: user::Find = decode_request(payload)?;
+            Ask::Find(ask.key.as_bytes().into())
+        }
+        "claim" => {
+            reply.op = "claim";
+            let ask: user::Claim = decode_request(payload)?;
+            reply.pass = ask.pass;
+            let at = at(&ask.ticket)?;
+            Ask::Write(Op::Claim { line, at })
+        }
+        "renew" => {
+            reply.op = "renew";
+            let ask: user::Renew = decode_request(payload)?;
+            let at = at(&ask.ticket)?;
+            let epoch = ask.epoch;
+            Ask::Write(Op::Renew { line, at, epoch })
+        }
+        "complete" => {
+            reply.op = "complete";
+            let ask: user::Complete = decode_request(payload)?;
+            let at = at(&ask.ticket)?;
+            let epoch = ask.epoch;
+            Ask::Write(Op::Complete { line, at, epoch })
+        }
+        "leave" => {
+            reply.op = "leave";
+            let ask: user::Leave = decode_request(payload)?;
+            let at = at(&ask.ticket)?;
+            Ask::Write(Op::Leave { line, at })
+        }
+        "jump" => {
+            reply.op = "jump";
+            let ask: user::Jump = decode_request(payload)?;
+            let by = token_by(ask.token)?;
+            let to = ask.to;
+            Ask::Write(Op::Jump { line, by, to })
+        }
+        "info" => {
+            reply.op = "info";
+            let ask: user::Info = decode_request(payload)?;
+            Ask::Info(ask.consistency.unwrap_or_default())
+        }
+        _ => return Err(unknown_op(op)),
+    })
 }
 
 /// The shard that holds it, which must be the one in the subject.
@@ -345,18 +346,19 @@ fn is_home(asked: Option<u32>, home: u32, what: &str, shards: u32) -> Result<u32
 }
 
 /// Where the answer to a message goes, before more of it is known.
-pub(super) fn reply_to(message: &Message) -> ReplyTo {
+#[must_use]
+pub fn reply_to(message: &Message<'_>, taken: Micros, trace: Option<Box<TraceContext>>) -> ReplyTo {
     ReplyTo {
-        inbox: match &message.reply {
-            Some(inbox) => Inbox::Subject(inbox.as_str().into()),
+        inbox: match message.reply {
+            Some(inbox) => Inbox::Subject(inbox.into()),
             None => Inbox::None,
         },
-        format: Format::of(&message.payload),
+        format: Format::of(message.payload),
         op: "unknown",
         admin: false,
         pass: false,
-        taken: monotonic_us(),
-        trace: traces::begun(message.headers.as_ref()),
+        taken,
+        trace,
     }
 }
 
@@ -369,7 +371,8 @@ fn no_line() -> Result<LineName, ApiError> {
 ///
 /// With the name alone, a caller that uses the name of somebody else's call would get that call's answer, with its
 /// ticket, and its own request would not be executed. The subject is left out: a copy may come on another one.
-pub(super) fn client_id(
+#[must_use]
+pub fn client_id(
     named: &header::RequestId,
     reply: &ReplyTo,
     about: &str,
@@ -394,7 +397,8 @@ pub(super) fn client_id(
 
 /// The id of hits that a node named so. The name stands for the counters and the hits, and a copy of a check may have another
 /// `max_delay_ms`: so the payload is no part of it.
-pub(super) fn hits_id(named: &header::RequestId, domain: &LineName) -> RequestId {
+#[must_use]
+pub fn hits_id(named: &header::RequestId, domain: &LineName) -> RequestId {
     let (named, domain) = (named.as_str().as_bytes(), domain.as_str().as_bytes());
     RequestId {
         key: hash([b"hits", named, domain]),
@@ -404,20 +408,22 @@ pub(super) fn hits_id(named: &header::RequestId, domain: &LineName) -> RequestId
 
 /// The id of a message without one: another node may have the same message, and forwards it with the same
 /// id. Two messages of one client differ in their inboxes.
-pub(super) fn message_id(message: &Message) -> RequestId {
-    let inbox = message.reply.as_ref().map_or("", Subject::as_str);
+#[must_use]
+pub fn message_id(message: &Message<'_>) -> RequestId {
+    let inbox = message.reply.unwrap_or_default();
     RequestId {
         key: hash([
             b"message",
             inbox.as_bytes(),
             message.subject.as_bytes(),
-            &message.payload,
+            message.payload,
         ]),
         origin: Origin::Direct,
     }
 }
 
-pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
+#[must_use]
+pub fn hash<const N: usize>(parts: [&[u8]; N]) -> u128 {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&part.len().to_le_bytes());
@@ -437,36 +443,33 @@ fn take(reply: &mut ReplyTo) -> ReplyTo {
 }
 
 /// Reads a header; `None` if the message does not have it.
-pub(super) fn header<T>(
-    message: &Message,
+///
+/// # Errors
+/// `bad_request`: it is there twice, or is not as it must be.
+pub fn header<T>(
+    message: &Message<'_>,
     name: &str,
     read: impl Fn(&str) -> Result<T, ApiError>,
 ) -> Result<Option<T>, ApiError> {
-    let Some(headers) = &message.headers else {
-        return Ok(None);
-    };
-    let mut values = headers.get_all(name);
-    let value = values.next().map(|value| read(value.as_str()));
-    match values.next() {
-        Some(_) => Err(ApiError::bad_request(format!(
-            "{name}: must be there once at most"
-        ))),
-        None => value.transpose(),
-    }
+    message.header(name)?.map(read).transpose()
 }
 
 /// Those of the contract, and those that nodes put on what they forward.
-fn check_headers(message: &Message) -> Result<(), ApiError> {
-    let names = message.headers.iter().flat_map(HeaderMap::iter);
-    let mut names = names.map(|(name, _)| name.as_ref());
-    names.try_for_each(|name: &str| match forward::HEADERS.contains(&name) {
-        true => Ok(()),
-        false => header::check_name(name),
-    })
+fn check_headers(message: &Message<'_>) -> Result<(), ApiError> {
+    let mut checked = Ok(());
+    message.headers.visit(&mut |name, _| {
+        if checked.is_ok() && !forward::HEADERS.contains(&name) {
+            checked = header::check_name(name);
+        }
+    });
+    checked
 }
 
 /// The answer to a request that was read then must leave by this time, a little before the requester stops waiting.
-pub(super) fn deadline(message: &Message, taken: Micros) -> Result<Micros, ApiError> {
+///
+/// # Errors
+/// `bad_request`: a header is misspelt, or the timeout is not as it must be.
+pub fn deadline(message: &Message<'_>, taken: Micros) -> Result<Micros, ApiError> {
     check_headers(message)?;
     let timeout_ms = header(message, TIMEOUT_HEADER, |text| {
         let ms = text.parse().ok();
@@ -485,4 +488,4 @@ pub(super) fn deadline(message: &Message, taken: Micros) -> Result<Micros, ApiEr
 
 #[cfg(test)]
 #[path = "parse_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

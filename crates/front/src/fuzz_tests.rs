@@ -1,13 +1,13 @@
 //! Fuzz targets of what comes from NATS: messages and frames.
 
-use async_nats::{HeaderMap, HeaderName, HeaderValue, Message};
 use nowserving_engine::{ShardDelivery, Via};
 use nowserving_fuzz::{both_formats, target};
 use nowserving_protocol::error::Code;
 
-use super::parse::tests::parser_that_trusts;
-use super::who::TrustRequestInfo;
-use super::{forward, who};
+use crate::parse::tests::parser_that_trusts;
+use crate::testing::{Owned, read};
+use crate::who::TrustRequestInfo;
+use crate::{forward, who};
 
 /// What precedes the payload, and the payload as JSON.
 const MESSAGES: [(&str, &str); 42] = [
@@ -172,29 +172,15 @@ fn messages() -> Vec<Vec<u8>> {
     MESSAGES.iter().flat_map(both).collect()
 }
 
-/// As async-nats reads it: headers that are none do not come so far.
-fn message(bytes: &[u8]) -> Message {
+fn message(bytes: &[u8]) -> Owned {
     let end = bytes.windows(2).position(|two| two == b"\n\n");
     let (head, payload) = bytes.split_at(end.unwrap_or(bytes.len()));
-    let payload = payload.get(2..).unwrap_or_default().to_vec();
+    let payload = payload.get(2..).unwrap_or_default();
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();
-    let subject = lines.next().unwrap_or_default().to_owned();
-    let mut headers = HeaderMap::new();
-    for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
-            headers.append(name, value);
-        }
-    }
-    Message {
-        subject: subject.into(),
-        reply: Some("_INBOX.1".into()),
-        length: payload.len(),
-        payload: payload.into(),
-        headers: (!headers.is_empty()).then_some(headers),
-        status: None,
-        description: None,
-    }
+    let message = Owned::new(lines.next().unwrap_or_default(), payload.to_vec());
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    headers.fold(message, |message, (name, value)| message.with(name, value))
 }
 
 #[test]
@@ -208,10 +194,9 @@ fn a_message() {
             Via::Forwarded,
         ] {
             if via == Via::Forwarded {
-                let subject = message.subject.as_str();
-                message.subject = subject.replacen('.', ".forward.", 1).into();
+                message.subject = message.subject.replacen('.', ".forward.", 1);
             }
-            if let Err(refused) = parser.parse(&message, via, 7) {
+            if let Err(refused) = read(&parser, &message, via) {
                 assert!(!refused.error.message.is_empty());
             }
         }
@@ -224,9 +209,9 @@ fn the_messages_are_good() {
     let parser = parser_that_trusts(TrustRequestInfo(true));
     for bytes in messages() {
         let mut message = message(&bytes);
-        let plain = parser.parse(&message, Via::Plain, 7);
-        message.subject = message.subject.replacen('.', ".forward.", 1).into();
-        let forwarded = parser.parse(&message, Via::Forwarded, 7);
+        let plain = read(&parser, &message, Via::Plain);
+        message.subject = message.subject.replacen('.', ".forward.", 1);
+        let forwarded = read(&parser, &message, Via::Forwarded);
         if let (Err(refused), Err(_)) = (plain, forwarded) {
             let code = refused.error.code;
             let text = format!("{}: {}", message.subject, refused.error);

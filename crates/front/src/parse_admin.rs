@@ -11,7 +11,6 @@ use nowserving_protocol::note::operator_note;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_protocol::{admin, backup};
 
-use crate::clock::now;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 
 use nowserving_engine::{Ask, Question, ReplyTo};
@@ -167,7 +166,7 @@ pub(super) fn admin_ask(
 pub(super) fn members_ask(
     op: &str,
     payload: &[u8],
-    shards: u32,
+    (shards, now_ms): (u32, u64),
     reply: &mut ReplyTo,
 ) -> Result<Option<Ask>, ApiError> {
     reply.op = match op {
@@ -193,7 +192,7 @@ pub(super) fn members_ask(
             id,
             drained: ask.drained.unwrap_or(true),
         },
-        "rotate_key" => MembersChange::RotateKey(rotation(&ask)),
+        "rotate_key" => MembersChange::RotateKey(rotation(&ask, now_ms)),
         _ => MembersChange::Prefer {
             shards: some_of(shards, ask.shards.unwrap_or_default())?,
             to: ask.node,
@@ -208,7 +207,7 @@ pub(super) fn members_ask(
 }
 
 /// The leader knows the rest: it reads the request by its own clock, also if another node passes it on.
-fn rotation(ask: &admin::ChangeMembers) -> Rotation {
+fn rotation(ask: &admin::ChangeMembers, now_ms: u64) -> Rotation {
     let old_for_ms = ask.old_for_ms.unwrap_or(OLD_KEY_FOR_MS_DEFAULT);
     let old_until_ms = ask.old_until_ms;
     Rotation {
@@ -217,7 +216,7 @@ fn rotation(ask: &admin::ChangeMembers) -> Rotation {
             fingerprint: 0,
         },
         old: KeyPrint::default(),
-        old_until_ms: old_until_ms.unwrap_or_else(|| now().wall_ms.saturating_add(old_for_ms)),
+        old_until_ms: old_until_ms.unwrap_or_else(|| now_ms.saturating_add(old_for_ms)),
     }
 }
 

@@ -4,14 +4,14 @@
 //! The server names the user of a request that comes by a service import with `share: true`, in place of a header that
 //! the client sent. It leaves the header of a client of the nodes' own account as it is.
 
-use async_nats::Message;
 use nowserving_engine::{Ask, LimitRequest, Via};
 use nowserving_line::{KICK_TEXT_BYTES_MAX, Op, OperatorNote};
 use nowserving_protocol::error::ApiError;
 use nowserving_shard::restore::RestoreStep;
 use serde::Deserialize;
 
-use super::parse::header;
+use crate::Message;
+use crate::parse::header;
 
 /// JSON about the client, by the server or by anybody.
 const REQUEST_INFO_HEADER: &str = "Nats-Request-Info";
@@ -31,11 +31,10 @@ pub struct TrustRequestInfo(pub bool);
 
 impl TrustRequestInfo {
     /// The user that the NATS server names; `None` if it names none.
-    pub(in crate::nats) fn user(
-        self,
-        message: &Message,
-        via: Via,
-    ) -> Result<Option<Box<str>>, ApiError> {
+    ///
+    /// # Errors
+    /// `bad_request`: a header is there twice.
+    pub fn user(self, message: &Message<'_>, via: Via) -> Result<Option<Box<str>>, ApiError> {
         let user = match via {
             // Only nodes send these.
             Via::Forwarded => header(message, USER_HEADER, |text| Ok(text.to_owned()))?,
