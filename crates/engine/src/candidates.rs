@@ -84,7 +84,7 @@ impl Engine {
     /// The shards whose groups do not have the wanted members, as this node knows them.
     pub(crate) fn shards_changing(&self) -> usize {
         let wanted = &self.membership.wanted;
-        let differs = |group: &raft::eraftpb::ConfState| {
+        let differs = |group: &nowserving_replica::ConfState| {
             let voters = group.voters.iter().all(|id| wanted.nodes.contains_key(id));
             let all = group.voters.len() == wanted.nodes.len();
             let over = group.voters_outgoing.is_empty() && group.learners.is_empty();

@@ -1,10 +1,9 @@
 //! The frames that nodes send each other, as the engine and the transport exchange them.
 
 use nowserving_protocol::keys::KeyPrint;
+use nowserving_replica::Message;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
-use protobuf::Message as _;
-use raft::eraftpb::Message;
 
 use crate::contact::{PeerHeader, Refusal};
 use crate::engine::Engine;
@@ -103,17 +102,17 @@ pub struct OutMessage {
 }
 
 impl OutMessage {
-    /// `None` for a message past protobuf's 2 GiB; entries are capped far below.
+    /// `None` for a message that is too large to be encoded; entries are capped far below.
     #[must_use]
     pub fn encode(shard: u32, message: &Message) -> Option<Self> {
-        let raft = message.write_to_bytes();
+        let raft = message.encode();
         let raft = raft.inspect_err(|error| {
             tracing::error!(shard, %error, "raft message not encodable");
         });
         Some(OutMessage {
             shard,
             raft: raft.ok()?,
-            append: !message.entries.is_empty(),
+            append: message.has_entries(),
         })
     }
 }

@@ -10,14 +10,13 @@ use nowserving_protocol::admin::{Mapping, OtherCluster};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::keys::KeyPrint;
-use nowserving_replica::{Connection, ReadFailed, Restored, SnapshotMeta, Write};
+use nowserving_replica::{ConfState, Connection, ReadFailed, Restored, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::state::State;
-use raft::eraftpb::ConfState;
 
 use crate::contact::Standing;
 use crate::delivery::{Delivery, LeaderTime};

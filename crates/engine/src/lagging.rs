@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use nowserving_protocol::admin::SnapshotsSent;
-use nowserving_replica::{Progress, nodes_of};
+use nowserving_replica::Progress;
 use nowserving_shard::clock::Micros;
 
 use crate::engine::Engine;
@@ -52,7 +52,7 @@ impl Engine {
         let lags = said
             .iter()
             .any(|it| it.node == id && it.shards.contains(&shard.id));
-        let is_member = nodes_of(&shard.replica.members()).any(|it| it == id);
+        let is_member = shard.replica.members().nodes().any(|it| it == id);
         match lags || !is_member {
             true => Some(true),
             false => self.leads_long(shard, now).then_some(false),
@@ -109,7 +109,7 @@ impl Shard {
     }
 
     fn list_lagging(&self, found: &mut BTreeMap<u64, LaggingMember>) {
-        for node in nodes_of(&self.replica.members()) {
+        for node in self.replica.members().nodes() {
             let Some(progress) = self.replica.progress_of(node) else {
                 continue;
             };

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use nowserving_protocol::admin::OtherCluster;
-use nowserving_replica::nodes_of;
+use nowserving_replica::ConfState;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
-use raft::eraftpb::ConfState;
 
 use crate::contact::{Electorates, PeerHeader, Refusal};
 use crate::engine::Engine;
@@ -79,7 +78,7 @@ impl Engine {
         let groups = self.shards.values().map(|shard| shard.replica.members());
         let groups: Vec<ConfState> = groups.collect();
         let wanted: BTreeSet<u64> = wanted.nodes.into_keys().collect();
-        let mut peers: BTreeSet<u64> = groups.iter().flat_map(nodes_of).collect();
+        let mut peers: BTreeSet<u64> = groups.iter().flat_map(ConfState::nodes).collect();
         peers.extend(&wanted);
         let mut former = std::mem::take(&mut self.membership.former);
         former.retain(|id| self.may_be_in_a_group(*id));
@@ -209,7 +208,7 @@ impl Engine {
     /// Whether this node was never in a group: it has joined, and no leader has sent it anything yet.
     pub(crate) fn is_in_no_group(&self) -> bool {
         let mut shards = self.shards.values();
-        shards.all(|shard| nodes_of(&shard.replica.members()).next().is_none())
+        shards.all(|shard| shard.replica.members().nodes().next().is_none())
     }
 
     /// Whether a group may have a removed node, as far as this node can tell: of a group that it has not caught up

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::envelope::StateHash;
 use nowserving_protocol::error::ApiError;
-use nowserving_replica::{Write, nodes_of};
+use nowserving_replica::{ConfState, Message, Write};
 use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::command;
 use nowserving_shard::published::OutEvent;
-use raft::eraftpb::{ConfState, Message};
 
 use crate::age::Age;
 use crate::delivery::{Action, LeaderTime, Role, decide_unexecuted};
@@ -55,7 +54,8 @@ impl Outbox {
     pub fn send(&mut self, shard: u32, messages: Vec<Message>) {
         for message in messages {
             if let Some(encoded) = OutMessage::encode(shard, &message) {
-                self.messages.entry(message.to).or_default().push(encoded);
+                let to = self.messages.entry(message.receiver()).or_default();
+                to.push(encoded);
             }
         }
     }
@@ -123,7 +123,7 @@ impl NodeCtx {
         if nowserving_bite::is(nowserving_bite::Break::S4Builds) {
             return self.entry_format;
         }
-        let others = nodes_of(group).filter(|id| *id != self.clocks.me);
+        let others = group.nodes().filter(|id| *id != self.clocks.me);
         let formats = others.map(|id| self.clocks.peers.get(&id).map_or(0, |it| it.entry_format));
         let least = formats.fold(self.entry_format, u32::min);
         least.max(command::FORMAT_MIN)

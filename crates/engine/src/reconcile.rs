@@ -5,11 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use nowserving_replica::ConfChange;
+use nowserving_replica::{ConfChange, ConfState};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
 use nowserving_shard::members::{Members, MembersCommand};
-use raft::eraftpb::ConfState;
 
 use crate::engine::{Engine, draw};
 use crate::shard::Shard;
@@ -157,7 +156,10 @@ mod tests {
     use super::*;
 
     fn group(voters: &[u64], learners: &[u64]) -> ConfState {
-        ConfState::from((voters.to_vec(), learners.to_vec()))
+        ConfState {
+            learners: learners.to_vec(),
+            ..ConfState::of_voters(voters)
+        }
     }
 
     fn set(promote: &[u64], remove: &[u64]) -> Step {

@@ -13,7 +13,6 @@ use nowserving_shard::members::MembersCommand;
 use nowserving_shard::requests::{Answer, RequestId, Requests};
 use nowserving_shard::restore::RestoreCommand;
 use nowserving_shard::state::State;
-use raft::eraftpb::MessageType;
 
 use crate::agreement::Agreement;
 use crate::compaction::{LogSize, Retry};
@@ -579,9 +578,9 @@ impl Shard {
                 .set(f64::from(u8::from(self.leads())));
         }
         for message in &ready.send {
-            if message.get_msg_type() == MessageType::MsgSnapshot {
-                let index = message.get_snapshot().get_metadata().index;
-                self.snapshot_sends.offered(message.to, index, ctx.now.us);
+            if let Some((meta, _)) = message.snapshot() {
+                let to = message.receiver();
+                self.snapshot_sends.offered(to, meta.index, ctx.now.us);
             }
         }
         self.snapshot_wanted |= self.replica.take_snapshot_wanted();

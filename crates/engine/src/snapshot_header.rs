@@ -1,8 +1,7 @@
 //! The head of a snapshot file as Raft describes snapshots, and back.
 
-use nowserving_replica::SnapshotMeta;
+use nowserving_replica::{ConfState, SnapshotMeta};
 use nowserving_shard::snapshot::Header;
-use raft::eraftpb::ConfState;
 
 /// The head of a shard's snapshot.
 #[must_use]
@@ -33,7 +32,6 @@ pub fn meta_of(header: Header) -> SnapshotMeta {
             voters_outgoing: header.voters_outgoing,
             learners_next: header.learners_next,
             auto_leave: header.auto_leave,
-            ..ConfState::default()
         },
     }
 }
@@ -50,7 +48,6 @@ mod tests {
             voters_outgoing: vec![2, 4],
             learners_next: vec![4],
             auto_leave: true,
-            ..ConfState::default()
         };
         let meta = SnapshotMeta {
             index: 7,

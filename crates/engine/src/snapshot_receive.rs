@@ -7,10 +7,9 @@
 //! Only then does raft get the message, and once the log begins anew behind the snapshot, the state in it
 //! becomes the shard's.
 
-use nowserving_replica::{SnapshotMeta, StepRefused};
+use nowserving_replica::{Message, SnapshotMeta, StepRefused};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::state::State;
-use raft::eraftpb::{Message, MessageType};
 
 use crate::envelope::{SnapshotChunk, SnapshotRequest};
 use crate::io::{Dropped, ExitReason, NotInstalled, Output, ReceivedState};
@@ -71,18 +70,18 @@ impl Shard {
     /// [`StepRefused`]
     pub fn step(&mut self, message: Message, ctx: &mut NodeCtx) -> Result<(), StepRefused> {
         let now = ctx.now.us;
-        let is_offer = message.get_msg_type() == MessageType::MsgSnapshot;
+        let Some((meta, data)) = message.snapshot() else {
+            return self.replica.step(message, now);
+        };
         #[cfg(feature = "bite")]
-        if is_offer && nowserving_bite::is(nowserving_bite::Break::L3Snapshot) {
+        if nowserving_bite::is(nowserving_bite::Break::L3Snapshot) {
             return Ok(());
         }
-        if !is_offer || !self.replica.needs_snapshot(&message) {
+        if !self.replica.needs_snapshot(&message) {
             return self.replica.step(message, now);
         }
         self.replica.check_snapshot(&message, now)?;
-        let meta = SnapshotMeta::from(message.get_snapshot().get_metadata().clone());
-        let file = SnapshotFile::from_data(&message.get_snapshot().data);
-        let file = file.ok_or(StepRefused::Snapshot)?;
+        let file = SnapshotFile::from_data(data).ok_or(StepRefused::Snapshot)?;
         if self.received.is_some() {
             // Whatever is offered: what was received is committed, and on disk. A newer one comes after it.
             return self.step_received(message, now);
@@ -97,7 +96,7 @@ impl Shard {
             _ => {
                 tracing::info!(
                     shard = self.id,
-                    from = message.from,
+                    from = message.sender(),
                     index = meta.index,
                     bytes = file.bytes,
                     "fetching a snapshot"
@@ -134,7 +133,7 @@ impl Shard {
             offset: *offset,
             refused: false,
         };
-        Some((receive.offer.from, request))
+        Some((receive.offer.sender(), request))
     }
 
     /// A peer sends a part.
@@ -211,7 +210,7 @@ impl Shard {
                     offset: 0,
                     refused: true,
                 };
-                return Some((receive.offer.from, request));
+                return Some((receive.offer.sender(), request));
             }
         };
         self.snapshot_on_disk(receive.meta.clone(), file);
@@ -227,9 +226,7 @@ impl Shard {
     /// Gives raft the received snapshot in place of the one that is offered.
     fn step_received(&mut self, mut offer: Message, now: Micros) -> Result<(), StepRefused> {
         if let Some(received) = &self.received {
-            offer
-                .mut_snapshot()
-                .set_metadata(received.meta.clone().into());
+            offer = offer.with_snapshot(received.meta.clone());
         }
         self.dirty = true;
         self.replica.step(offer, now)

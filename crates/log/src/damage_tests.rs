@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use nowserving_replica::{EntryReader, LogState, SnapshotMeta, Write};
-use raft::eraftpb::{ConfState, Entry, HardState};
+use nowserving_replica::{ConfState, EntryReader, LogState, SnapshotMeta, Write};
+use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Config, Engine, ReadableSize, RecoveryMode};
 
 use crate::{EngineLog, EngineOptions, LogError, LogStore};
@@ -59,7 +59,10 @@ fn start(index: u64) -> SnapshotMeta {
     SnapshotMeta {
         index,
         term: 1,
-        conf_state: ConfState::from((vec![1, 2], vec![3])),
+        conf_state: ConfState {
+            learners: vec![3],
+            ..ConfState::of_voters(&[1, 2])
+        },
     }
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use nowserving_log::{EngineLog, EngineOptions, LogStore as _};
-use nowserving_replica::{EntryReader as _, SnapshotMeta, Write};
-use raft::eraftpb::{ConfState, Entry, EntryType, HardState};
+use nowserving_replica::{ConfState, EntryReader as _, SnapshotMeta, Write};
+use raft::eraftpb::{Entry, EntryType, HardState};
 
 fn entry(index: u64) -> Entry {
     let mut entry = Entry {
@@ -42,7 +42,6 @@ fn start() -> SnapshotMeta {
             voters_outgoing: vec![1, 2, 3],
             learners_next: vec![3],
             auto_leave: true,
-            ..ConfState::default()
         },
     }
 }

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_log::{Crash, EngineLog, EngineOptions, LogStore, MemoryLog};
-use nowserving_replica::{EntryReader, LogState, SnapshotMeta, Write};
-use raft::eraftpb::{ConfState, Entry, HardState};
+use nowserving_replica::{ConfState, EntryReader, LogState, SnapshotMeta, Write};
+use raft::eraftpb::{Entry, HardState};
 
 fn entry(term: u64, index: u64, bytes: usize) -> Entry {
     Entry {
@@ -99,7 +99,10 @@ fn a_snapshot_takes_the_place_of_all_entries() {
 }
 
 fn takes_the_place_of_all_entries(index: u64) {
-    let conf_state = ConfState::from((vec![1, 2], vec![3]));
+    let conf_state = ConfState {
+        learners: vec![3],
+        ..ConfState::of_voters(&[1, 2])
+    };
     let term = 2;
     let start = SnapshotMeta {
         index,

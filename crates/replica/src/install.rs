@@ -5,11 +5,12 @@
 //! write that drops the log behind it. Once that is on disk, the snapshot counts as applied
 //! ([`Replica::take_installed`]), and the owner goes on from the state in it.
 
-use raft::eraftpb::{Message, Snapshot};
+use raft::eraftpb::Snapshot;
 use raft::{ProgressState, Ready as RaftReady, SnapshotStatus};
 
 use crate::{
-    EntryReader, Micros, ReadFailed, Replica, Restored, Role, SnapshotMeta, StepRefused, Write,
+    EntryReader, Message, Micros, ReadFailed, Replica, Restored, Role, SnapshotMeta, StepRefused,
+    Write,
 };
 
 impl Replica {
@@ -52,15 +53,15 @@ impl Replica {
     /// [`StepRefused`], as for [`Replica::step`].
     pub fn check_snapshot(&mut self, message: &Message, now: Micros) -> Result<(), StepRefused> {
         self.vote_hold.clock(now);
-        self.check(message, now)
+        self.check(&message.0, now)
     }
 
     /// Whether this message is about a snapshot whose entries are not all in this log. Raft answers any
     /// other one from what it has.
     pub fn needs_snapshot(&self, message: &Message) -> bool {
-        let meta = message.get_snapshot().get_metadata();
+        let meta = message.0.get_snapshot().get_metadata();
         let has = meta.index <= self.committed() || self.term_at(meta.index) == Some(meta.term);
-        message.term >= self.term() && !has
+        message.0.term >= self.term() && !has
     }
 
     /// The snapshot that has just taken the place of the log. Everything in it counts as applied, so the

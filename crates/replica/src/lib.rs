@@ -21,6 +21,8 @@
 //! - The members of a group change one step at a time (`conf_change`).
 //!
 //! A leader that has dropped entries which a peer lacks tells it of a snapshot instead (`install`).
+//!
+//! The types of raft's protobuf stay in this crate and in the log: owners see a [`Message`] as bytes and a receiver.
 
 mod conf_change;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod connection_model;
 mod errors;
 mod install;
 mod lease;
+mod message;
 mod message_check;
 mod ready;
 mod replica;
@@ -42,10 +45,11 @@ pub use conf_change::{ConfChange, Progress};
 pub use errors::{
     MembersError, NewError, ProposeError, ReadError, ReadFailed, StepRefused, TransferError,
 };
+pub use message::{Message, Promise};
 pub use replica::Replica;
 pub use store::EntryReader;
 pub use types::{
-    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Committed, Config, Connection, LogState, MAX_COMMAND_BYTES,
-    Micros, Payload, ReadGrant, ReadId, Ready, Restored, Role, RoleChange, SnapshotMeta, Write,
-    nodes_of,
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Committed, ConfState, Config, Connection, LogState,
+    MAX_COMMAND_BYTES, Micros, Payload, ReadGrant, ReadId, Ready, Restored, Role, RoleChange,
+    SnapshotMeta, Write,
 };

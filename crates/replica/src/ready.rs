@@ -1,9 +1,9 @@
 //! The outcome of a replica's turn.
 
 use raft::Ready as RaftReady;
-use raft::eraftpb::{Entry, Message, MessageType};
+use raft::eraftpb::{self, Entry, MessageType};
 
-use crate::{Committed, ReadFailed, Ready, Replica, Role, Write};
+use crate::{Committed, Message, ReadFailed, Ready, Replica, Role, Write};
 
 /// Committed entries handed out in one turn, in bytes (a single larger one is handed out alone), while none wait to
 /// be applied.
@@ -15,6 +15,10 @@ pub(crate) struct Held {
     /// The newest of raft's readies that is complete with this write: some write nothing themselves.
     ready: u64,
     messages: Vec<Message>,
+}
+
+fn wrapped(messages: Vec<eraftpb::Message>) -> Vec<Message> {
+    messages.into_iter().map(Message).collect()
 }
 
 impl Replica {
@@ -62,14 +66,14 @@ impl Replica {
 
     fn take_ready(&mut self, mut ready: RaftReady, turn: &mut Ready) {
         let number = ready.number();
-        turn.send = ready.take_messages();
+        turn.send = wrapped(ready.take_messages());
         #[cfg(feature = "bite")]
         turn.send.retain(|message| {
             !nowserving_bite::is(nowserving_bite::Break::L3)
-                || message.to != 3
-                || message.entries.is_empty()
+                || message.receiver() != 3
+                || !message.has_entries()
         });
-        let after_write = ready.take_persisted_messages();
+        let after_write = wrapped(ready.take_persisted_messages());
         let entries = ready.take_entries();
         let mut hard_state = ready.hs().cloned();
         let start = self.begin_install(&ready);
@@ -175,8 +179,8 @@ impl Replica {
 
     fn note_votes(&mut self, sent: &[Message]) {
         for message in sent {
-            if message.get_msg_type() == MessageType::MsgRequestVote {
-                self.votes_asked_term = message.term;
+            if message.kind() == MessageType::MsgRequestVote {
+                self.votes_asked_term = message.0.term;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::MessageType;
 use raft::{RawNode, StateRole};
 
 use crate::lease::Lease;
@@ -10,7 +10,7 @@ use crate::ready::Held;
 use crate::store::Store;
 use crate::vote_hold::VoteHold;
 use crate::{
-    Connection, MAX_COMMAND_BYTES, Micros, ProposeError, ReadError, ReadId, RoleChange,
+    Connection, MAX_COMMAND_BYTES, Message, Micros, ProposeError, ReadError, ReadId, RoleChange,
     SnapshotMeta, StepRefused, TransferError,
 };
 
@@ -118,10 +118,10 @@ impl Replica {
     /// [`StepRefused::is_expected`].
     pub fn step(&mut self, message: Message, now: Micros) -> Result<(), StepRefused> {
         self.vote_hold.clock(now);
-        self.check(&message, now)?;
+        self.check(&message.0, now)?;
         #[cfg(feature = "bite")]
         let message = self.misread(message);
-        let (kind, from, term) = (message.get_msg_type(), message.from, message.term);
+        let (kind, from, term) = (message.kind(), message.0.from, message.0.term);
         let asks_for_vote = matches!(
             kind,
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
@@ -130,7 +130,7 @@ impl Replica {
             self.forget_cut_off_leader();
         }
         // An error of raft's says that it ignored the message.
-        let _ = self.raw.step(message);
+        let _ = self.raw.step(message.0);
         let led = self.raw.raft.term == term && self.raw.raft.leader_id == from;
         if led && matches!(kind, MessageType::MsgAppend | MessageType::MsgHeartbeat) {
             self.vote_hold.answers(now, from);
@@ -140,9 +140,10 @@ impl Replica {
 
     /// Breaks a rule about what this message means.
     #[cfg(feature = "bite")]
-    fn misread(&mut self, mut message: Message) -> Message {
+    fn misread(&mut self, message: Message) -> Message {
         use nowserving_bite::{Break, is};
-        let kind = message.get_msg_type();
+        let kind = message.kind();
+        let mut message = message.0;
         let asks_for_vote = matches!(
             kind,
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
@@ -160,7 +161,7 @@ impl Replica {
         {
             message.log_term = own;
         }
-        message
+        Message(message)
     }
 
     /// A frame of this peer, whose messages come after this, was sent with this service connection.

@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use protobuf::Message as _;
-use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::eraftpb::{Entry, HardState, Snapshot};
 use raft::storage::GetEntriesContext;
 use raft::{RaftState, Storage, StorageError};
 
 use crate::terms::Terms;
-use crate::types::nodes_of;
-use crate::{LogState, ReadFailed, SnapshotMeta};
+use crate::{ConfState, LogState, ReadFailed, SnapshotMeta};
 
 /// Reads entries that are no longer in a replica's memory. The replica asks only for entries that were
 /// reported as persisted and are not compacted.
@@ -89,7 +88,7 @@ impl Store {
         Ok(Store {
             shard,
             reader,
-            initial: RaftState::new(hard_state, conf_state),
+            initial: RaftState::new(hard_state, conf_state.into()),
             compact_index: log.compact_index,
             last_index: log.last_index,
             terms,
@@ -320,7 +319,7 @@ impl Storage for Store {
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
         let fits = |it: &&Snapshot| {
             let meta = SnapshotMeta::from(it.get_metadata().clone());
-            meta.index >= request_index && nodes_of(&meta.conf_state).any(|member| member == to)
+            meta.index >= request_index && meta.conf_state.nodes().any(|member| member == to)
         };
         let offer = self.offer.as_ref().filter(fits);
         offer.cloned().ok_or_else(|| {

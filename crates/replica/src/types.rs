@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, SnapshotMetadata};
+use raft::eraftpb::{self, Entry, EntryType, HardState, SnapshotMetadata};
+
+use crate::Message;
 
 /// Microseconds of a monotonic clock that also counts while the machine is suspended
 /// (`CLOCK_BOOTTIME`): a lease must end in that time, too.
@@ -89,11 +91,58 @@ pub struct SnapshotMeta {
     pub conf_state: ConfState,
 }
 
-/// All members of a group: those that vote, in either half of a joint configuration, then the others.
-pub fn nodes_of(group: &ConfState) -> impl Iterator<Item = u64> {
-    let voters = group.voters.iter().chain(&group.voters_outgoing);
-    let learners = group.learners.iter().chain(&group.learners_next);
-    voters.chain(learners).copied()
+/// The members of a group, which may be a joint configuration of two halves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfState {
+    pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+    /// The voters of the outgoing half; empty unless there are two.
+    pub voters_outgoing: Vec<u64>,
+    /// Voters of the outgoing half that become learners.
+    pub learners_next: Vec<u64>,
+    /// Raft ends the joint configuration by itself.
+    pub auto_leave: bool,
+}
+
+impl ConfState {
+    pub fn of_voters(voters: &[u64]) -> ConfState {
+        ConfState {
+            voters: voters.to_vec(),
+            ..ConfState::default()
+        }
+    }
+
+    /// All members: those that vote, in either half, then the others.
+    pub fn nodes(&self) -> impl Iterator<Item = u64> {
+        let voters = self.voters.iter().chain(&self.voters_outgoing);
+        let learners = self.learners.iter().chain(&self.learners_next);
+        voters.chain(learners).copied()
+    }
+}
+
+impl From<eraftpb::ConfState> for ConfState {
+    fn from(it: eraftpb::ConfState) -> ConfState {
+        ConfState {
+            voters: it.voters,
+            learners: it.learners,
+            voters_outgoing: it.voters_outgoing,
+            learners_next: it.learners_next,
+            auto_leave: it.auto_leave,
+        }
+    }
+}
+
+impl From<ConfState> for eraftpb::ConfState {
+    fn from(it: ConfState) -> eraftpb::ConfState {
+        eraftpb::ConfState {
+            voters: it.voters,
+            learners: it.learners,
+            voters_outgoing: it.voters_outgoing,
+            learners_next: it.learners_next,
+            auto_leave: it.auto_leave,
+            ..eraftpb::ConfState::default()
+        }
+    }
 }
 
 impl From<SnapshotMetadata> for SnapshotMeta {
@@ -101,7 +150,7 @@ impl From<SnapshotMetadata> for SnapshotMeta {
         SnapshotMeta {
             index: message.index,
             term: message.term,
-            conf_state: message.take_conf_state(),
+            conf_state: message.take_conf_state().into(),
         }
     }
 }
@@ -111,7 +160,7 @@ impl From<SnapshotMeta> for SnapshotMetadata {
         SnapshotMetadata {
             index: meta.index,
             term: meta.term,
-            conf_state: Some(meta.conf_state).into(),
+            conf_state: Some(meta.conf_state.into()).into(),
             ..SnapshotMetadata::default()
         }
     }
@@ -179,14 +228,10 @@ impl Write {
     /// The write that starts a group on this disk, with its first voters. It must be on disk before
     /// [`crate::Replica::new`], and is not reported to the replica.
     pub fn bootstrap(shard: u32, voters: &[u64]) -> Write {
-        let conf_state = ConfState {
-            voters: voters.to_vec(),
-            ..ConfState::default()
-        };
         let start = SnapshotMeta {
             index: BOOTSTRAP_INDEX,
             term: BOOTSTRAP_TERM,
-            conf_state,
+            conf_state: ConfState::of_voters(voters),
         };
         Write::reset(shard, start, HardState::default())
     }

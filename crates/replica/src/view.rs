@@ -3,9 +3,8 @@
 use std::cmp::Reverse;
 
 use raft::StateRole;
-use raft::eraftpb::ConfState;
 
-use crate::{Micros, Replica, Role, RoleChange};
+use crate::{ConfState, Micros, Replica, Role, RoleChange};
 
 impl Replica {
     /// The end of the lease in which this node may answer reads from its applied state by itself. `None`
@@ -41,7 +40,7 @@ impl Replica {
 
     /// The members as of the last applied entry.
     pub fn members(&self) -> ConfState {
-        self.raw.raft.prs().conf().to_conf_state()
+        self.raw.raft.prs().conf().to_conf_state().into()
     }
 
     /// The members that vote, in ascending order.

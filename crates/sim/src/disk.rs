@@ -10,10 +10,9 @@ use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_engine::{NotInstalled, RestoredShard, SnapshotFile};
 use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
 use nowserving_replica::{
-    BOOTSTRAP_INDEX, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
+    BOOTSTRAP_INDEX, ConfState, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
 };
 use nowserving_shard::snapshot::{self, Header};
-use raft::eraftpb::ConfState;
 
 use crate::identity::Identity;
 use crate::replay::{self, State};

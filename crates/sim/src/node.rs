@@ -10,8 +10,7 @@ use nowserving_engine::frame_parts::Assembly;
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
-use nowserving_replica::{EntryReader, Write};
-use raft::eraftpb::ConfState;
+use nowserving_replica::{ConfState, EntryReader, Write};
 
 use crate::clock::Clock;
 use crate::disk::{CLUSTER, Disk, FIRST_NODES};

@@ -8,8 +8,7 @@ use nowserving_engine::frame_parts;
 use nowserving_engine::{
     FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader, Refusal, Standing,
 };
-use nowserving_replica::Connection;
-use protobuf::Message as _;
+use nowserving_replica::{Connection, Message};
 
 use crate::env::Env;
 use crate::faults::Fault;
@@ -195,7 +194,7 @@ impl Node {
         }
         let mut messages = Vec::with_capacity(batch.messages.len());
         for message in &batch.messages {
-            match raft::eraftpb::Message::parse_from_bytes(&message.raft) {
+            match Message::decode(&message.raft) {
                 Ok(raft) => messages.push((message.shard, raft)),
                 Err(error) => {
                     env.violated(
@@ -263,20 +262,13 @@ impl Node {
 }
 
 /// The messages of a frame in few words.
-struct Described<'a>(&'a [(u32, raft::eraftpb::Message)]);
+struct Described<'a>(&'a [(u32, Message)]);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (shard, message)) in self.0.iter().enumerate() {
             let separator = if at == 0 { "" } else { ", " };
-            let kind = message.get_msg_type();
-            let no = if message.reject { " rejects" } else { "" };
-            let (term, index) = (message.term, message.index);
-            write!(f, "{separator}s{shard} {kind:?}{no} t{term} i{index}")?;
-            match message.entries.len() {
-                0 => {}
-                count => write!(f, "+{count}")?,
-            }
+            write!(f, "{separator}s{shard} {message}")?;
         }
         Ok(())
     }

@@ -7,8 +7,7 @@ use std::rc::Rc;
 
 use nowserving_engine::envelope::{Candidate, Welcome};
 use nowserving_engine::{ForwardId, Input, Output};
-use nowserving_replica::Connection as PeerConnection;
-use raft::eraftpb::ConfState;
+use nowserving_replica::{ConfState, Connection as PeerConnection};
 
 use crate::backups::{RESTORER, Restorer};
 use crate::calls::{Answer, Calls, NotAnswered};

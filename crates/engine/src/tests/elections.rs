@@ -1,10 +1,9 @@
 //! Elections after a leader's service connection was closed.
 
 use nowserving_replica::Connection;
-use protobuf::Message as _;
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::MessageType;
 
-use super::rig::{Rig, message};
+use super::rig::{Rig, decoded, message};
 use crate::envelope::ClosedConnection;
 use crate::io::Input;
 
@@ -39,10 +38,7 @@ fn votes_for_3(rig: &mut Rig) -> bool {
     let mut ask = message(MessageType::MsgRequestVote, 3, term);
     (ask.index, ask.log_term) = (100, term - 1);
     rig.hears(3, "", vec![ask]);
-    let sent = rig
-        .sent
-        .iter()
-        .map(|(_, it)| Message::parse_from_bytes(&it.raft).unwrap());
+    let sent = rig.sent.iter().map(|(_, it)| decoded(it));
     let votes = sent.filter(|it| {
         it.get_msg_type() == MessageType::MsgRequestVoteResponse && it.term == term && !it.reject
     });

@@ -1,10 +1,9 @@
 //! Frames that the transport refuses, as they are larger than what it takes.
 
 use nowserving_line::{Op, Settings};
-use protobuf::Message as _;
 use raft::eraftpb::{Message, MessageType};
 
-use super::rig::{Rig, message, name};
+use super::rig::{Rig, decoded, message, name};
 use super::snapshots::leader_with_a_slow_peer;
 use crate::io::Input;
 
@@ -12,8 +11,7 @@ use crate::io::Input;
 fn sent(rig: &mut Rig, peer: u64) -> Vec<Message> {
     let sent = std::mem::take(&mut rig.sent).into_iter();
     let sent = sent.filter(|(to, _)| *to == peer);
-    let sent = sent.map(|(_, message)| Message::parse_from_bytes(&message.raft));
-    sent.map(Result::unwrap).collect()
+    sent.map(|(_, message)| decoded(&message)).collect()
 }
 
 /// Behind which index the entries begin that were sent to peer 2 since the last call, and how many there are.

@@ -11,15 +11,16 @@ use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::keys::KeyPrint;
-use nowserving_replica::{EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write};
+use nowserving_replica::{
+    self as replica, ConfState, EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write,
+};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command;
 use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::state::State;
-use protobuf::Message as _;
-use raft::eraftpb::{ConfState, Entry, Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
 
 use crate::contact::PeerHeader;
 use crate::delivery::{Delivery, LeaderTime, ShardDelivery, Via};
@@ -104,6 +105,11 @@ pub fn message(kind: MessageType, from: u64, term: u64) -> Message {
     message
 }
 
+/// A message that the engine sends.
+pub fn decoded(sent: &OutMessage) -> Message {
+    replica::Message::decode(&sent.raft).unwrap().into()
+}
+
 impl Rig {
     /// In touch with its peers.
     pub fn new(nodes: &[u64]) -> Self {
@@ -141,7 +147,7 @@ impl Rig {
             restored: Restored {
                 log: log.load(0).unwrap(),
                 snapshot: SnapshotMeta {
-                    conf_state: ConfState::from((nodes.to_vec(), Vec::new())),
+                    conf_state: ConfState::of_voters(nodes),
                     ..snapshot
                 },
             },
@@ -329,7 +335,7 @@ impl Rig {
                 entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),
                 max_payload: 0,
                 keys: self.keys.get(&from).cloned().unwrap_or_default(),
-                messages: messages.into_iter().map(|it| (0, it)).collect(),
+                messages: messages.into_iter().map(|it| (0, it.into())).collect(),
                 state_hashes: Vec::new(),
                 snapshot_request: None,
                 snapshot_chunk: None,
@@ -372,7 +378,7 @@ impl Rig {
     /// What peer 2 does about the messages sent to it, if it has everything.
     pub fn answer_for_peer_2(&mut self) {
         for (to, sent) in std::mem::take(&mut self.sent) {
-            let asked = Message::parse_from_bytes(&sent.raft).unwrap();
+            let asked = decoded(&sent);
             let kind = match asked.get_msg_type() {
                 _ if to != 2 => continue,
                 MessageType::MsgRequestPreVote => MessageType::MsgRequestPreVoteResponse,
@@ -393,7 +399,7 @@ impl Rig {
     /// Peer 2 answers the heartbeats sent to it.
     pub fn confirm(&mut self) {
         for (to, sent) in std::mem::take(&mut self.sent) {
-            let sent = Message::parse_from_bytes(&sent.raft).unwrap();
+            let sent = decoded(&sent);
             if to == 2 && sent.get_msg_type() == MessageType::MsgHeartbeat {
                 let mut heard = message(MessageType::MsgHeartbeatResponse, 2, sent.term);
                 heard.context = sent.context;

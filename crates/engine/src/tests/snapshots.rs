@@ -1,13 +1,13 @@
 //! Snapshots on their way to and from peers played by hand.
 
 use nowserving_line::{Op, Settings};
-use nowserving_replica::SnapshotMeta;
+use nowserving_replica::{ConfState, SnapshotMeta};
 use nowserving_shard::snapshot::DIGEST_BYTES;
 use prost::Message as _;
 use protobuf::Message as _;
 use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
-    MessageType, Snapshot,
+    ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry, EntryType, Message, MessageType,
+    Snapshot,
 };
 
 use super::rig::{Rig, config, message, name};
@@ -24,7 +24,7 @@ fn meta(index: u64, term: u64) -> SnapshotMeta {
     SnapshotMeta {
         index,
         term,
-        conf_state: ConfState::from((vec![1, 2, 3], Vec::new())),
+        conf_state: ConfState::of_voters(&[1, 2, 3]),
     }
 }
 
@@ -295,7 +295,7 @@ fn has_unapplied_change_of_members(rig: &mut Rig) {
 fn no_older_change_of_members_is_applied_to_those_of_a_snapshot() {
     let mut rig = Rig::new(&[1, 2, 3]);
     let later = SnapshotMeta {
-        conf_state: ConfState::from((vec![1, 2, 3, 4, 5], Vec::new())),
+        conf_state: ConfState::of_voters(&[1, 2, 3, 4, 5]),
         ..meta(10_000, 4)
     };
     offer(&mut rig, later.clone(), FILE);

@@ -14,9 +14,8 @@ use nowserving_engine::envelope::{
 use nowserving_engine::frame_parts::{self, Assembly};
 use nowserving_protocol::keys::KeyPrint;
 use nowserving_protocol::subject::Subjects;
-use nowserving_replica::Connection;
+use nowserving_replica::{Connection, Message};
 use nowserving_shard::members::Members;
-use protobuf::Message as _;
 use tokio::sync::{mpsc, watch};
 
 use super::payload_limit::PayloadLimit;
@@ -522,15 +521,15 @@ fn check(
     })
 }
 
-fn raft_messages(frame: Frame) -> anyhow::Result<Vec<(u32, raft::eraftpb::Message)>> {
+fn raft_messages(frame: Frame) -> anyhow::Result<Vec<(u32, Message)>> {
     let mut messages = Vec::with_capacity(frame.messages.len());
     for message in frame.messages {
-        let raft = raft::eraftpb::Message::parse_from_bytes(&message.raft)?;
+        let raft = Message::decode(&message.raft)?;
         anyhow::ensure!(
-            raft.from == frame.from,
+            raft.sender() == frame.from,
             "of node {} with a message of node {}",
             frame.from,
-            raft.from
+            raft.sender()
         );
         messages.push((message.shard, raft));
     }

@@ -267,7 +267,7 @@ fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
     };
     let forged = ShardMessage {
         shard: 0,
-        raft: message.write_to_bytes().unwrap().into(),
+        raft: Message::from(message).encode().unwrap().into(),
     };
     let frame = Frame {
         boots: 6,
@@ -284,18 +284,16 @@ fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
 fn fuzz_a_frame() {
     use prost::Message as _;
 
+    let message = raft::eraftpb::Message {
+        from: 2,
+        to: 1,
+        ..Default::default()
+    };
     let whole = Frame {
         members: Members::begin(&[1, 2, 3], 9).encode().into(),
         messages: vec![ShardMessage {
             shard: 3,
-            raft: raft::eraftpb::Message {
-                from: 2,
-                to: 1,
-                ..Default::default()
-            }
-            .write_to_bytes()
-            .unwrap()
-            .into(),
+            raft: Message::from(message).encode().unwrap().into(),
         }],
         ..frame()
     };

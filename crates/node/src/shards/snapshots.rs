@@ -19,11 +19,10 @@ use crossbeam_channel::RecvTimeoutError;
 use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_engine::{Input, NotInstalled, ReceivedState, SnapshotFile};
 use nowserving_log::LogStore;
-use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Payload, SnapshotMeta};
+use nowserving_replica::{BOOTSTRAP_INDEX, Committed, ConfState, Payload, SnapshotMeta};
 use nowserving_shard::command;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::State;
-use raft::eraftpb::ConfState;
 
 use super::transfers;
 use super::worker::{Ends, Worker};

@@ -30,7 +30,7 @@ fn job(index: u64) -> Make {
     Make {
         shard: 0,
         index,
-        members: ConfState::from((vec![1], Vec::new())),
+        members: ConfState::of_voters(&[1]),
     }
 }
 

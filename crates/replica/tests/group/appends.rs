@@ -140,7 +140,7 @@ fn a_replaced_entry_does_not_count_as_persisted() {
         ];
         let (mut sent, mut applied) = (Vec::new(), Vec::new());
         for message in appends {
-            node.replica().step(message, now).unwrap();
+            node.replica().step(message.into(), now).unwrap();
             node.ready(&mut sent, &mut applied);
         }
         assert!(sent.is_empty(), "followers say nothing before the sync");
@@ -168,7 +168,10 @@ fn a_replaced_entry_does_not_count_as_persisted() {
         node.start(2);
         let now = node.clock(3);
         node.replica()
-            .step(append(1, 3, (1, 1), vec![entry(1, 2), entry(1, 3)], 3), now)
+            .step(
+                append(1, 3, (1, 1), vec![entry(1, 2), entry(1, 3)], 3).into(),
+                now,
+            )
             .unwrap();
         node.ready(&mut Vec::new(), &mut Vec::new());
         node.persist_all();

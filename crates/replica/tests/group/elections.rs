@@ -6,10 +6,10 @@ use crate::common::{Cluster, ELECTION_TICKS, ELECTION_US, Node, STEP_US, TICK_US
 use crate::refusals::message;
 use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_replica::{
-    LogState, NewError, ProposeError, ReadError, Replica, Restored, Role, SnapshotMeta,
+    ConfState, LogState, NewError, ProposeError, ReadError, Replica, Restored, Role, SnapshotMeta,
     StepRefused, TransferError,
 };
-use raft::eraftpb::{ConfState, Message, MessageType};
+use raft::eraftpb::{Message, MessageType};
 
 #[test]
 fn one_leader_is_elected_and_known() {
@@ -76,7 +76,7 @@ fn a_restarted_node_does_not_vote_for_one_timeout() {
         };
         message.set_msg_type(kind);
         assert_eq!(
-            cluster.node(3).replica().step(message, clock),
+            cluster.node(3).replica().step(message.into(), clock),
             Err(StepRefused::JustStarted),
             "{kind:?}"
         );
@@ -295,10 +295,7 @@ fn the_disk_says_who_votes() {
     let snapshot = |voters: &[u64]| SnapshotMeta {
         index: 5,
         term: 1,
-        conf_state: ConfState {
-            voters: voters.to_vec(),
-            ..ConfState::default()
-        },
+        conf_state: ConfState::of_voters(voters),
     };
     assert_eq!(new(4, &log, snapshot(&[4, 2, 3])).unwrap(), [2, 3, 4]);
     assert_eq!(new(1, &log, snapshot(&[4, 2, 3])).unwrap(), [2, 3, 4]);
@@ -376,17 +373,19 @@ fn an_uninitialized_replica_takes_nothing_but_from_leaders() {
         MessageType::MsgAppendResponse,
         MessageType::MsgTimeoutNow,
     ] {
-        let refused = replica.step(later(kind, 3), now);
+        let refused = replica.step(later(kind, 3).into(), now);
         assert_eq!(refused, Err(StepRefused::Uninitialized));
     }
     assert_eq!((replica.term(), replica.has_ready()), (0, false));
     let heartbeat = message(MessageType::MsgHeartbeat, 1, 4, 3);
-    replica.step(heartbeat, now).unwrap();
-    replica.step(later(MessageType::MsgAppend, 3), now).unwrap();
+    replica.step(heartbeat.into(), now).unwrap();
+    let append = later(MessageType::MsgAppend, 3);
+    replica.step(append.into(), now).unwrap();
     let ready = replica.ready().unwrap().unwrap();
     assert_eq!(ready.write.unwrap().hard_state.unwrap().term, 3);
     let rejects = |sent: &Message| sent.reject && sent.reject_hint == 0;
-    let sent = replica.on_persisted(1);
+    let sent = replica.on_persisted(1).into_iter().map(Message::from);
+    let sent: Vec<_> = sent.collect();
     assert!(
         sent.iter().any(rejects),
         "so that the leader sends a snapshot: {sent:?}"

@@ -35,12 +35,13 @@ fn no_message_makes_it_panic() {
                     term: meta.term,
                     payload: Payload::Empty,
                 };
-                if node.replica().needs_snapshot(&message)
-                    && node.replica().check_snapshot(&message, now).is_ok()
+                let offer = message.clone().into();
+                if node.replica().needs_snapshot(&offer)
+                    && node.replica().check_snapshot(&offer, now).is_ok()
                 {
                     node.fetch((meta.into(), vec![entry]));
                 }
-                let _ = node.replica().step(message, now);
+                let _ = node.replica().step(message.into(), now);
                 if random.below(3) == 0 {
                     node.turn(true_now);
                 }

@@ -259,11 +259,11 @@ fn ticks_in_a_burst_do_not_shorten_the_vote_hold() {
     request.set_msg_type(MessageType::MsgRequestVote);
     for wait in [0, ELECTION_US - 1] {
         assert_eq!(
-            replica.step(request.clone(), now + wait),
+            replica.step(request.clone().into(), now + wait),
             Err(StepRefused::LeaderAlive)
         );
     }
-    replica.step(request, now + ELECTION_US).unwrap();
+    replica.step(request.into(), now + ELECTION_US).unwrap();
     assert_eq!(
         replica.term(),
         term + 1,

@@ -52,7 +52,11 @@ fn refuses(cluster: &mut Cluster, to: u64, message: Message, why: StepRefused) {
         )
     };
     let before = state(replica);
-    assert_eq!(replica.step(message.clone(), now), Err(why), "{message:?}");
+    assert_eq!(
+        replica.step(message.clone().into(), now),
+        Err(why),
+        "{message:?}"
+    );
     assert_eq!(state(replica), before);
     assert!(!replica.has_ready());
 }
@@ -389,15 +393,15 @@ fn votes_that_nobody_asked_for() {
     let now = cluster.clock(3);
     let next = cluster.node(3).view().term() + 1;
     let granted = message(MessageType::MsgRequestPreVoteResponse, 2, 3, next);
-    cluster.node(3).replica().step(granted, now).unwrap();
+    cluster.node(3).replica().step(granted.into(), now).unwrap();
     assert_eq!(cluster.node(3).view().term(), next);
     let vote = message(MessageType::MsgRequestVoteResponse, 2, 3, next);
     assert_eq!(
-        cluster.node(3).replica().step(vote.clone(), now),
+        cluster.node(3).replica().step(vote.clone().into(), now),
         Err(StepRefused::UnaskedVote)
     );
     cluster.run(5_000);
-    cluster.node(3).replica().step(vote, now).unwrap();
+    cluster.node(3).replica().step(vote.into(), now).unwrap();
     assert_eq!(
         cluster.node(3).view().role(),
         Role::Leader,

@@ -160,7 +160,7 @@ fn a_snapshot_within_the_log_needs_no_file() {
         conf_state: view.members(),
     };
     offer.mut_snapshot().set_metadata(meta.into());
-    assert!(!view.needs_snapshot(&offer));
+    assert!(!view.needs_snapshot(&offer.clone().into()));
     offer.mut_snapshot().mut_metadata().index += 1;
-    assert!(view.needs_snapshot(&offer));
+    assert!(view.needs_snapshot(&offer.into()));
 }

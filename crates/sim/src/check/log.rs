@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_replica::{Committed, Replica, Role, Write};
-use raft::eraftpb::{Entry, Message, MessageType};
+use nowserving_replica::{Committed, Message, Payload, Promise, Replica, Role, Write};
 
 use super::FIRST_INDEX;
 use crate::env::Env;
@@ -38,9 +37,12 @@ struct Known {
     appended_at: Time,
 }
 
-fn hash(entry: &Entry) -> u64 {
-    let kind = entry.get_entry_type() as u64;
-    fnv1a64(kind, &entry.data)
+fn hash(entry: Committed) -> u64 {
+    match entry.payload {
+        Payload::Empty => fnv1a64(0, &[]),
+        Payload::Command(data) => fnv1a64(0, &data),
+        Payload::ConfChange(data) => fnv1a64(2, &data),
+    }
 }
 
 impl LogCheck {
@@ -58,7 +60,7 @@ impl LogCheck {
         *held = last.unwrap_or(0).max(*held);
         for entry in &write.entries {
             let new = Known {
-                hash: hash(entry),
+                hash: hash(entry.clone().into()),
                 appended_at: now,
             };
             let known = *self.entries.entry((entry.index, entry.term)).or_insert(new);
@@ -81,9 +83,7 @@ impl LogCheck {
 
     /// A node sends this Raft message.
     pub fn sent(&mut self, message: &Message) {
-        if message.get_msg_type() == MessageType::MsgTimeoutNow {
-            self.handed_over.insert(message.term);
-        }
+        self.handed_over.extend(message.hands_over());
     }
 
     /// When an entry came into any node's log.
@@ -154,11 +154,16 @@ impl LogCheck {
     }
 
     /// S2: a node has applied an entry; true if it is the first to.
-    pub fn committed(&mut self, env: &mut Env, node: NodeId, shard: u32, entry: &Entry) -> bool {
-        let committed = Committed::from(entry.clone());
+    pub fn committed(
+        &mut self,
+        env: &mut Env,
+        node: NodeId,
+        shard: u32,
+        entry: &Committed,
+    ) -> bool {
         let at = entry.index.saturating_sub(FIRST_INDEX) as usize;
         match self.committed.get(at) {
-            Some(known) if *known == committed => false,
+            Some(known) if known == entry => false,
             Some(_) => {
                 let index = entry.index;
                 let what =
@@ -173,7 +178,7 @@ impl LogCheck {
                     env.violated("S2", what);
                     return false;
                 }
-                self.committed.push(committed);
+                self.committed.push(entry.clone());
                 true
             }
         }
@@ -198,31 +203,24 @@ impl LogCheck {
 pub fn promises(env: &mut Env, node: &Node, shard: u32, message: &Message) {
     if !is_kept(node, shard, message) {
         let node = node.id;
-        let kind = message.get_msg_type();
-        let what = format!(
-            "node {node} sends {kind:?} of term {} for entry {} of shard {shard} before it is synced",
-            message.term, message.index
-        );
+        let what = format!("node {node} sends {message} of shard {shard} before it is synced");
         env.violated("S6", what);
     }
 }
 
 fn is_kept(node: &Node, shard: u32, message: &Message) -> bool {
-    let kind = message.get_msg_type();
-    let durable = || node.disk.log.load_durable(shard);
-    let voted_for = |candidate: u64| {
-        let state = durable().hard_state;
-        state.term > message.term || (state.term, state.vote) == (message.term, candidate)
+    let Some(promise) = message.promise() else {
+        return true;
     };
-    match kind {
-        MessageType::MsgAppendResponse if !message.reject => {
-            let durable = durable();
-            let term = durable.hard_state.term;
-            // A later leader may have replaced meanwhile what was synced; its followers heed no earlier term.
-            term > message.term || (term == message.term && durable.last_index >= message.index)
+    let durable = node.disk.log.load_durable(shard);
+    let state = durable.hard_state;
+    match promise {
+        // A later leader may have replaced meanwhile what was synced; its followers heed no earlier term.
+        Promise::Log { term, through } => {
+            state.term > term || (state.term == term && durable.last_index >= through)
         }
-        MessageType::MsgRequestVote => voted_for(node.id),
-        MessageType::MsgRequestVoteResponse if !message.reject => voted_for(message.to),
-        _ => true,
+        Promise::Vote { term, candidate } => {
+            state.term > term || (state.term, state.vote) == (term, candidate)
+        }
     }
 }

@@ -35,12 +35,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::{Output, PeerBatch};
 use nowserving_line::{Line, Phase};
-use nowserving_replica::{BOOTSTRAP_INDEX, Committed};
+use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Message};
 use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::snapshot;
-use protobuf::Message as _;
-use raft::eraftpb::Message;
 
 pub use self::liveness::{HAND_OVER_US, LED_US, Traffic};
 
@@ -293,7 +291,7 @@ impl Checks {
     fn sends(&mut self, env: &mut Env, node: &Node, batch: &PeerBatch) {
         for message in &batch.messages {
             let shard = message.shard;
-            let Ok(raft) = Message::parse_from_bytes(&message.raft) else {
+            let Ok(raft) = Message::decode(&message.raft) else {
                 continue;
             };
             log::promises(env, node, shard, &raft);
@@ -348,9 +346,10 @@ impl Checks {
             let Some(shard) = self.shards.get_mut(id as usize) else {
                 return;
             };
+            let entry = Committed::from(entry);
             let is_new = shard.log.committed(env, node.id, id, &entry);
             if is_new && env.violations.is_empty() {
-                self.committed(env, id, &entry.into());
+                self.committed(env, id, &entry);
             }
         }
     }

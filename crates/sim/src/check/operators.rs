@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_engine::Outcome;
+use nowserving_replica::ConfState;
 use nowserving_shard::members::{Members, MembersRequest, MembersState};
-use raft::eraftpb::ConfState;
 
 use crate::calls::{Answer, Calls, What};
 use crate::disk::FIRST_NODES;

@@ -166,7 +166,7 @@ impl Node {
             let fetched = self.fetched.iter().rfind(|(it, _)| *it == meta);
             self.applied = fetched.expect("it is on disk").1.clone();
         }
-        messages
+        messages.into_iter().map(Message::from).collect()
     }
 
     pub fn persist_all(&mut self) -> Vec<Message> {
@@ -224,7 +224,7 @@ impl Node {
 
     pub fn take_inbox(&mut self, now: Micros) {
         while let Some(message) = self.inbox.pop_front() {
-            if let Err(refused) = self.replica().step(message, now) {
+            if let Err(refused) = self.replica().step(message.into(), now) {
                 assert!(refused.is_expected(), "a correct peer: {refused}");
             }
         }
@@ -242,7 +242,7 @@ impl Node {
             reads_failed,
             role: _,
         } = turn;
-        sent.extend(send);
+        sent.extend(send.into_iter().map(Message::from));
         self.writes.extend(write);
         self.reads
             .extend(reads.into_iter().map(|grant| (grant.id, grant.index)));
