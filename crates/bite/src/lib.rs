@@ -79,6 +79,8 @@ breaks! {
     S14: "S14",
     /// No request is too old to be done.
     S14Late: "S14" | "S13",
+    /// A node takes what lay unread for fresh.
+    S14Unread: "S14" | "S13",
     /// A leader does not look at when a request was forwarded to it.
     S14Forwarded: "S14" | "S13",
     /// A leader executes what an earlier one may have refused, whichever way it comes.
@@ -121,6 +123,8 @@ breaks! {
     L1: "L1",
     /// What a leader answers is not relayed to the client.
     L2: "L2",
+    /// A node whose role changes unsubscribes at once.
+    L2Drain: "L2",
     /// Log entries are not sent to the third node.
     L3: "L3",
     /// A node takes no snapshot of a peer.

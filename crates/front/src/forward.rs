@@ -1,11 +1,18 @@
-//! What nodes add to the requests that they forward.
+//! Requests that the engine forwards: one request each, to the subject on which only the shard's leader listens.
+//! Whether another try is made is the engine's decision.
 
-use nowserving_engine::{ForwardTry, LeaderTime};
-use nowserving_protocol::error::ApiError;
-use nowserving_protocol::header::{TIMEOUT_HEADER, TRACEPARENT_HEADER};
+use bytes::Bytes;
+use nowserving_engine::{ForwardResult, ForwardTry, LeaderTime, RelayedAnswer};
+use nowserving_protocol::codec::decode;
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER, TRACEPARENT_HEADER};
+use nowserving_protocol::subject::Subjects;
 use nowserving_shard::requests::{Origin, RequestId};
 
-use crate::who::USER_HEADER;
+/// Below the prefix: the subjects on which nodes forward requests. Only the leader listens there, while on a
+/// shard's own subject a node that is cut off from its peers listens too, and would answer a request that
+/// the leader has taken.
+const FORWARD_WORD: &str = "forward";
 
 /// The time of a forward on the leader's clock: `<start, hexadecimal>-<microseconds>`.
 pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
@@ -13,6 +20,85 @@ pub const SENT_AT_HEADER: &str = "Nowserving-Leader-Time";
 /// The call that a forwarded write belongs to: `c` (named by its client) or `f` (named by the forwarding
 /// node), and the key in hexadecimal.
 pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
+
+/// `1` on a write that the leader may have too, as it came on its shard's own subject.
+pub const SHARED_HEADER: &str = "Nowserving-Shared";
+
+/// The user that the NATS server named to the forwarding node.
+pub const USER_HEADER: &str = "Nowserving-User";
+
+/// What nodes add to a request that they forward.
+pub const HEADERS: [&str; 4] = [
+    SENT_AT_HEADER,
+    REQUEST_KEY_HEADER,
+    SHARED_HEADER,
+    USER_HEADER,
+];
+
+/// The subjects on which nodes forward.
+///
+/// # Errors
+/// The prefix is too long.
+pub fn subjects(of: &Subjects) -> Result<Subjects, ApiError> {
+    Subjects::new(format!("{}.{FORWARD_WORD}", of.prefix()))
+}
+
+/// Where a try goes, of [`subjects`].
+#[must_use]
+pub fn subject(subjects: &Subjects, it: &ForwardTry) -> String {
+    match (it.admin, it.op.strip_prefix("kv_")) {
+        (true, Some(op)) => subjects.admin_kv_shard(it.shard, &it.line, op),
+        (false, Some(op)) => subjects.kv_shard(it.shard, &it.line, op),
+        (true, None) => subjects.admin_shard(it.shard, &it.line, it.op),
+        (false, None) => subjects.shard(it.shard, &it.line, it.op),
+    }
+}
+
+/// What is sent with a try.
+#[must_use]
+pub fn headers(it: &ForwardTry) -> Vec<(&'static str, String)> {
+    // The leader takes its deadline from this one, and so speaks before the engine gives up.
+    let mut headers = vec![(TIMEOUT_HEADER, it.timeout_ms.to_string())];
+    if let Some(RequestId { key, origin }) = it.request_id {
+        let origin = if origin == Origin::Client { 'c' } else { 'f' };
+        headers.push((REQUEST_KEY_HEADER, format!("{origin}{key:032x}")));
+    }
+    if let Some(LeaderTime { start, us }) = it.sent_at {
+        headers.push((SENT_AT_HEADER, format!("{start:x}-{us}")));
+    }
+    if let Some(user) = &it.user {
+        headers.push((USER_HEADER, user.to_string()));
+    }
+    if it.shared {
+        headers.push((SHARED_HEADER, "1".to_owned()));
+    }
+    if let Some(trace) = &it.trace {
+        headers.push((TRACEPARENT_HEADER, trace.for_the_next()));
+    }
+    headers
+}
+
+/// The length of headers on the wire.
+#[must_use]
+pub fn wire_bytes(headers: &[(&'static str, String)]) -> usize {
+    let lines = headers.iter();
+    let lines = lines.map(|(name, value)| name.len() + value.len() + ": \r\n".len());
+    "NATS/1.0\r\n\r\n".len() + lines.sum::<usize>()
+}
+
+/// The result of a try that was answered with this.
+#[must_use]
+pub fn answered(headers: Vec<(String, String)>, payload: Bytes) -> ForwardResult {
+    let is_error = headers.iter().any(|(name, _)| name == ERROR_CODE_HEADER);
+    let error = is_error.then(|| {
+        let reply: Result<ErrorReply, _> = decode(&payload);
+        reply.map_or(Code::Unknown, |reply| reply.error.code)
+    });
+    ForwardResult::Answered {
+        error,
+        answer: RelayedAnswer { headers, payload },
+    }
+}
 
 /// Reads [`REQUEST_KEY_HEADER`].
 ///
@@ -56,9 +142,6 @@ pub fn sent_at(text: &str) -> Result<LeaderTime, ApiError> {
     })
 }
 
-/// `1` on a write that the leader may have too, as it came on its shard's own subject.
-pub const SHARED_HEADER: &str = "Nowserving-Shared";
-
 /// Reads [`SHARED_HEADER`].
 ///
 /// # Errors
@@ -73,38 +156,6 @@ fn number(text: &str, radix: u32, digits_max: usize) -> Option<u128> {
     let fits = text.len() <= digits_max && text.chars().all(|it| it.is_digit(radix));
     fits.then(|| u128::from_str_radix(text, radix).ok())?
 }
-
-/// The headers of a try.
-#[must_use]
-pub fn headers(it: &ForwardTry) -> Vec<(&'static str, String)> {
-    // The leader takes its deadline from this one, and so speaks before the engine gives up.
-    let mut headers = vec![(TIMEOUT_HEADER, it.timeout_ms.to_string())];
-    if let Some(RequestId { key, origin }) = it.request_id {
-        let origin = if origin == Origin::Client { 'c' } else { 'f' };
-        headers.push((REQUEST_KEY_HEADER, format!("{origin}{key:032x}")));
-    }
-    if let Some(LeaderTime { start, us }) = it.sent_at {
-        headers.push((SENT_AT_HEADER, format!("{start:x}-{us}")));
-    }
-    if let Some(user) = &it.user {
-        headers.push((USER_HEADER, user.to_string()));
-    }
-    if it.shared {
-        headers.push((SHARED_HEADER, "1".to_owned()));
-    }
-    if let Some(trace) = &it.trace {
-        headers.push((TRACEPARENT_HEADER, trace.for_the_next()));
-    }
-    headers
-}
-
-/// What nodes add to a request that they forward.
-pub const HEADERS: [&str; 4] = [
-    SENT_AT_HEADER,
-    REQUEST_KEY_HEADER,
-    SHARED_HEADER,
-    USER_HEADER,
-];
 
 #[cfg(test)]
 mod tests {
@@ -124,11 +175,8 @@ mod tests {
             user: None,
             payload: "{}".into(),
             timeout_ms: 20_000,
-            request_id: Some(RequestId {
-                key: 0xab,
-                origin: Origin::Forwarder,
-            }),
-            sent_at: Some(LeaderTime { start: 31, us: 7 }),
+            request_id: None,
+            sent_at: None,
             shared: false,
             trace: None,
         }
@@ -147,11 +195,55 @@ mod tests {
                     shared: true,
                     ..a_try(1)
                 });
-                let text = |name| &headers.iter().find(|(it, _)| *it == name).unwrap().1;
+                let text = |name| {
+                    let mut lines = headers.iter().filter(|it| it.0 == name);
+                    lines.next().unwrap().1.as_str()
+                };
                 assert_eq!(shared(text(SHARED_HEADER)), Ok(true));
                 assert_eq!(request_id(text(REQUEST_KEY_HEADER)), Ok(id));
                 assert_eq!(sent_at(text(SENT_AT_HEADER)), Ok(time));
             }
+        }
+    }
+
+    #[test]
+    fn a_request_about_a_key_goes_to_the_subject_of_its_bucket() {
+        let subjects = subjects(&Subjects::default()).unwrap();
+        for (op, admin, expected) in [
+            ("kv_put", false, "nowserving.forward.shard.3.kv.shop.put"),
+            (
+                "kv_restore",
+                true,
+                "nowserving.forward.admin.shard.3.kv.shop.restore",
+            ),
+            ("enter", false, "nowserving.forward.shard.3.shop.enter"),
+            ("show", true, "nowserving.forward.admin.shard.3.shop.show"),
+        ] {
+            let it = ForwardTry {
+                op,
+                admin,
+                ..a_try(1)
+            };
+            assert_eq!(subject(&subjects, &it), expected);
+        }
+    }
+
+    #[test]
+    fn the_error_of_an_answer_is_read() {
+        let refused = br#"{"error":{"code":"not_leader","message":"m"}}"#;
+        for (header, payload, expected) in [
+            ("A", &br#"{"token":1}"#[..], None),
+            (ERROR_CODE_HEADER, &refused[..], Some(Code::NotLeader)),
+            // Only what has the header is an error, whatever is in it.
+            ("A", &refused[..], None),
+            (ERROR_CODE_HEADER, &b"nonsense"[..], Some(Code::Unknown)),
+        ] {
+            let headers = vec![(header.to_owned(), "1".to_owned())];
+            let result = answered(headers, Bytes::from_static(payload));
+            assert!(
+                matches!(result, ForwardResult::Answered { error, .. } if error == expected),
+                "{result:?}"
+            );
         }
     }
 }

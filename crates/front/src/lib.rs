@@ -21,6 +21,9 @@ pub mod parse;
 mod parse_admin;
 mod parse_kv;
 mod parse_limit;
+pub mod probe;
+pub mod routes;
+pub mod subscriptions;
 #[cfg(test)]
 mod testing;
 pub mod who;

@@ -26,10 +26,6 @@ use crate::who::{self, TrustRequestInfo};
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;
-/// Below the prefix: the subjects on which nodes forward requests. Only the leader listens there, while on a
-/// shard's own subject a node that is cut off from its peers listens too, and would answer a request that
-/// the leader has taken.
-const FORWARD_WORD: &str = "forward";
 
 #[derive(Debug)]
 pub struct Parser {
@@ -70,7 +66,7 @@ impl Parser {
     /// The prefix is too long.
     pub fn new(subjects: Subjects, shards: u32, trust: TrustRequestInfo) -> Result<Self, ApiError> {
         Ok(Parser {
-            forward: Subjects::new(format!("{}.{FORWARD_WORD}", subjects.prefix()))?,
+            forward: forward::subjects(&subjects)?,
             subjects,
             shards,
             trust,

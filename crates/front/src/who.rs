@@ -11,13 +11,11 @@ use nowserving_shard::restore::RestoreStep;
 use serde::Deserialize;
 
 use crate::Message;
+use crate::forward::USER_HEADER;
 use crate::parse::header;
 
 /// JSON about the client, by the server or by anybody.
 const REQUEST_INFO_HEADER: &str = "Nats-Request-Info";
-
-/// The user on a request that a node forwards.
-pub const USER_HEADER: &str = "Nowserving-User";
 
 #[derive(Deserialize)]
 struct RequestInfo {

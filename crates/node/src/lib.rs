@@ -65,6 +65,7 @@ use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
 use crate::nats::service::Service;
 use crate::nats::stats::Stats;
+use crate::nats::subscriptions::PlainSubjects;
 use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
@@ -144,7 +145,7 @@ struct Serving {
     /// Dropped, the node unsubscribes from plain subjects.
     stop_plain: oneshot::Sender<()>,
     /// Ends when that is so.
-    plain: JoinHandle<()>,
+    plain_closed: oneshot::Receiver<()>,
     /// Ends with the loop's last answer.
     responding: JoinHandle<()>,
     /// Asks other nodes, too, so it can answer later than the loop.
@@ -342,7 +343,7 @@ impl Node {
                 stopped_by = stopped;
                 // The other nodes take the plain requests from here on.
                 drop(serving.stop_plain);
-                let _ = serving.plain.await;
+                let _ = serving.plain_closed.await;
                 // An error means that the loop is gone already.
                 let _ = control.send(Input::Stop);
                 loop_ended.await
@@ -504,7 +505,7 @@ impl Node {
                 (self.config.shards, self.config.id, ends.peer_list.clone()),
                 trust,
             )),
-            public_keys: PublicKeys::new(&subjects, responder.clone()),
+            public_keys: PublicKeys::new(responder.clone()),
             many_lines: ManyLines::new(client.clone(), subjects, responder.clone(), trust),
             subscriptions: ends.subscriptions,
             probed: echoes,
@@ -512,8 +513,13 @@ impl Node {
         let limits = service.limits.clone();
         start("hits of limits", limits.clone().answer_nodes());
         let (stop_plain, stop) = oneshot::channel();
-        let plain = service.clone().listen_plain(ends.standing.clone(), stop);
-        start("shard subjects", service.listen_shards());
+        let (closed, plain_closed) = oneshot::channel();
+        let plain = PlainSubjects {
+            standing: ends.standing.clone(),
+            stop,
+            closed,
+        };
+        start("requests", service.listen(plain));
         let probe = probe::run(client.clone(), ends.control.clone(), stats.clone(), probed);
         start("probe", probe);
         let (shards, id) = (self.config.shards, self.config.id);
@@ -538,7 +544,7 @@ impl Node {
         tokio::spawn(responder.clone().run_events(ends.events));
         Ok(Serving {
             stop_plain,
-            plain: start("plain subjects", plain),
+            plain_closed,
             responding: tokio::spawn(responder.run(ends.answers)),
             limits,
         })

@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 use crossbeam_channel::Receiver;
 use nowserving_engine::{ForwardId, LeaderTime};
-use nowserving_front::forward::{REQUEST_KEY_HEADER, SENT_AT_HEADER, request_id, sent_at};
 use nowserving_line::LineName;
+use nowserving_protocol::error::Code;
 use nowserving_protocol::header::TIMEOUT_HEADER;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -90,9 +90,9 @@ async fn a_try_is_one_request_to_the_leader_with_the_rest_of_its_time() {
     assert_eq!(sent.header(TIMEOUT_HEADER), Some("20000"));
     // The leader reads what was written.
     let it = a_try(1);
-    let read = request_id(sent.header(REQUEST_KEY_HEADER).unwrap()).ok();
+    let read = forward::request_id(sent.header(forward::REQUEST_KEY_HEADER).unwrap()).ok();
     assert_eq!(read, it.request_id);
-    let read = sent_at(sent.header(SENT_AT_HEADER).unwrap()).ok();
+    let read = forward::sent_at(sent.header(forward::SENT_AT_HEADER).unwrap()).ok();
     assert_eq!(read, it.sent_at);
 
     let read_of_operator = ForwardTry {
@@ -179,25 +179,5 @@ async fn tries_do_not_wait_for_each_other() {
     for (sent, id) in [(second, 2), (first, 1)] {
         test.answer(&sent, "NATS/1.0", b"{}");
         assert_eq!(test.result().await.0, ForwardId(id));
-    }
-}
-
-#[tokio::test]
-async fn a_request_about_a_key_goes_to_the_subject_of_its_bucket() {
-    let mut test = Test::start().await;
-    for (op, admin, subject) in [
-        ("kv_put", false, "nowserving.forward.shard.3.kv.shop.put"),
-        (
-            "kv_restore",
-            true,
-            "nowserving.forward.admin.shard.3.kv.shop.restore",
-        ),
-    ] {
-        let it = ForwardTry {
-            op,
-            admin,
-            ..a_try(1)
-        };
-        assert_eq!(test.sent(it).await.subject, subject);
     }
 }

@@ -68,11 +68,6 @@ impl ManyLines {
         }
     }
 
-    /// Whether the message is such a request.
-    pub fn takes(&self, message: &Message) -> bool {
-        message.subject.as_str() == self.subjects.admin_cluster("configure_lines")
-    }
-
     /// Answers it, in a task of its own.
     pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
         reply.admin = true;

@@ -15,6 +15,7 @@ use nowserving_protocol::admin::Mapping;
 use nowserving_protocol::subject::{Subjects, shard_of};
 
 use nowserving_engine::Input;
+use nowserving_front::routes::MAPPING_PROBE;
 
 /// Repeated, as the server can reload its configuration.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -24,16 +25,6 @@ const INTERVAL_UNKNOWN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A mapping to another number of shards agrees on some lines by chance, and not on all of these.
 const LINES: u32 = 16;
-/// The operation of these requests, followed by the node's number: each node receives its own.
-const OP: &str = "mapping_probe_";
-
-/// Whether a message is one of these requests, meant for the node that sent it.
-#[must_use]
-pub fn is_probe(subject: &str) -> bool {
-    let op = subject.rsplit('.').next();
-    op.is_some_and(|op| op.starts_with(OP))
-}
-
 /// Looks now and then, warns, and tells the loop, until the loop ends.
 ///
 /// # Errors
@@ -103,7 +94,7 @@ impl Probe {
         shards: u32,
         node: u64,
     ) -> anyhow::Result<Self> {
-        let op = format!("{OP}{node}");
+        let op = format!("{MAPPING_PROBE}{node}");
         let prefix = subjects.prefix();
         let plain = client.subscribe(format!("{prefix}.line.*.{op}")).await?;
         let mapped = client.subscribe(format!("{prefix}.shard.*.*.{op}")).await?;
@@ -237,12 +228,5 @@ mod tests {
         assert_eq!(judged(16, plain.clone()), Mapping::Missing);
         assert_eq!(judged(16, plain[1..].to_vec()), Mapping::Wrong);
         assert_eq!(judged(16, []), Mapping::Wrong);
-    }
-
-    #[test]
-    fn only_probes_are_left_unanswered() {
-        assert!(is_probe("nowserving.line.a.mapping_probe_1"));
-        assert!(is_probe("nowserving.shard.3.a.mapping_probe_12"));
-        assert!(!is_probe("nowserving.line.mapping_probe_1.enter"));
     }
 }

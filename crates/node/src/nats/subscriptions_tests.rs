@@ -2,8 +2,9 @@
 use std::task::Poll;
 
 use futures::poll;
-use nowserving_engine::{Delivery, Input, LeaderTime, Refusal};
+use nowserving_engine::{Delivery, Input, LeaderTime, Refusal, ShardDelivery};
 use nowserving_protocol::subject::shard_of;
+use tokio::task::JoinHandle;
 
 use super::super::testing::{SHARDS, Sent, TestServer, TestService};
 use super::*;
@@ -17,7 +18,36 @@ fn subjects(prefix: &str, in_group: bool) -> [(String, bool); 2] {
     ["shard", "admin.shard"].map(|word| (format!("{prefix}.{word}.{}.>", shard()), in_group))
 }
 
+struct Listening {
+    standing: watch::Sender<Standing>,
+    stop: oneshot::Sender<()>,
+    plain_closed: oneshot::Receiver<()>,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+fn waiting() -> Standing {
+    Standing::Waiting("starting".into())
+}
+
 impl TestService {
+    /// Listens, on plain subjects with this standing.
+    fn listens(&self, standing: Standing) -> Listening {
+        let (standing, known) = watch::channel(standing);
+        let (stop, stopped) = oneshot::channel();
+        let (closed, plain_closed) = oneshot::channel();
+        let plain = PlainSubjects {
+            standing: known,
+            stop: stopped,
+            closed,
+        };
+        Listening {
+            standing,
+            stop,
+            plain_closed,
+            task: tokio::spawn(self.service.clone().listen(plain)),
+        }
+    }
+
     fn wants(&self, subscription: Subscription) {
         self.subscriptions.send_modify(|all| {
             all.insert(shard(), subscription);
@@ -63,7 +93,7 @@ const DRAINING: Via = Via::Shard(ShardDelivery::Draining);
 #[tokio::test]
 async fn a_node_subscribes_for_its_new_role_before_it_unsubscribes_the_old_one() {
     let mut test = TestService::start(16).await;
-    tokio::spawn(test.service.clone().listen_shards());
+    let _listening = test.listens(waiting());
     test.wants(Subscription::Leaderless);
     let (front, leaderless) = test.server.next_subscribed().await;
     assert_eq!(front, subjects("nowserving", true));
@@ -85,7 +115,7 @@ async fn a_node_subscribes_for_its_new_role_before_it_unsubscribes_the_old_one()
 #[tokio::test]
 async fn a_node_that_leads_no_more_takes_no_forwards_and_drains_the_rest() {
     let mut test = TestService::start(16).await;
-    tokio::spawn(test.service.clone().listen_shards());
+    let _listening = test.listens(waiting());
     test.wants(Subscription::Leader { term: 2 });
     let (_, forward) = test.server.next_subscribed::<3>().await;
     let (_, front) = test.server.next_subscribed::<2>().await;
@@ -96,38 +126,22 @@ async fn a_node_that_leads_no_more_takes_no_forwards_and_drains_the_rest() {
 }
 
 #[tokio::test]
-async fn between_two_terms_of_its_own_a_leader_subscribes_anew() {
-    let mut test = TestService::start(16).await;
-    tokio::spawn(test.service.clone().listen_shards());
-    test.wants(Subscription::Leader { term: 2 });
-    let (_, forward) = test.server.next_subscribed::<3>().await;
-    let (_, front) = test.server.next_subscribed::<2>().await;
-    test.wants(Subscription::Leader { term: 4 });
-    assert_eq!(test.server.next_unsubscribed(3).await, forward);
-    let (forward, _) = test.server.next_subscribed().await;
-    assert_eq!(forward, leading());
-    let (_, newer) = test.server.next_subscribed::<2>().await;
-    assert_eq!(test.delivered(front[0]).await.via, DRAINING);
-    assert_eq!(test.delivered(newer[0]).await.via, LEADER);
-}
-
-#[tokio::test]
 async fn when_the_engine_ends_the_node_unsubscribes_and_handles_the_rest() {
     let mut test = TestService::start(16).await;
-    let listening = tokio::spawn(test.service.clone().listen_shards());
+    let listening = test.listens(waiting());
     test.wants(Subscription::Leaderless);
     let (_, front) = test.server.next_subscribed::<2>().await;
     let (engine, _) = watch::channel(BTreeMap::new());
     drop(std::mem::replace(&mut test.subscriptions, engine));
     assert_eq!(test.delivered(front[0]).await.via, DRAINING);
     assert_eq!(test.server.next_unsubscribed(2).await, front);
-    listening.await.unwrap().unwrap();
+    listening.task.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_forwarded_request_carries_the_time_on_the_leaders_clock() {
     let mut test = TestService::start(16).await;
-    tokio::spawn(test.service.clone().listen_shards());
+    let _listening = test.listens(waiting());
     test.wants(Subscription::Leader { term: 2 });
     let (_, forward) = test.server.next_subscribed::<3>().await;
     let subject = format!("nowserving.forward.shard.{}.shop.info", shard());
@@ -160,11 +174,9 @@ const PLAIN: [&str; 7] = [
 #[tokio::test]
 async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
     let mut test = TestService::start(16).await;
-    let (told, standing) = watch::channel(Standing::Waiting("starting".into()));
-    let (stop, stopped) = oneshot::channel();
-    let listening = tokio::spawn(test.service.clone().listen_plain(standing, stopped));
+    let listening = test.listens(waiting());
     for _ in 0..2 {
-        told.send_replace(Standing::InTouch);
+        listening.standing.send_replace(Standing::InTouch);
         let mut sids = Vec::new();
         for word in PLAIN {
             let Sent::Subscribe {
@@ -182,17 +194,19 @@ async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
         test.server.deliver(sids[0], subject, "_INBOX.1", b"{}");
         let taken = test.next_input().await;
         assert!(matches!(taken, Input::Request { delivery, .. } if delivery.via == Via::Plain));
-        told.send_replace(Standing::Refused(Refusal::of_disk("another disk".into())));
+        listening
+            .standing
+            .send_replace(Standing::Refused(Refusal::of_disk("another disk".into())));
         assert_eq!(test.server.next_unsubscribed(PLAIN.len()).await, sids);
     }
-    told.send_replace(Standing::InTouch);
+    listening.standing.send_replace(Standing::InTouch);
     for _ in PLAIN {
         assert!(matches!(test.server.next().await, Sent::Subscribe { .. }));
     }
-    drop(stop);
+    drop(listening.stop);
     let unsubscribed = test.server.next_unsubscribed(PLAIN.len()).await;
     assert_eq!(unsubscribed.len(), PLAIN.len());
-    listening.await.unwrap().unwrap();
+    assert!(listening.plain_closed.await.is_err(), "dropped");
 }
 
 #[tokio::test]
@@ -212,7 +226,8 @@ async fn a_message_was_routed_after_the_probe_after_which_its_subscription_was_e
     let mut messages = Messages {
         from,
         probed: echoes,
-        routed_after: 10,
+        reader: Reader::new(Via::Plain, 10),
+        forward_only: Arc::default(),
     };
     // async-nats keeps the order of the wire: once the other subscription has its message, so has this.
     let mut arrives = async || {
@@ -220,7 +235,7 @@ async fn a_message_was_routed_after_the_probe_after_which_its_subscription_was_e
         server.deliver(b, "b", "r", b"");
         other.next().await.unwrap();
     };
-    let stamp = |next: Option<(Message, Micros)>| next.unwrap().1;
+    let stamp = |next: Option<(Message, (Via, Micros))>| next.unwrap().1.1;
 
     arrives().await;
     probed.send_replace(20);

@@ -281,7 +281,7 @@ impl TestService {
             trust,
         ));
         let many_lines = ManyLines::new(client, Subjects::default(), responder.clone(), trust);
-        let public_keys = PublicKeys::new(&Subjects::default(), responder.clone());
+        let public_keys = PublicKeys::new(responder.clone());
         let service = Service {
             client: server.client.clone(),
             parser: Arc::new(parser),

@@ -150,17 +150,6 @@ impl Limits {
         }
     }
 
-    /// Whether the message is such a request.
-    pub fn takes(&self, message: &Message) -> bool {
-        let rest = message.subject.strip_prefix(self.subjects.prefix());
-        let Some(rest) = rest.and_then(|rest| rest.strip_prefix('.')) else {
-            return false;
-        };
-        ["limit.", "admin.limit.", "leader."]
-            .iter()
-            .any(|of| rest.starts_with(of))
-    }
-
     /// The rules, if this node knows them by now.
     pub fn known_now(&self) -> Option<Arc<KnownRules>> {
         self.known.borrow().clone()

@@ -261,21 +261,6 @@ fn clients_find_the_shard_of_a_descriptor_and_how_long_its_key_is() {
     }
 }
 
-#[tokio::test]
-async fn checks_are_taken_on_the_subjects_of_limits_and_of_shards() {
-    let limits = TestService::start(1).await.service.limits;
-    for (subject, takes) in [
-        ("nowserving.limit.shop.check", true),
-        ("nowserving.admin.limit.show", true),
-        ("nowserving.leader.3.limit.shop.check", true),
-        ("nowserving.shard.3.limit.check", false),
-        ("nowserving.line.limit.check", false),
-        ("other.limit.shop.check", false),
-    ] {
-        assert_eq!(limits.takes(&message(subject)), takes, "{subject}");
-    }
-}
-
 fn call(until: Instant) -> Call {
     Call {
         id: 7,
