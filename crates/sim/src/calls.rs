@@ -1,7 +1,7 @@
 //! What clients ask: calls, each of one or more attempts, and how they ended. The clients' history.
 //!
 //! A call through the SDK repeats what got no answer, on the other of its two subjects; a raw one is a
-//! single attempt, with or without an id.
+//! single attempt, with or without an id. Requests leave as messages of NATS, and answers come as such.
 
 mod what;
 
@@ -13,13 +13,17 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::Outcome;
 use nowserving_line::LineName;
-use nowserving_protocol::error::{ApiError, Code};
-use nowserving_shard::requests::{Origin, RequestId};
+use nowserving_protocol::codec::decode;
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::header::{
+    ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
+};
+use nowserving_protocol::subject::Subjects;
 
 use crate::clock::wall_ms;
 use crate::env::Env;
 use crate::faults::Fault;
-use crate::nats::{Message, ReplyPath, Subject};
+use crate::nats::{Message, client_inbox};
 use crate::random::Random;
 use crate::timeline::Time;
 use crate::world::Event;
@@ -80,6 +84,17 @@ impl Manner {
     }
 }
 
+/// Whose subject a request is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// Any node's.
+    Plain,
+    /// The leader's of a shard.
+    Shard(u32),
+    /// The leader's of a shard, for what nodes ask.
+    Forward(u32),
+}
+
 /// A request, however often it is sent.
 #[derive(Clone, Debug)]
 pub struct Query {
@@ -118,7 +133,7 @@ pub struct Attempt {
     /// For how long it is on its way to the server, as far as nodes take it after that.
     pub held_us: Time,
     /// Where to.
-    pub subject: Subject,
+    pub to: To,
     /// How it ended; `None`: the run ended before it did.
     pub end: Option<End>,
 }
@@ -163,15 +178,51 @@ pub struct Call {
 pub struct Calls {
     /// In the order in which they began.
     pub all: Vec<Call>,
-    /// Answers that nodes passed on, by the number in their payload.
-    relayed: Vec<Answer>,
+    /// What nodes have answered, by the place of its bytes: so a client has all of it, and not only what the contract
+    /// shows.
+    outcomes: BTreeMap<usize, (Bytes, Answer)>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
     /// Hits that came to nodes, by their counter in a leader's memory: once for each node and copy.
     pub delivered_hits: BTreeMap<Box<[u8]>, u64>,
 }
 
+impl Query {
+    /// The subject.
+    fn subject(&self, to: To) -> String {
+        let subjects = Subjects::default();
+        let (line, op) = (&self.line, self.op);
+        match (&self.what, op.strip_prefix("kv_"), to) {
+            (What::Cluster | What::Lines | What::Members(_), ..) => subjects.admin_cluster(op),
+            (_, Some(op), To::Plain) if self.admin => subjects.admin_kv(line, op),
+            (_, Some(op), To::Plain) => subjects.kv(line, op),
+            (_, Some(op), To::Shard(shard) | To::Forward(shard)) => match self.admin {
+                true => subjects.admin_kv_shard(shard, line, op),
+                false => subjects.kv_shard(shard, line, op),
+            },
+            (_, None, To::Plain) if self.admin => subjects.admin_line(line, op),
+            (_, None, To::Plain) => subjects.line(line, op),
+            (_, None, To::Shard(shard)) if self.admin => subjects.admin_shard(shard, line, op),
+            (_, None, To::Shard(shard)) => subjects.shard(shard, line, op),
+            (_, None, To::Forward(shard)) => {
+                let forward = nowserving_front::forward::subjects(&subjects);
+                forward.unwrap_or_default().shard(shard, line, op)
+            }
+        }
+    }
+}
+
 impl Call {
+    /// What is sent with an attempt.
+    fn headers(&self, sent: &Attempt) -> Vec<(String, String)> {
+        let timeout = Some((TIMEOUT_HEADER, sent.timeout_ms.to_string()));
+        let sent_ms = sent.sent_ms.map(|ms| (SENT_MS_HEADER, ms.to_string()));
+        let id =
+            (self.manner.has_id).then(|| (REQUEST_ID_HEADER, format!("call-{}", self.query.call)));
+        let all = timeout.into_iter().chain(sent_ms).chain(id);
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     /// Whether its client gave it an id.
     #[must_use]
     pub fn is_named(&self) -> bool {
@@ -180,17 +231,42 @@ impl Call {
 }
 
 impl Calls {
-    /// An answer as opaque bytes.
-    pub fn keep_relayed(&mut self, answer: Answer) -> Bytes {
-        self.relayed.push(answer);
-        Bytes::copy_from_slice(&(self.relayed.len() as u64 - 1).to_le_bytes())
+    /// An answer of a node, as bytes.
+    pub fn keep_outcome(&mut self, outcome: Outcome) -> Bytes {
+        let number = self.outcomes.len() as u64;
+        let bytes = Bytes::copy_from_slice(&number.to_le_bytes());
+        let place = bytes.as_ptr() as usize;
+        self.outcomes
+            .insert(place, (bytes.clone(), Rc::new(Ok(outcome))));
+        bytes
     }
 
-    /// Back from bytes.
+    /// Whether a client has asked this.
     #[must_use]
-    pub fn relayed(&self, bytes: &[u8]) -> Option<Answer> {
-        let number = u64::from_le_bytes(bytes.try_into().ok()?);
-        self.relayed.get(number as usize).cloned()
+    pub fn is_asked(&self, payload: &Bytes) -> bool {
+        self.parse(payload).is_some()
+    }
+
+    /// What an answer says to its client.
+    #[must_use]
+    pub fn answer(&self, message: &Message) -> Answer {
+        let mut headers = message.headers.iter();
+        if headers.any(|(name, _)| name == ERROR_CODE_HEADER) {
+            let reply: Result<ErrorReply, _> = decode(&message.payload);
+            return Rc::new(Err(reply.map_or_else(|error| error, |reply| reply.error)));
+        }
+        match self.outcomes.get(&(message.payload.as_ptr() as usize)) {
+            Some((_, answer)) => answer.clone(),
+            None => Rc::new(Err(ApiError::new(Code::Unknown, "an answer of nobody"))),
+        }
+    }
+
+    /// A call's request came to so many nodes.
+    pub fn delivered(&mut self, (call, _): (usize, usize), copies: u64) {
+        let query = self.all.get(call).map(|call| call.query.clone());
+        if let Some(What::Limit { ask, exact: false }) = query.as_deref().map(|it| &it.what) {
+            *self.delivered_hits.entry(ask.key.clone()).or_default() += ask.hits * copies;
+        }
     }
 
     /// What a payload asks.
@@ -252,13 +328,19 @@ impl Env {
         }
     }
 
+    /// The server gives an attempt's message to two nodes.
+    pub fn delivered_twice(&mut self, (call, attempt): (usize, usize)) {
+        let sent = self.calls.all.get(call);
+        if let Some(sent) = sent.and_then(|call| call.attempts.get(attempt))
+            && !matches!(sent.to, To::Forward(_))
+        {
+            self.comes_twice(call, (sent.timeout_ms, sent.to, 0));
+        }
+    }
+
     /// Two copies of one write are under way, of which one answer is seen. With an id they are one call.
     /// Without, they count as two calls: a client may mean it that way.
-    pub fn comes_twice(
-        &mut self,
-        number: usize,
-        (timeout_ms, subject, held_us): (u64, Subject, Time),
-    ) {
+    fn comes_twice(&mut self, number: usize, (timeout_ms, to, held_us): (u64, To, Time)) {
         let now = self.timeline.now();
         let count = self.calls.all.len();
         let Some(call) = self.calls.all.get_mut(number) else {
@@ -272,7 +354,7 @@ impl Env {
             timeout_ms,
             sent_ms: None,
             held_us,
-            subject,
+            to,
             end: None,
         };
         if call.manner.has_id {
@@ -306,18 +388,18 @@ impl Env {
         let attempt = call.attempts.len();
         let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
-        let subject = match &call.query.what {
-            What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => Subject::Plain,
-            What::Kv(_) | What::KvGet(_) if !own_subject => Subject::Plain,
+        let to = match &call.query.what {
+            What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => To::Plain,
+            What::Kv(_) | What::KvGet(_) if !own_subject => To::Plain,
             // As a node asks for a client.
             What::Limit { exact: true, .. }
             | What::LimitGiveBack { exact: true, .. }
-            | What::LimitReset { .. } => Subject::Shard(call.query.shard),
+            | What::LimitReset { .. } => To::Shard(call.query.shard),
             What::Limit { exact: false, .. } | What::LimitGiveBack { exact: false, .. } => {
-                Subject::Forward(call.query.shard)
+                To::Forward(call.query.shard)
             }
-            _ if own_subject || (mapped && !call.query.admin) => Subject::Shard(call.query.shard),
-            _ => Subject::Plain,
+            _ if own_subject || (mapped && !call.query.admin) => To::Shard(call.query.shard),
+            _ => To::Plain,
         };
         let waits = call.manner.waits;
         let (client, has_time) = (call.client, call.manner.has_time);
@@ -337,12 +419,12 @@ impl Env {
             timeout_ms,
             sent_ms: has_time.then(|| wall_ms(now, ahead_ms)),
             held_us,
-            subject,
+            to,
             end: None,
         });
         let (client, op, line) = (call.client, call.query.op, call.query.line.clone());
         self.note(format_args!(
-            "client {client}: call {number}.{attempt} {op} {line} on {subject:?}, {timeout_ms} ms"
+            "client {client}: call {number}.{attempt} {op} {line} on {to:?}, {timeout_ms} ms"
         ));
         if attempt > 0 {
             self.counts.add(Fault::ClientRetry);
@@ -357,7 +439,7 @@ impl Env {
         let mut copies = 1;
         if self.strikes(Fault::RequestDoubled) {
             copies = 2;
-            self.comes_twice(number, (timeout_ms, subject, held_us));
+            self.comes_twice(number, (timeout_ms, to, held_us));
         }
         for _ in 0..copies {
             if self.strikes(Fault::RequestLost) {
@@ -379,29 +461,15 @@ impl Env {
         let Some(sent) = call.attempts.get(attempt) else {
             return;
         };
+        let waits = call.manner.waits;
         let message = Message {
-            subject: sent.subject,
-            query: call.query.clone(),
+            subject: call.query.subject(sent.to).into(),
+            reply: waits.then(|| client_inbox(number, attempt)),
+            headers: call.headers(sent).into(),
             payload: call.payload.clone(),
-            timeout_ms: sent.timeout_ms,
-            sent_ms: sent.sent_ms,
-            id: call.manner.has_id.then_some(RequestId {
-                key: number as u128,
-                origin: Origin::Client,
-            }),
-            forwarded_at: None,
-            shared: false,
-            reply: match call.manner.waits {
-                true => ReplyPath::Client {
-                    call: number,
-                    attempt,
-                },
-                false => ReplyPath::Nowhere,
-            },
+            call: Some((number, attempt)),
         };
-        if !self.route(message) {
-            self.reply_to_client(number, attempt, Err(NotAnswered::NoResponders));
-        }
+        self.publish(message);
     }
 
     /// An attempt ended for its client; true if that ends the call. One that comes after the client has

@@ -86,8 +86,6 @@ pub struct Env {
     pub clients_stalled: BTreeMap<usize, Time>,
     /// What a node's wall clock may be behind the truth, in milliseconds.
     pub nodes_behind_ms: i64,
-    /// Subscriptions made so far.
-    pub subscriptions: u64,
     /// Steps of engines.
     pub steps: u64,
     /// What clients have asked.

@@ -5,13 +5,13 @@
 //! and to one of each group; to none: the sender is told so.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{ForwardId, LeaderTime};
-use nowserving_shard::requests::RequestId;
+pub use nowserving_front::subscriptions::SubscriptionId;
 
-use crate::calls::{Answer, Query, What};
+use crate::calls::NotAnswered;
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::timeline::Time;
@@ -22,91 +22,88 @@ const UNREAD_MAX: usize = 24;
 
 /// A node's number.
 pub type NodeId = u64;
-/// Names a subscription in a run.
-pub type SubscriptionId = u64;
+/// The inbox to which a node sends its probes.
+pub const PROBES: &str = "probes";
 
-/// A subject on which nodes take requests. Those of operators are subscribed to with those of users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// Any node's.
-    Plain,
-    /// The leader's of a shard.
-    Shard(u32),
-    /// The leader's of a shard, for what nodes pass on.
-    Forward(u32),
-}
-
-/// Where an answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyPath {
-    /// To a client's attempt.
-    Client {
-        /// The call.
-        call: usize,
-        /// Which attempt of it.
-        attempt: usize,
-    },
-    /// To a node that passed a request on.
-    Node {
-        /// The node.
-        node: NodeId,
-        /// Its start.
-        start: u64,
-        /// Its name for it.
-        id: ForwardId,
-        /// Which try: each has an inbox of its own.
-        attempt: u64,
-    },
-    /// Nowhere: its client does not want to know.
-    Nowhere,
-}
-
-/// A request on its way.
+/// A message on its way.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Where it was published.
-    pub subject: Subject,
-    /// What is asked.
-    pub query: Rc<Query>,
-    /// The payload.
-    pub payload: Bytes,
-    /// The header with the time it has.
-    pub timeout_ms: u64,
-    /// The header with the time at which its client sent it, by the client's clock.
-    pub sent_ms: Option<u64>,
-    /// The header with the call that it belongs to.
-    pub id: Option<RequestId>,
-    /// The header of a request that was passed on: when, on the leader's clock.
-    pub forwarded_at: Option<LeaderTime>,
-    /// The header of a request that was forwarded: its leader may have it too.
-    pub shared: bool,
+    /// Where it is published.
+    pub subject: Rc<str>,
     /// Where its answer goes.
-    pub reply: ReplyPath,
+    pub reply: Option<Rc<str>>,
+    /// Names and values.
+    pub headers: Rc<[(String, String)]>,
+    /// What it says.
+    pub payload: Bytes,
+    /// The client's call and attempt, which nobody reads in it.
+    pub call: Option<(usize, usize)>,
+}
+
+/// The inbox of a client's attempt.
+#[must_use]
+pub fn client_inbox(call: usize, attempt: usize) -> Rc<str> {
+    format!("_INBOX.client.{call}.{attempt}").into()
+}
+
+/// An inbox of a start of a node.
+#[must_use]
+pub fn node_inbox(node: NodeId, start: u64, name: impl Display) -> Rc<str> {
+    format!("_INBOX.node.{node}.{start}.{name}").into()
+}
+
+/// Whose inbox it is.
+#[derive(Clone, Copy, Debug)]
+enum InboxOf<'a> {
+    Client {
+        call: usize,
+        attempt: usize,
+    },
+    Node {
+        node: NodeId,
+        start: u64,
+        name: &'a str,
+    },
+}
+
+fn inbox_of(subject: &str) -> Option<InboxOf<'_>> {
+    let words: Vec<&str> = subject.split('.').collect();
+    match words[..] {
+        ["_INBOX", "client", call, attempt] => Some(InboxOf::Client {
+            call: call.parse().ok()?,
+            attempt: attempt.parse().ok()?,
+        }),
+        ["_INBOX", "node", node, start, name] => Some(InboxOf::Node {
+            node: node.parse().ok()?,
+            start: start.parse().ok()?,
+            name,
+        }),
+        _ => None,
+    }
+}
+
+/// Whether a subscription to `subject.>` gets a message; the nodes have no others.
+fn matches(subscribed: &str, subject: &str) -> bool {
+    let below = subscribed.strip_suffix('>');
+    below.is_some_and(|below| subject.len() > below.len() && subject.starts_with(below))
 }
 
 /// What the server sends to a node.
 #[derive(Clone, Debug)]
 pub enum Down {
-    /// A request.
-    Request {
-        /// By which subscription.
+    /// A message by a subscription.
+    Message {
+        /// Which one.
         subscription: SubscriptionId,
-        /// The request.
+        /// The message.
         message: Message,
     },
-    /// What the node sent itself.
-    Echo {
-        /// When, by its clock.
-        sent_at: u64,
-    },
-    /// What came of a request that the node passed on.
-    Forwarded {
-        /// Its name for it.
-        id: ForwardId,
-        /// Which try.
-        attempt: u64,
-        /// The answer; `None`: nobody listens there.
-        answer: Option<Answer>,
+    /// What comes to an inbox of the node.
+    Inbox {
+        /// Its last word.
+        name: Rc<str>,
+        /// The message; `None`: nobody listens where the node has asked.
+        message: Option<Message>,
     },
 }
 
@@ -118,26 +115,25 @@ pub enum Up {
         /// Its name.
         id: SubscriptionId,
         /// The subject.
-        subject: Subject,
-        /// As one of a group.
-        group: bool,
+        subject: Rc<str>,
+        /// In a group.
+        group: Option<&'static str>,
     },
     /// The end of one.
     Unsubscribe(SubscriptionId),
-    /// A message to itself.
-    Probe {
-        /// When, by its clock.
-        sent_at: u64,
-    },
-    /// A request passed on.
-    Request(Message),
-    /// An answer.
-    Reply {
-        /// To whom.
-        to: ReplyPath,
-        /// What.
-        answer: Answer,
-    },
+    /// A message.
+    Publish(Message),
+}
+
+impl Up {
+    /// Whether it is sent again on a new connection, if it was not sent.
+    fn is_kept(&self) -> bool {
+        match self {
+            // They are made anew from the node's own list.
+            Up::Subscribe { .. } | Up::Unsubscribe(_) => false,
+            Up::Publish(message) => !message.subject.ends_with(PROBES),
+        }
+    }
 }
 
 /// A node's service connection.
@@ -156,8 +152,11 @@ pub struct Connection {
     stalled_until: Time,
     /// When the last change of a subscription takes effect.
     effects: BTreeMap<SubscriptionId, Time>,
-    subscriptions: BTreeMap<SubscriptionId, (Subject, bool)>,
+    subscriptions: BTreeMap<SubscriptionId, Subscribed>,
 }
+
+/// A subscription's subject and group.
+pub type Subscribed = (Rc<str>, Option<&'static str>);
 
 impl Env {
     fn connection(&mut self, node: NodeId) -> &mut Connection {
@@ -251,49 +250,48 @@ impl Env {
                 self.subscription_change(node, number, id, add);
             }
             Up::Unsubscribe(id) => self.subscription_change(node, number, id, None),
-            Up::Probe { sent_at } => self.send_down(node, Down::Echo { sent_at }),
-            Up::Request(message) => {
-                let reply = message.reply;
-                if !self.route(message)
-                    && let ReplyPath::Node {
-                        node, id, attempt, ..
-                    } = reply
-                {
-                    let answer = None;
-                    self.send_down(
-                        node,
-                        Down::Forwarded {
-                            id,
-                            attempt,
-                            answer,
-                        },
-                    );
+            Up::Publish(message) => self.publish(message),
+        }
+    }
+
+    /// The server has a message, of whomever.
+    pub fn publish(&mut self, message: Message) {
+        let subject = message.subject.clone();
+        match inbox_of(&subject) {
+            Some(InboxOf::Client { call, attempt }) => {
+                let answer = self.calls.answer(&message);
+                self.reply_to_client(call, attempt, Ok(answer));
+            }
+            Some(InboxOf::Node { node, start, name }) => {
+                self.send_to_inbox((node, start), name, Some(message));
+            }
+            None => {
+                let reply = message.reply.clone();
+                if self.route(message) {
+                    return;
+                }
+                match reply.as_deref().and_then(inbox_of) {
+                    Some(InboxOf::Client { call, attempt }) => {
+                        self.reply_to_client(call, attempt, Err(NotAnswered::NoResponders));
+                    }
+                    Some(InboxOf::Node { node, start, name }) => {
+                        self.send_to_inbox((node, start), name, None);
+                    }
+                    None => {}
                 }
             }
-            Up::Reply { to, answer } => match to {
-                ReplyPath::Nowhere => {}
-                ReplyPath::Client { call, attempt } => {
-                    self.reply_to_client(call, attempt, Ok(answer));
-                }
-                ReplyPath::Node {
-                    node,
-                    start,
-                    id,
-                    attempt,
-                } => {
-                    if self.starts.get(&node) == Some(&start) {
-                        let answer = Some(answer);
-                        self.send_down(
-                            node,
-                            Down::Forwarded {
-                                id,
-                                attempt,
-                                answer,
-                            },
-                        );
-                    }
-                }
-            },
+        }
+    }
+
+    fn send_to_inbox(
+        &mut self,
+        (node, start): (NodeId, u64),
+        name: &str,
+        message: Option<Message>,
+    ) {
+        if self.starts.get(&node) == Some(&start) {
+            let name = name.into();
+            self.send_down(node, Down::Inbox { name, message });
         }
     }
 
@@ -302,7 +300,7 @@ impl Env {
         node: NodeId,
         number: u64,
         id: SubscriptionId,
-        add: Option<(Subject, bool)>,
+        add: Option<Subscribed>,
     ) {
         let change = Event::SubscriptionChange {
             node,
@@ -328,7 +326,7 @@ impl Env {
         node: NodeId,
         number: u64,
         id: SubscriptionId,
-        add: Option<(Subject, bool)>,
+        add: Option<Subscribed>,
     ) {
         let connection = self.connection(node);
         if connection.number != number || !connection.open {
@@ -340,16 +338,16 @@ impl Env {
         };
     }
 
-    /// Gives a request to whoever has subscribed; false if nobody has.
-    pub fn route(&mut self, message: Message) -> bool {
+    /// Gives a message to the subscribers; false if there is none.
+    fn route(&mut self, message: Message) -> bool {
         let mut group = Vec::new();
         let mut all = Vec::new();
         for (node, connection) in &self.connections {
-            for (id, (subject, in_group)) in &connection.subscriptions {
-                if *subject == message.subject {
+            for (id, (subscribed, in_group)) in &connection.subscriptions {
+                if matches(subscribed, &message.subject) {
                     match in_group {
-                        true => group.push((*node, *id)),
-                        false => all.push((*node, *id)),
+                        Some(_) => group.push((*node, *id)),
+                        None => all.push((*node, *id)),
                     }
                 }
             }
@@ -359,17 +357,15 @@ impl Env {
             && self.strikes(Fault::DeliveryDoubled)
         {
             all.push(again);
-            if !matches!(message.subject, Subject::Forward(_)) {
-                let copy = (message.timeout_ms, message.subject, 0);
-                self.comes_twice(message.query.call, copy);
+            if let Some(call) = message.call {
+                self.delivered_twice(call);
             }
         }
-        if let What::Limit { ask, exact: false } = &message.query.what {
-            let hits = self.calls.delivered_hits.entry(ask.key.clone());
-            *hits.or_default() += ask.hits * all.len() as u64;
+        if let Some(call) = message.call {
+            self.calls.delivered(call, all.len() as u64);
         }
         for (node, subscription) in &all {
-            let what = Down::Request {
+            let what = Down::Message {
                 subscription: *subscription,
                 message: message.clone(),
             };
@@ -399,13 +395,7 @@ impl Env {
         } else {
             drop(unsent);
         }
-        // Subscriptions are made anew from the node's own list when it connects again.
-        connection.waiting.retain(|what| {
-            !matches!(
-                what,
-                Up::Subscribe { .. } | Up::Unsubscribe(_) | Up::Probe { .. }
-            )
-        });
+        connection.waiting.retain(Up::is_kept);
     }
 
     /// The server closes a connection, and the node has not noticed yet.

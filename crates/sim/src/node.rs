@@ -2,7 +2,6 @@
 //! and a maker of snapshots work beside the loop, as its threads do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use nowserving_engine::envelope::Welcome;
@@ -191,7 +190,7 @@ impl Node {
             engine,
             inbox: VecDeque::new(),
             turn_at: None,
-            service: Service::default(),
+            service: Service::new(),
             peers: BTreeSet::new(),
             witnessed: Witnessed::default(),
             known_connection: 0,
@@ -373,13 +372,9 @@ impl Node {
         match output {
             Output::Reply { to, result } => {
                 let result = result.map(|outcome| self.backup_outcome(env, outcome));
-                self.reply(env, &to, Rc::new(result));
+                self.reply(env, &to, result);
             }
-            Output::RelayReply { to, answer, .. } => {
-                if let Some(answer) = env.calls.relayed(&answer.payload) {
-                    self.reply(env, &to, answer);
-                }
-            }
+            Output::RelayReply { to, answer, .. } => self.relay(env, &to, answer),
             // Rules are read outside of the engine: clients here ask for counters.
             Output::Event(_) | Output::Serves(_) | Output::Drop(_) | Output::Rules(_) => {}
             Output::Members { wanted, peers } => {

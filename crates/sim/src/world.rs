@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use nowserving_engine::envelope::{Candidate, Welcome};
-use nowserving_engine::{ForwardId, Input, Output};
+use nowserving_engine::{Input, Output};
 use nowserving_replica::{ConfState, Connection as PeerConnection};
 
 use crate::backups::{RESTORER, Restorer};
@@ -20,7 +20,7 @@ use crate::faults::{Calm, Counts, Fault, Weather};
 use crate::identity::Identity;
 use crate::ill::Ill;
 use crate::lost_disks::Lost;
-use crate::nats::{NodeId, Subject, SubscriptionId};
+use crate::nats::{NodeId, Subscribed, SubscriptionId};
 use crate::node::{Node, Setup, Written};
 use crate::operator::{OPERATOR, Operator};
 use crate::peers::{Sent, draw_max_payload};
@@ -72,8 +72,8 @@ pub enum Event {
         number: u64,
         /// The subscription.
         id: SubscriptionId,
-        /// Its subject, and whether it is one of a group; `None`: it ends.
-        add: Option<(Subject, bool)>,
+        /// Its subject and group; `None`: it ends.
+        add: Option<Subscribed>,
     },
     /// A node connects (again) to the server.
     Connect {
@@ -196,10 +196,10 @@ pub enum Process {
     Transfer(Box<Output>),
     /// The task of a subscription takes what lies in its queue.
     TakeRequests(SubscriptionId),
-    /// A subscription went on for long enough.
-    Drained(SubscriptionId),
-    /// What was passed on was not answered in time.
-    ForwardTimesOut(ForwardId, u64),
+    /// Subscriptions were drained for long enough.
+    Drained,
+    /// The request of this number was not answered in time.
+    RequestTimesOut(u64),
 }
 
 /// A fault that lasts, and how to end it.
@@ -372,7 +372,6 @@ impl World {
             client_clocks: Vec::new(),
             clients_stalled: BTreeMap::new(),
             nodes_behind_ms,
-            subscriptions: 0,
             steps: 0,
         };
         env.note(format_args!("seed {seed}: {setup:?}, {calm:?}"));
@@ -593,8 +592,8 @@ impl World {
             Process::LearnMaxPayload => node.learn_max_payload(env),
             Process::Transfer(job) => node.transfer(env, *job),
             Process::TakeRequests(subscription) => node.take_requests(env, subscription),
-            Process::Drained(subscription) => node.drained(env, subscription),
-            Process::ForwardTimesOut(id, attempt) => node.forward_times_out(env, id, attempt),
+            Process::Drained => node.drained(env),
+            Process::RequestTimesOut(number) => node.request_times_out(env, number),
         }
     }
 

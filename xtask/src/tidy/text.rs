@@ -39,7 +39,7 @@ const PURE: [(&str, &str, &str); 6] = [
         "the rule for seats is pure: a rehearsal with it gives the same bytes on every machine",
     ),
     (
-        "shard replica engine",
+        "shard replica engine front",
         "SystemTime Instant rand tokio async std::fs std::net std::env std::thread std::io",
         "this crate does no I/O and reads no clock: its caller does, so that the same inputs give the same outputs",
     ),
@@ -173,7 +173,7 @@ mod tests {
             assert_finds("crates/line/src/a.rs", &text, 2, name);
             assert!(whats("crates/node/src/a.rs", &text).is_empty());
         }
-        for crate_name in ["shard", "replica", "engine"] {
+        for crate_name in ["shard", "replica", "engine", "front"] {
             let path = format!("crates/{crate_name}/src/a.rs");
             assert_finds(&path, "use std::fs::File;\n", 1, "std::fs");
             assert_finds(&path, "let now = Instant::now();\n", 1, "Instant");

@@ -254,6 +254,8 @@ impl What {
                 Op::Delete { .. } => ("delete", true),
                 Op::CapacityTold { .. } => ("capacity_told", true),
                 Op::Import { .. } => ("import", true),
+                Op::CallNext { .. } => ("call_next", true),
+                Op::Take { .. } => ("take", true),
                 _ => ("move", true),
             },
         }
