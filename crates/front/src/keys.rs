@@ -5,6 +5,8 @@ use nowserving_pass::{PassKey, PassKeys};
 use nowserving_protocol::keys::{ClusterKey, KeyPrint, KeyRing};
 use nowserving_protocol::ticket::TicketKeys;
 
+use crate::cluster::peers::PeerKeys;
+
 /// All that is derived from the keys in use.
 #[derive(Debug)]
 pub struct InUse {
@@ -45,6 +47,15 @@ impl InUse {
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         self.until_ms.is_none_or(|until| now_ms < until)
+    }
+
+    /// What seals and opens frames, and names the keys in them.
+    pub fn of_frames(&self) -> PeerKeys<'_> {
+        PeerKeys {
+            frames: &self.frames,
+            in_force: self.ring.current().id(),
+            prints: &self.prints,
+        }
     }
 
     /// The keys of a node that asks something of a cluster whose key in force it may not know yet.

@@ -8,6 +8,7 @@
 //!
 //! The same code runs in the daemon and in the simulation. It reads no clock and draws no random number.
 
+pub mod cluster;
 pub mod encode;
 pub mod forward;
 #[cfg(test)]

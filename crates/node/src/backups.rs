@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use nowserving_protocol::backup::{BACKUP_CHUNK_MAX, BackupChunkReply, BackupReply, Blob};
 use nowserving_protocol::error::{ApiError, Code};
 
-use crate::identity::random_u64;
+use crate::data_dir::random_u64;
 use crate::shards::snapshots::file_name;
 
 /// A snapshot is dropped this long after its last chunk was asked for.
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(backups.begin(3, 9, false).unwrap().id, None);
         let begun = backups.begin(3, 9, true).unwrap();
         assert_eq!(begun.bytes, Some(first.len() as u64));
-        crate::checked_file::write_atomically(dir.path(), &file_name(3), b"newer").unwrap();
+        crate::data_dir::write_atomically(dir.path(), &file_name(3), b"newer").unwrap();
         let id = begun.id.unwrap();
         let small = backups.chunk(&id, 0, 9).data.unwrap().0;
         assert_eq!(small, &first[..9]);

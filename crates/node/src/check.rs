@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nowserving_front::cluster::identity::Identity;
 use nowserving_log::{EngineLog, LogStore};
 use nowserving_replica::{Config, LogState, Replica};
 use serde::Serialize;
 
-use crate::identity::{self, Identity};
-use crate::known_peers::KnownPeers;
-use crate::{damage, members_file, shards};
+use crate::{damage, data_dir, shards};
 
 /// The state of a data directory.
 #[derive(Debug, Serialize)]
@@ -65,7 +64,7 @@ pub fn run(data_dir: &Path) -> Report {
         problems: Vec::new(),
     };
     // Held while the files are read: no node starts meanwhile.
-    let lock = report.unless_wrong(identity::lock_existing(data_dir).map_err(Into::into));
+    let lock = report.unless_wrong(data_dir::lock_existing(data_dir).map_err(Into::into));
     if lock.is_some() {
         report.check_files(data_dir);
     }
@@ -75,10 +74,10 @@ pub fn run(data_dir: &Path) -> Report {
 
 impl Report {
     fn check_files(&mut self, data_dir: &Path) {
-        self.unless_wrong(KnownPeers::open(data_dir));
-        self.unless_wrong(members_file::read(data_dir));
-        let identity = identity::look_at(data_dir).map_err(Into::into);
-        let log = EngineLog::look_at(&identity::log_dir(data_dir)).context("reading the log");
+        self.unless_wrong(data_dir::peers_in(data_dir).map_err(Into::into));
+        self.unless_wrong(data_dir::members_in(data_dir).map_err(Into::into));
+        let identity = data_dir::identity_of(data_dir).map_err(Into::into);
+        let log = EngineLog::look_at(&data_dir::log_dir(data_dir)).context("reading the log");
         let identity = self.unless_wrong(identity);
         if identity.as_ref().is_some_and(|it| it.node == 0) {
             // It waits to be added, and has nothing yet.
@@ -121,7 +120,7 @@ fn check_shard(
     shard: u32,
     log: Option<&Arc<dyn LogStore>>,
 ) -> anyhow::Result<Option<ShardReport>> {
-    let snapshots = identity::snapshot_dir(data_dir);
+    let snapshots = data_dir::snapshot_dir(data_dir);
     let Some(log) = log else {
         return shards::snapshots::read(&snapshots, &identity.cluster, shard).map(|_| None);
     };

@@ -4,10 +4,10 @@ use nowserving_log::LogError;
 use nowserving_replica::NewError;
 use nowserving_shard::snapshot::SnapshotError;
 
-use crate::checked_file::Damaged;
-use crate::identity::IdentityError;
-use crate::members_file;
+use crate::data_dir::DataDirError;
 use nowserving_engine::agreement::StateDiffers;
+use nowserving_front::cluster::File;
+use nowserving_front::cluster::checked_file::Unusable;
 
 /// The way out without any copy; `$advice` is the other one.
 macro_rules! or_replace {
@@ -81,12 +81,15 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     if cause.is::<StateDiffers>() {
         return Some(STATE);
     }
-    if let Some(IdentityError::Unreadable(error)) = cause.downcast_ref() {
-        return error.is::<Damaged>().then_some(IDENTITY);
-    }
-    if let Some(damaged) = cause.downcast_ref::<Damaged>() {
-        let of_members = damaged.path.ends_with(members_file::FILE);
-        return Some(if of_members { MEMBERS } else { PEERS });
+    if let Some(DataDirError::File { source, .. }) = cause.downcast_ref() {
+        return match source {
+            Unusable::Damaged { file, .. } => Some(match file {
+                File::Identity => IDENTITY,
+                File::Members => MEMBERS,
+                File::Peers => PEERS,
+            }),
+            _ => None,
+        };
     }
     if let Some(SnapshotError::Format { .. }) = cause.downcast_ref() {
         return Some(SNAPSHOT_FORMAT);
@@ -105,11 +108,13 @@ mod tests {
 
     #[test]
     fn advice_goes_by_what_is_damaged() {
-        let damaged = |file: &str| Damaged {
-            path: file.into(),
-            what: "its checksum does not hold".to_owned(),
+        let damaged = |file| DataDirError::File {
+            path: "data".into(),
+            source: Unusable::Damaged {
+                file,
+                what: "its checksum does not hold".to_owned(),
+            },
         };
-        let identity = IdentityError::Unreadable(damaged("identity.toml").into());
         for (error, advice) in [
             (SnapshotError::Digest.into(), SNAPSHOT),
             (
@@ -120,9 +125,9 @@ mod tests {
                 .into(),
                 SNAPSHOT_FORMAT,
             ),
-            (identity.into(), IDENTITY),
-            (damaged("data/peers.toml").into(), PEERS),
-            (damaged("data/members.toml").into(), MEMBERS),
+            (damaged(File::Identity).into(), IDENTITY),
+            (damaged(File::Peers).into(), PEERS),
+            (damaged(File::Members).into(), MEMBERS),
         ] {
             let error: anyhow::Error = error;
             assert_eq!(advice_for(&error), Some(advice), "{error}");

@@ -3,7 +3,6 @@
 //! the name of the first, as no frame of the remaining members reaches them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,16 +10,15 @@ use async_nats::connection::State;
 use async_nats::{Client, Subscriber};
 use crossbeam_channel::Sender;
 use futures::StreamExt as _;
-use nowserving_engine::envelope::{self, Existing, Founder, FrameKey};
+use nowserving_engine::envelope::{self, Existing, Founder, FrameKey, PeerDisk};
 use nowserving_engine::{Input, Standing};
+use nowserving_front::cluster::{File, members_file};
 use nowserving_shard::members::Members;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::identity::DataDir;
+use crate::data_dir::{self, DataDir};
 use crate::keys::Keys;
-use crate::known_peers::KnownPeers;
-use crate::members_file;
 use crate::nats::neighbours::{self, Metadata};
 use crate::nats::peers::{NatsLink, PeerList};
 
@@ -121,7 +119,7 @@ pub async fn begin(
     if data.identity.joined {
         // With the members of its cluster.
         let mut founders = Founders::new(me);
-        let identity = members_file::read(&data.path)?.identity();
+        let identity = data_dir::members_in(&data.path)?.identity();
         founders.identities.extend(identity);
         founders.serving = Some(serving.await?);
         return founders
@@ -133,7 +131,10 @@ pub async fn begin(
         Outcome::Refused { members, reason } => {
             tracing::warn!(%reason, "the cluster exists, and this disk is empty");
             let reason = format!("the cluster refuses this node: {reason}");
-            data.lose_number(&members.encode(), reason)
+            let members = members_file::write(&members.encode());
+            data_dir::write(&data.path, File::Members, &members)?;
+            data.identity.lose_number(reason, data_dir::random_u64()?);
+            Ok(data.write_identity()?)
         }
     }
 }
@@ -284,45 +285,46 @@ pub struct Member {
     pub id: u64,
     pub cluster: String,
     pub disk_id: u64,
-    pub data_dir: PathBuf,
+    /// The disks of its peers.
+    pub disks: watch::Receiver<Vec<PeerDisk>>,
     pub list: watch::Receiver<PeerList>,
     pub standing: watch::Receiver<Standing>,
 }
 
 impl Member {
     /// `None`: this node cannot tell.
-    fn answer(&self, founder: &Founder) -> anyhow::Result<Option<Existing>> {
+    fn answer(&self, founder: &Founder) -> Option<Existing> {
         let members = self.list.borrow().members.clone();
         if members.version == 0 || founder.disk_id == self.disk_id {
-            return Ok(None);
+            return None;
         }
         let in_touch = self.standing.borrow().is_in_touch();
         let refused = match founder.cluster_id {
-            0 => self.refused(founder.id, &members)?,
-            id if id == members.cluster_id => return Ok(None),
+            0 => self.refused(founder.id, &members),
+            id if id == members.cluster_id => return None,
             _ => "the cluster existed before it was founded by this node".to_owned(),
         };
         // A node that waits knows of earlier members, but not of all later ones.
         let may_say = in_touch || (founder.cluster_id == 0 && !refused.is_empty());
-        Ok(may_say.then(|| Existing {
+        may_say.then(|| Existing {
             cluster: self.cluster.clone(),
             refused,
             members: members.encode().into(),
             disk_id: founder.disk_id,
             from: self.id,
-        }))
+        })
     }
 
     /// Why node `id` may not begin with an empty disk. Empty: it may.
-    fn refused(&self, id: u64, members: &Members) -> anyhow::Result<String> {
-        let was_here = id == self.id || KnownPeers::open(&self.data_dir)?.knows(id);
-        Ok(if !members.nodes.contains_key(&id) {
+    fn refused(&self, id: u64, members: &Members) -> String {
+        let was_here = id == self.id || self.disks.borrow().iter().any(|it| it.node == id);
+        if !members.nodes.contains_key(&id) {
             format!("node {id} is no member of the cluster any more")
         } else if was_here {
             format!("node {id} was here before, with another disk")
         } else {
             String::new()
-        })
+        }
     }
 }
 
@@ -356,7 +358,7 @@ async fn answer_one(
     member: &Member,
     founder: &Founder,
 ) -> anyhow::Result<()> {
-    if let Some(existing) = member.answer(founder)? {
+    if let Some(existing) = member.answer(founder) {
         let sealed = envelope::seal(key, &existing);
         let subject = link.subjects.found_answer(founder.disk_id);
         link.client.publish(subject, sealed.into()).await?;
@@ -367,8 +369,6 @@ async fn answer_one(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::Path;
-
     use super::*;
 
     fn founder(id: u64) -> Founder {
@@ -416,16 +416,11 @@ mod tests {
     }
 
     /// Node 1. Node 2 was here.
-    fn member(dir: &Path, members: Members, standing: Standing) -> Member {
-        let mut known = KnownPeers::open(dir).unwrap();
-        let frame = envelope::Frame {
-            from: 2,
-            disk_id: 20,
-            boots: 1,
-            starts: vec![7],
-            ..envelope::Frame::default()
+    fn member(members: Members, standing: Standing) -> Member {
+        let second = PeerDisk {
+            node: 2,
+            ..PeerDisk::default()
         };
-        known.note(&frame).unwrap();
         let list = PeerList {
             members,
             ..PeerList::default()
@@ -434,7 +429,7 @@ mod tests {
             id: 1,
             cluster: "c".to_owned(),
             disk_id: 10,
-            data_dir: dir.to_owned(),
+            disks: watch::channel(vec![second]).1,
             list: watch::channel(list).1,
             standing: watch::channel(standing).1,
         }
@@ -442,14 +437,13 @@ mod tests {
 
     /// Node 1's answers to nodes 1, 2, 3: whether each may begin.
     fn answers(members: Members, standing: Standing, cluster_id: u64) -> [Option<bool>; 3] {
-        let dir = tempfile::tempdir().unwrap();
-        let member = member(dir.path(), members, standing);
+        let member = member(members, standing);
         [1, 2, 3].map(|id| {
             let founder = Founder {
                 cluster_id,
                 ..founder(id)
             };
-            let answer = member.answer(&founder).unwrap()?;
+            let answer = member.answer(&founder)?;
             assert_eq!(answer.disk_id, founder.disk_id);
             Some(answer.refused.is_empty())
         })
@@ -472,10 +466,9 @@ mod tests {
             let me = founder(1);
             let mut founders = Founders::new(&me);
             assert!(!founders.note(&other) || [2, 3].contains(&other.id));
-            let dir = tempfile::tempdir().unwrap();
             let members = Members::begin(&[1, 2, 3], 9);
-            let member = member(dir.path(), members, Standing::InTouch);
-            if let Some(answer) = member.answer(&other).unwrap() {
+            let member = member(members, Standing::InTouch);
+            if let Some(answer) = member.answer(&other) {
                 assert_eq!(answer.disk_id, other.disk_id);
             }
         });

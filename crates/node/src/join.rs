@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nowserving_engine::envelope::Candidate;
+use nowserving_front::cluster::identity::Identity;
 use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::subject::Subjects;
 use nowserving_security::Security;
@@ -16,7 +17,7 @@ use crate::nats::payload_limit::PayloadLimit;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
-use crate::{Ended, damage, identity, key_file, metrics_server, open_and_run};
+use crate::{Ended, damage, data_dir, key_file, metrics_server, open_and_run};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
 /// configuration are only the settings that do not come from the cluster.
@@ -30,9 +31,9 @@ pub async fn run(
 ) -> anyhow::Result<Ended> {
     tokio::pin!(stop);
     let draft = Draft::read(settings)?;
-    let lock = identity::lock(&draft.data_dir)?;
+    let lock = data_dir::lock(&draft.data_dir)?;
     // Written down before the first question: it may have been added when it was started last.
-    let known = identity::read_or_draw(&draft.data_dir)?;
+    let known = data_dir::identity_or_new(&draft.data_dir)?;
     // While it asks it lives, and is not ready: who probes it must not end it.
     let health = metrics_server::of_node(draft.metrics_addr)?;
     let identity = match known.node {
@@ -96,7 +97,7 @@ impl Draft {
     }
 
     /// Asks the cluster to add this node, and writes down what it is told.
-    async fn ask(&self, disk_id: u64) -> anyhow::Result<identity::Identity> {
+    async fn ask(&self, disk_id: u64) -> anyhow::Result<Identity> {
         let keys = Keys::new(key_file::load(&self.key_file)?, None)?;
         let (fatal, mut denied) = mpsc::channel(1);
         let rights = Rights::new("peers", self.subjects.clone(), fatal)?;
@@ -125,11 +126,11 @@ impl Draft {
             Some(missing) = denied.recv() => return Err(missing),
             welcome = candidates::ask(&link, &keys, &candidate) => welcome?,
         };
-        identity::take_number(&self.data_dir, &welcome, 0)?;
-        identity::read(&self.data_dir)?.ok_or_else(|| anyhow::anyhow!("the identity is gone"))
+        data_dir::take_number(&self.data_dir, &welcome, 0)?;
+        Ok(data_dir::identity_of(&self.data_dir)?)
     }
 
-    fn complete(&self, identity: &identity::Identity) -> anyhow::Result<Config> {
+    fn complete(&self, identity: &Identity) -> anyhow::Result<Config> {
         let mut table = self.table.clone();
         let nodes: Vec<i64> = identity.nodes.iter().map(|id| *id as i64).collect();
         table.insert("id".to_owned(), (identity.configured() as i64).into());

@@ -7,22 +7,18 @@
 
 pub mod backups;
 pub mod check;
-pub mod checked_file;
 pub mod clock;
 pub mod config;
 pub mod damage;
+pub mod data_dir;
 pub mod disk_space;
 mod ended;
 pub mod founding;
-#[cfg(test)]
-mod fuzz_tests;
 pub mod health;
-pub mod identity;
 pub mod join;
 pub mod key_file;
 pub mod keys;
-pub mod known_peers;
-pub mod members_file;
+mod members;
 pub mod metrics_server;
 pub mod nats;
 pub mod shards;
@@ -37,6 +33,7 @@ use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nowserving_engine::envelope::{Candidate, Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
+use nowserving_front::cluster::peers::Incoming;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
 use nowserving_log::{EngineLog, LogStore};
@@ -49,9 +46,9 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backups::Backups;
 pub use crate::config::{Config, ConfigError};
+use crate::data_dir::DataDir;
 pub use crate::ended::{Ended, Removed};
 use crate::health::Health;
-use crate::identity::DataDir;
 use crate::keys::Keys;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
@@ -94,7 +91,7 @@ pub async fn run(
     reload: watch::Receiver<()>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
-    let lock = identity::lock(&config.data_dir)?;
+    let lock = data_dir::lock(&config.data_dir)?;
     let health = metrics_server::of_node(config.metrics_addr)?;
     let run = open_and_run(config, lock, health, reload, stop);
     run.await.map_err(damage::advise)
@@ -110,7 +107,7 @@ pub(crate) async fn open_and_run(
     config.check()?;
     let loaded = key_file::load(&config.key_file)?;
     let data = DataDir::open_locked(&config, lock)?;
-    let rotation = members_file::read(&data.path)?.rotation;
+    let rotation = data_dir::members_in(&data.path)?.rotation;
     let keys = keys::at_start(&config.key_file, loaded, rotation)?;
     config.id = data.identity.node;
     if let Some(endpoint) = &config.otlp {
@@ -189,7 +186,7 @@ impl Node {
                 prefix: config.prefix.clone(),
                 nodes,
                 election_ms: config.election_ms,
-                keys: keys.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             keys,
             health,
@@ -248,10 +245,12 @@ impl Node {
                 asked = asked => asked?,
             }
         }
-        let known = known_peers::KnownPeers::open(&self.data.path)?;
+        let known = data_dir::peers_in(&self.data.path)?;
+        let (report, disks) = watch::channel(known.report());
         let (control, control_in) = unbounded();
         let origin = self.origin.clone();
-        let senders = Senders::new(link.clone(), origin, known.report(), control.clone());
+        let keys = self.keys.clone();
+        let senders = Senders::new(link.clone(), keys, origin, disks.clone(), control.clone());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
         let (ends, inputs, outputs) = channels(
             senders,
@@ -284,20 +283,24 @@ impl Node {
             start: self.start_number()?,
         };
         witnesses.spawn(witness::answer(listening));
-        let members_version = members_file::read(&self.data.path)?.version;
-        let accept_unseen = self.config.accept_unseen_peers;
-        let standing = ends.standing.clone();
         let known = known.wary(
-            &self.data.identity,
-            members_version,
-            accept_unseen,
-            standing,
+            self.data.identity.joined,
+            data_dir::members_in(&self.data.path)?.version,
+            self.config.accept_unseen_peers,
         );
-        let origin = self.origin.clone();
-        let (list, frames) = (ends.peer_list.clone(), ends.frames.clone());
-        let receiving = peers::receive_frames(link.clone(), origin, known, list, frames, named);
-        start("peer frames", receiving);
-        let members_file = members_file::keep(self.data.path.clone(), ends.peer_list.clone());
+        let receiver = peers::Receiver {
+            link: link.clone(),
+            keys: self.keys.clone(),
+            data_dir: self.data.path.clone(),
+            peers: ends.peer_list.clone(),
+            standing: ends.standing.clone(),
+            frames: ends.frames.clone(),
+            report,
+            connections: named,
+        };
+        let incoming = Incoming::new(self.origin.clone(), known);
+        start("peer frames", peers::receive_frames(receiver, incoming));
+        let members_file = members::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);
         let (path, list) = (self.config.key_file.clone(), ends.peer_list.clone());
         let keys = keys::watch(self.keys.clone(), path, list, ends.control.clone(), reload);
@@ -310,7 +313,7 @@ impl Node {
             id: self.config.id,
             cluster: self.config.cluster.clone(),
             disk_id: self.origin.disk_id,
-            data_dir: self.data.path.clone(),
+            disks,
             list: ends.peer_list.clone(),
             standing: ends.standing.clone(),
         };
@@ -369,7 +372,7 @@ impl Node {
         };
         drop(self.log);
         let configured = self.data.identity.configured();
-        identity::take_number(&self.data.path, &welcome, configured)?;
+        data_dir::take_number(&self.data.path, &welcome, configured)?;
         tracing::info!(node = welcome.id, "this node was added under a new number");
         Ok(Ended::Renumbered)
     }
@@ -398,8 +401,8 @@ impl Node {
         let restored = shards::recover::shards(&self.config, joined, &snapshot_dir, &log)?;
         let start = self.start_number()?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
-        let members = members_file::read(&self.data.path)?;
-        let config = self.config.engine(identity::random_u64()?, members);
+        let members = data_dir::members_in(&self.data.path)?;
+        let config = self.config.engine(data_dir::random_u64()?, members);
         let boot = Boot {
             start,
             is_candidate: self.data.identity.candidate != 0,
@@ -565,8 +568,8 @@ async fn ask_while_refused(
         let present = standing.borrow_and_update().clone();
         let alive = match present {
             Standing::Refused(refusal) if refusal.needs_number() => {
-                if refusal.disk {
-                    data.note_refused(&refusal.reason)?;
+                if refusal.disk && data.identity.note_refused(&refusal.reason) {
+                    data.write_identity()?;
                 }
                 // It may come to be its disk that is refused.
                 let changed = |it: &Standing| !matches!(it, Standing::Refused(it) if it.needs_number() && it.disk == refusal.disk);
@@ -580,8 +583,9 @@ async fn ask_while_refused(
             Standing::InTouch => {
                 // The disk of a member was added under a new number, which this node has not heard yet.
                 let disk = data.identity.candidate;
-                if list.borrow().members.with_disk(disk).is_none() {
-                    data.forget_candidate()?;
+                let was_added = list.borrow().members.with_disk(disk).is_some();
+                if !was_added && data.identity.forget_candidate() {
+                    data.write_identity()?;
                 }
                 standing.changed().await.is_ok()
             }
@@ -603,8 +607,12 @@ async fn ask_for_number(
     keys: &Keys,
 ) -> anyhow::Result<Welcome> {
     tokio::time::sleep(REFUSED_BEFORE_ASKING).await;
+    let (disk_id, is_new) = data.identity.ask_as(data_dir::random_u64()?);
+    if is_new {
+        data.write_identity()?;
+    }
     let candidate = Candidate {
-        disk_id: data.candidate()?,
+        disk_id,
         number: data.identity.node,
         reason,
         version: env!("CARGO_PKG_VERSION").to_owned(),

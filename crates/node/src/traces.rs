@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::monotonic_us;
 use crate::config::Config;
-use crate::identity::random_u64;
+use crate::data_dir::random_u64;
 
 /// A node that ends waits this long for a collector.
 const FLUSH_MAX: Duration = Duration::from_secs(2);

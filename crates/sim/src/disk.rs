@@ -14,7 +14,7 @@ use nowserving_replica::{
 };
 use nowserving_shard::snapshot::{self, Header};
 
-use crate::identity::Identity;
+use crate::files::Files;
 use crate::replay::{self, State};
 use crate::upgrade::NEXT_FORMAT;
 
@@ -29,8 +29,7 @@ const CHUNK_BYTES: usize = 8 << 10;
 /// What a node keeps over its starts.
 #[derive(Debug, Default)]
 pub struct Disk {
-    /// Who it belongs to, and what it knows of its peers.
-    pub identity: Identity,
+    pub files: Files,
     /// The log of all its shards.
     pub log: Arc<MemoryLog>,
     /// The newest snapshot of each shard.
@@ -42,11 +41,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty one, on which the log may take so many bytes.
+    /// One with these files, on which the log may take so many bytes.
     #[must_use]
-    pub fn new(identity: Identity, log_bytes_max: u64) -> Disk {
+    pub fn new(files: Files, log_bytes_max: u64) -> Disk {
         Disk {
-            identity,
+            files,
             log: Arc::new(MemoryLog::with_size(log_bytes_max)),
             ..Disk::default()
         }
@@ -56,7 +55,7 @@ impl Disk {
     #[must_use]
     pub fn copy(&self) -> Disk {
         Disk {
-            identity: self.identity.clone(),
+            files: self.files.clone(),
             log: Arc::new(self.log.durable_copy()),
             snapshots: self.snapshots.clone(),
             incoming: self.incoming.clone(),
@@ -69,12 +68,12 @@ impl Disk {
     ///
     /// # Errors
     /// Something is damaged, or does not fit together: the node must not run.
-    pub fn open(&self, shards: u32) -> Result<Vec<RestoredShard>, String> {
+    pub fn open(&self, shards: u32, joined: bool) -> Result<Vec<RestoredShard>, String> {
         let text = |error: LogError| error.to_string();
         let mut first = Vec::new();
         for shard in 0..shards {
             let log = self.log.load(shard).map_err(text)?;
-            if !self.identity.joined && log == LogState::default() {
+            if !joined && log == LogState::default() {
                 first.push(Write::bootstrap(shard, &FIRST_NODES));
             }
         }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use nowserving_engine::{Ask, Input};
@@ -11,6 +12,7 @@ use nowserving_line::{LineName, Op, TokenBy, TokenRef};
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::faults::{Calm, Counts, Fault, Weather};
 use crate::nats::{Connection, NodeId};
+use crate::peers::Link;
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
@@ -66,6 +68,8 @@ pub struct Env {
     pub heard_by_key: BTreeMap<(LineName, Box<[u8]>), Time>,
     /// From then on each request that is sent must be answered.
     pub answers_from: Time,
+    /// What all nodes were told of the link between them.
+    pub link: Rc<Link>,
     /// Frames that nodes sent.
     pub frames_sent: u64,
     /// Requests that nodes passed on, each try.

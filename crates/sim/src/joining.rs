@@ -3,13 +3,12 @@
 
 use nowserving_engine::envelope::{Candidate, Welcome};
 use nowserving_engine::{Input, Standing};
-use nowserving_shard::members::Members;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::env::Env;
 use crate::faults::Fault;
-use crate::identity::Identity;
+use crate::files::Files;
 use crate::nats::NodeId;
 use crate::node::Node;
 use crate::timeline::Time;
@@ -45,21 +44,25 @@ impl Node {
         if !refusal.needs_number() {
             return;
         }
-        let identity = &mut self.disk.identity;
+        let mut identity = self.disk.files.identity().unwrap_or_default();
         if refusal.disk {
-            identity.refused.get_or_insert(refusal.reason.clone());
+            identity.note_refused(&refusal.reason);
         }
-        if identity.candidate == 0 {
-            identity.candidate = env.random.next();
-        }
-        let disk_id = identity.candidate;
+        let (disk_id, _) = identity.ask_as(env.random.next());
+        self.disk.files.write_identity(&identity);
         env.ask(disk_id);
+    }
+
+    /// With which disk it asks to be added, if it does.
+    fn candidate(&self) -> Option<u64> {
+        let candidate = self.disk.files.identity().map(|it| it.candidate);
+        candidate.filter(|it| *it != 0)
     }
 
     fn asks(&self, disk_id: u64) -> bool {
         let standing = self.running.as_ref().map(|it| it.engine.standing());
         let needs = matches!(standing, Some(Standing::Refused(it)) if it.needs_number());
-        needs && self.disk.identity.candidate == disk_id
+        needs && self.candidate() == Some(disk_id)
     }
 }
 
@@ -111,7 +114,7 @@ impl World {
             node.push(&mut self.env, Input::Stop);
         } else if let Some(clock) = self.machines.remove(&disk_id) {
             self.env.note(format_args!("a new machine is n{id}"));
-            let disk = self.joined_disk(&welcome);
+            let disk = self.joined_disk(&welcome, None);
             self.env.builds.joins(id, None);
             self.add_node(Node::new(id, None, clock, disk));
         }
@@ -127,7 +130,7 @@ impl World {
         };
         let (configured, clock, starts) = (node.configured, node.clock, node.starts);
         self.nodes.remove(&id);
-        let disk = self.joined_disk(&welcome);
+        let disk = self.joined_disk(&welcome, configured);
         let mut node = Node::new(welcome.id, configured, clock, disk);
         node.starts = starts;
         self.env.builds.joins(node.id, Some(id));
@@ -138,17 +141,13 @@ impl World {
     /// With which disk the machine asks to be added whose own lost what it had promised.
     pub fn lost_asks_as(&self) -> Option<u64> {
         let lost = self.lost?;
-        let candidate = self
-            .nodes
-            .get(&lost.id)
-            .map(|it| it.disk.identity.candidate);
-        lost.asks_as.or(candidate.filter(|it| *it != 0))
+        let node = self.nodes.get(&lost.id);
+        lost.asks_as.or(node.and_then(Node::candidate))
     }
 
-    fn joined_disk(&self, welcome: &Welcome) -> Disk {
-        let members = Members::decode(&welcome.members).unwrap_or_default();
-        let identity = Identity::joined(welcome.disk_id, members);
-        Disk::new(identity, self.setup.log_bytes_max)
+    fn joined_disk(&self, welcome: &Welcome, configured: Option<NodeId>) -> Disk {
+        let files = Files::added(welcome, configured.unwrap_or(0));
+        Disk::new(files, self.setup.log_bytes_max)
     }
 
     fn add_node(&mut self, node: Node) {

@@ -21,7 +21,7 @@ mod clock;
 mod disk;
 mod env;
 mod faults;
-mod identity;
+mod files;
 mod ill;
 mod joining;
 mod lost_disks;

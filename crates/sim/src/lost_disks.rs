@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use crate::disk::Disk;
 use crate::faults::Fault;
-use crate::identity::Identity;
+use crate::files::Files;
 use crate::nats::NodeId;
 use crate::node::Node;
 use crate::world::{Event, World};
@@ -58,9 +58,9 @@ impl World {
         let mut others: BTreeSet<NodeId> = voters.chain(members.nodes.keys().copied()).collect();
         others.remove(&id);
         let knows = |node: &Node| {
-            let identity = &node.disk.identity;
+            let files = &node.disk.files;
             let mut rest = others.iter().filter(|it| **it != node.id);
-            identity.knows_later(id, boots) && rest.all(|it| identity.knows_later(*it, None))
+            files.knows_later(id, boots) && rest.all(|it| files.knows_later(*it, None))
         };
         let mut nodes = others.iter().map(|it| self.nodes.get(it));
         members.nodes.contains_key(&id)
@@ -76,8 +76,7 @@ impl World {
         }
         self.env.counts.add(Fault::DiskWiped);
         self.env.note(format_args!("n{id}: its disk is wiped"));
-        let identity = Identity::new(&mut self.env.random);
-        let disk = Disk::new(identity, self.setup.log_bytes_max);
+        let disk = Disk::new(Files::default(), self.setup.log_bytes_max);
         self.lose_disk(id, disk);
     }
 
@@ -100,8 +99,9 @@ impl World {
     }
 
     pub fn roll_back(&mut self, id: NodeId, copy: Disk) {
-        let boots = copy.identity.boots;
-        let same = |node: &Node| node.disk.identity.disk_id == copy.identity.disk_id;
+        let boots = copy.files.boots();
+        let disk_id = |disk: &Disk| disk.files.identity().map(|it| it.disk_id);
+        let same = |node: &Node| disk_id(&node.disk) == disk_id(&copy);
         if self.healed
             || !self.nodes.get(&id).is_some_and(same)
             || !self.can_lose(id)
@@ -122,20 +122,21 @@ impl World {
         let lost = self.lost.map(|lost| lost.id);
         let refused = |id| {
             let node = self.nodes.get(&id);
-            node.is_some_and(|node| node.disk.identity.refused.is_some())
+            let identity = node.and_then(|node| node.disk.files.identity());
+            identity.is_some_and(|it| !it.refused.is_empty())
         };
         let members = self.checks.members();
         let knows_all = |other: &NodeId| {
-            let identity = self.nodes.get(other).map(|node| &node.disk.identity);
+            let files = self.nodes.get(other).map(|node| &node.disk.files);
             let mut all = members.nodes.keys().filter(|it| *it != other);
-            identity.is_some_and(|identity| all.all(|it| identity.knows_later(*it, None)))
+            files.is_some_and(|files| all.all(|it| files.knows_later(*it, None)))
         };
         let mut others = members.nodes.keys().filter(|it| **it != id);
         if lost.is_some_and(|lost| lost == id || !refused(lost)) || !others.all(knows_all) {
             return;
         }
         let node = self.nodes.get_mut(&id);
-        if !node.is_some_and(|node| node.disk.identity.copy_peers()) {
+        if !node.is_some_and(|node| node.disk.files.copy_peers()) {
             return;
         }
         self.env.counts.add(Fault::PeersRolledBack);
@@ -153,7 +154,7 @@ impl World {
             return;
         };
         node.end(&mut self.env, true);
-        let is_new = node.configured.is_none() && disk.identity.boots == 0;
+        let is_new = node.configured.is_none() && disk.files.boots() == 0;
         let asks_as = match is_new {
             true => {
                 self.nodes.remove(&id);

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use nowserving_engine::envelope::Welcome;
-use nowserving_engine::frame_parts::Assembly;
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
+use nowserving_front::cluster::identity::{Configured, Identity};
+use nowserving_front::cluster::peers::{Incoming, Origin, Outgoing, PeerList};
+use nowserving_front::cluster::{File, members_file};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
 use nowserving_replica::{ConfState, EntryReader, Write};
@@ -16,7 +18,7 @@ use crate::disk::{CLUSTER, Disk, FIRST_NODES};
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::nats::NodeId;
-use crate::peers::MAX_PAYLOAD_MIN;
+use crate::peers::{MAX_PAYLOAD_MIN, PREFIX};
 use crate::service::Service;
 use crate::timeline::Time;
 use crate::witness::Witnessed;
@@ -81,7 +83,13 @@ pub struct Running {
     /// What it listens on.
     pub service: Service,
     /// The nodes that it exchanges frames with.
-    pub peers: BTreeSet<NodeId>,
+    pub peers: PeerList,
+    /// What its frames say of it.
+    pub origin: Origin,
+    /// Frames to each peer.
+    pub outgoing: BTreeMap<NodeId, Outgoing>,
+    /// Frames from all peers.
+    pub incoming: Incoming,
     /// What it knows of its peers' service connections.
     pub witnessed: Witnessed,
     /// The number of its own, as the engine knows it.
@@ -90,8 +98,6 @@ pub struct Running {
     writing: bool,
     /// What its client library lets through in one message: learned when it connects.
     pub max_payload: usize,
-    /// Frames of peers that come in parts.
-    pub assembly: Assembly,
     /// Its engine was told that the disk is full.
     disk_full: bool,
     /// The loop has seen a full inbox.
@@ -144,8 +150,10 @@ impl Node {
         let id = self.id;
         self.starts += 1;
         let start = self.starts;
-        self.disk.identity.count_start(&mut env.random);
-        let restored = match self.disk.open(setup.shards) {
+        let Some(identity) = self.count_start(env, setup) else {
+            return false;
+        };
+        let restored = match self.disk.open(setup.shards, identity.joined) {
             Ok(restored) => restored,
             Err(why) => {
                 env.note(format_args!("n{id}: does not start: {why}"));
@@ -155,10 +163,10 @@ impl Node {
         let config = Config {
             id,
             nodes: FIRST_NODES.to_vec(),
-            members: self.disk.identity.members.clone(),
+            members: self.disk.files.members(),
             cluster: CLUSTER.to_owned(),
             shards: setup.shards,
-            prefix: "nowserving".to_owned(),
+            prefix: PREFIX.to_owned(),
             heartbeat_ms: setup.heartbeat_ms,
             election_ms: setup.election_ms,
             snapshot_entries: setup.snapshot_entries,
@@ -170,11 +178,26 @@ impl Node {
             seed: env.random.next(),
         };
         let now = self.clock.read(env.timeline.now());
-        let identity = &self.disk.identity;
         let boot = Boot {
             start: identity.starts.first().copied().unwrap_or_default(),
             is_candidate: identity.candidate != 0,
-            disk_refused: identity.refused.clone(),
+            disk_refused: Some(identity.refused.clone()).filter(|it| !it.is_empty()),
+        };
+        let version = self.disk.files.members().version;
+        let known = self.disk.files.peers();
+        let known = known.wary(identity.joined, version, false);
+        let origin = Origin {
+            cluster: CLUSTER.to_owned(),
+            me: id,
+            disk_id: identity.disk_id,
+            boots: identity.boots,
+            starts: identity.starts,
+            metrics_addr: String::new(),
+            shards: setup.shards,
+            prefix: PREFIX.to_owned(),
+            nodes: FIRST_NODES.to_vec(),
+            election_ms: setup.election_ms,
+            version: "sim".to_owned(),
         };
         let reader: Arc<dyn EntryReader> = self.disk.log.clone();
         let engine = match Engine::new(config, boot, restored, &reader, now) {
@@ -191,13 +214,15 @@ impl Node {
             inbox: VecDeque::new(),
             turn_at: None,
             service: Service::new(),
-            peers: BTreeSet::new(),
+            peers: PeerList::default(),
+            incoming: Incoming::new(origin.clone(), known),
+            outgoing: BTreeMap::new(),
+            origin,
             witnessed: Witnessed::default(),
             known_connection: 0,
             to_write: VecDeque::new(),
             writing: false,
             max_payload: 0,
-            assembly: Assembly::default(),
             disk_full: false,
             crowded: false,
             downloads: BTreeSet::new(),
@@ -213,6 +238,27 @@ impl Node {
         self.look_at_disk(env);
         self.plan_turn(env, 0);
         true
+    }
+
+    /// Counts a start, and returns whose disk it is; `None`: another node's.
+    fn count_start(&mut self, env: &mut Env, setup: &Setup) -> Option<Identity> {
+        let files = &mut self.disk.files;
+        let known = files.identity();
+        let joined_as = known.as_ref().map(Identity::configured);
+        let configured = Configured {
+            cluster: CLUSTER,
+            id: self.configured.or(joined_as)?,
+            shards: setup.shards,
+            nodes: &FIRST_NODES,
+        };
+        let mut identity = known.unwrap_or_else(|| Identity::new(configured, env.random.next()));
+        if let Err(mismatch) = identity.compare(configured) {
+            env.violated("S6", format!("node {} does not start: {mismatch}", self.id));
+            return None;
+        }
+        identity.count_start(env.random.next());
+        files.write_identity(&identity);
+        Some(identity)
     }
 
     /// The node finds out what the server does with plain requests.
@@ -379,9 +425,13 @@ impl Node {
             Output::Event(_) | Output::Serves(_) | Output::Drop(_) | Output::Rules(_) => {}
             Output::Members { wanted, peers } => {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
-                self.disk.identity.members = wanted;
+                let file = members_file::write(&wanted.encode());
+                self.disk.files.write(File::Members, file);
                 if let Some(running) = &mut self.running {
-                    running.peers = peers;
+                    running.peers = PeerList {
+                        ids: peers,
+                        members: wanted,
+                    };
                 }
             }
             Output::Welcome(welcome) => env.welcome(welcome),

@@ -3,28 +3,62 @@
 use std::fmt;
 use std::rc::Rc;
 
-use nowserving_engine::envelope::{Frame, NodeFacts, ShardMessage};
-use nowserving_engine::frame_parts;
-use nowserving_engine::{
-    FrameBody, Input, NotTaken, PeerBatch, PeerFrame, PeerHeader, Refusal, Standing,
-};
-use nowserving_replica::{Connection, Message};
+use bytes::Bytes;
+use nowserving_engine::envelope::{FrameKey, FrameKeys};
+use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
+use nowserving_front::Message;
+use nowserving_front::cluster::Out;
+use nowserving_front::cluster::peers::{Outgoing, PeerKeys, connection_of};
+use nowserving_protocol::keys::{ClusterKey, KeyPrint};
+use nowserving_protocol::subject::Subjects;
+use nowserving_replica::Message as RaftMessage;
 
-use crate::env::Env;
+use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::node::Node;
 use crate::random::Random;
 use crate::world::{Event, Process};
 
+/// The first word of every subject.
+pub const PREFIX: &str = "nowserving";
+
+/// What all nodes were told of the link between them.
+#[derive(Debug)]
+pub struct Link {
+    pub subjects: Subjects,
+    frames: FrameKeys,
+    prints: [KeyPrint; 1],
+}
+
+impl Link {
+    #[must_use]
+    pub fn new() -> Link {
+        let key = ClusterKey::new([7; 32]);
+        Link {
+            subjects: Subjects::default(),
+            frames: FrameKeys::new(FrameKey::of(&key), None),
+            prints: [key.print()],
+        }
+    }
+
+    fn keys(&self) -> PeerKeys<'_> {
+        PeerKeys {
+            frames: &self.frames,
+            in_force: self.prints[0].id,
+            prints: &self.prints,
+        }
+    }
+}
+
 /// A frame on its way.
 #[derive(Debug)]
 pub struct Sent {
-    /// Which node sent it, from which disk and in which start, and the disks that it tells of; nothing else is in it.
-    stamp: Frame,
-    batch: PeerBatch,
+    subject: String,
     /// As the server gets it: one message, or several.
-    parts: Vec<Frame>,
+    parts: Vec<Bytes>,
+    /// The messages of Raft in it.
+    messages: Vec<(u32, Vec<u8>)>,
 }
 
 /// The minimum of nodes here. Their messages are as much smaller than those of real ones.
@@ -39,71 +73,48 @@ pub fn draw_max_payload(random: &mut Random) -> usize {
 impl Node {
     /// Sends a frame to a peer.
     pub fn send_frame(&mut self, env: &mut Env, to: NodeId, batch: PeerBatch) {
-        let from = self.id;
         env.frames_sent += 1;
-        let Some(parts) = self.publishable(env, to, &batch) else {
+        let Some(running) = &mut self.running else {
             return;
         };
-        let identity = &self.disk.identity;
-        let facts = NodeFacts {
-            in_touch: batch.in_touch,
-            ..NodeFacts::default()
-        };
-        let stamp = Frame {
-            to,
-            facts: Some(facts),
-            disks: match batch.reports_disks {
-                true => identity.disks(),
-                false => Vec::new(),
-            },
-            ..identity.stamp(from)
-        };
-        let count = parts.len();
+        let (link, known) = (env.link.clone(), running.max_payload);
+        let messages = batch.messages.iter();
+        let messages = messages.map(|it| (it.shard, it.raft.clone())).collect();
+        let disks = running.incoming.known().report();
+        let outgoing = running.outgoing.entry(to);
+        let outgoing =
+            outgoing.or_insert_with(|| Outgoing::new(running.origin.clone(), &link.subjects, to));
         let sent = Rc::new(Sent {
-            stamp,
-            batch,
-            parts,
+            parts: outgoing.send(batch, &disks, link.keys(), known).collect(),
+            subject: outgoing.subject.clone(),
+            messages,
         });
-        for part in 0..count {
-            self.send_part(env, to, &sent, part);
+        if self.is_published(env, to, &sent, known) {
+            for part in 0..sent.parts.len() {
+                self.send_part(env, to, &sent, part);
+            }
         }
     }
 
-    /// What the node publishes of a frame, as its client library knows the server's limit. `None`: it is refused, by the
-    /// library, or by a server that takes less by now and closes the connection.
-    fn publishable(&mut self, env: &mut Env, to: NodeId, batch: &PeerBatch) -> Option<Vec<Frame>> {
-        let known = self.running.as_ref()?.max_payload;
-        let messages = batch.messages.iter().map(|message| ShardMessage {
-            shard: message.shard,
-            raft: message.raft.clone().into(),
-        });
-        let members = batch.members.as_ref().map(|it| it.encode());
-        let frame = Frame {
-            to,
-            seq: env.frames_sent,
-            messages: messages.collect(),
-            state_hashes: batch.state_hashes.clone(),
-            members: members.unwrap_or_default().into(),
-            snapshot_chunk: batch.snapshot_chunk.as_deref().cloned(),
-            ..self.disk.identity.stamp(self.id)
-        };
-        let parts = frame_parts::cut(frame, known);
-        let largest = parts.iter().map(frame_parts::sealed_bytes).max()?;
+    /// Whether the node publishes a frame, as its client library knows the server's limit. Otherwise it is refused, by
+    /// the library, or by a server that takes less by now and closes the connection.
+    fn is_published(&mut self, env: &mut Env, to: NodeId, sent: &Sent, known: usize) -> bool {
+        let largest = sent.parts.iter().map(Bytes::len).max().unwrap_or(0);
         if largest > known {
-            let shards = batch.messages.iter().map(|it| it.shard).collect();
+            let shards = sent.messages.iter().map(|it| it.0).collect();
             self.push(env, Input::FrameRefused { to, shards });
-            return None;
+            return false;
         }
         if largest > env.max_payload {
             env.counts.add(Fault::FrameTooLarge);
             let delay = env.random.around(20_000);
             self.process_event(env, delay, Process::LearnMaxPayload);
-            return None;
+            return false;
         }
-        if parts.len() > 1 {
+        if sent.parts.len() > 1 {
             env.counts.add(Fault::FrameInParts);
         }
-        Some(parts)
+        true
     }
 
     fn send_part(&mut self, env: &mut Env, to: NodeId, sent: &Rc<Sent>, part: usize) {
@@ -140,129 +151,72 @@ impl Node {
 
     /// A frame comes, or a part of one.
     pub fn part(&mut self, env: &mut Env, sent: &Sent, part: usize) {
-        let (Some(running), Some(part)) = (&mut self.running, sent.parts.get(part)) else {
+        let now = self.clock.read(env.timeline.now()).us;
+        let (Some(running), Some(payload)) = (&mut self.running, sent.parts.get(part)) else {
             return;
         };
-        let Some(frame) = running.assembly.take(part.clone()) else {
-            return;
+        let message = Message {
+            subject: &sent.subject,
+            reply: None,
+            headers: &(),
+            payload,
         };
-        let came = frame.messages.iter().map(|it| (it.shard, &it.raft[..]));
-        let went = sent
-            .batch
-            .messages
-            .iter()
-            .map(|it| (it.shard, &it.raft[..]));
-        if !came.eq(went) {
-            env.violated("S2", format!("a frame of node {} is not whole", frame.from));
+        let link = env.link.clone();
+        let in_touch = Standing::is_in_touch(running.engine.standing());
+        let around = (&running.peers, in_touch);
+        let mut out = Vec::new();
+        let incoming = &mut running.incoming;
+        incoming.on_message(now, &message, link.keys(), around, &mut out);
+        for it in out {
+            match it {
+                Out::Write(..) if env.full_disks.get(&self.id) == Some(&FullDisk::Nothing) => {
+                    if let Some(running) = &mut self.running {
+                        running.incoming.not_written();
+                    }
+                    return;
+                }
+                Out::Write(file, bytes) => self.disk.files.write(file, bytes),
+                Out::Engine(input) => {
+                    if let Input::Frame(frame) = &input {
+                        self.note_frame(env, frame, sent);
+                    }
+                    self.push(env, input);
+                }
+                Out::NotTaken(_) => {}
+            }
         }
-        self.frame(env, sent);
     }
 
-    fn frame(&mut self, env: &mut Env, sent: &Sent) {
-        let Sent { stamp, batch, .. } = sent;
-        let from = stamp.from;
-        let mut header = PeerHeader {
-            cluster_id: batch.cluster_id,
-            start: stamp.starts.first().copied(),
-            in_touch: batch.in_touch,
-            in_no_group: batch.in_no_group,
-            verdicts: batch.verdicts.clone(),
-            members_version: batch.members_version,
-            members: batch.members.clone(),
+    /// A frame is taken, or its sender refused.
+    fn note_frame(&mut self, env: &mut Env, frame: &PeerFrame, sent: &Sent) {
+        let Ok(body) = &frame.body else {
+            return;
         };
-        let checked = match self.is_peer(from) {
-            true => self.check_disk(stamp),
-            false => {
-                let body = Err(Refusal::of_stranger(from));
-                return self.push(
-                    env,
-                    Input::Frame(Box::new(PeerFrame { from, header, body })),
-                );
-            }
-        };
-        match checked {
-            Ok(()) => {}
-            Err(NotTaken::Dropped(_)) => return,
-            Err(NotTaken::Refused(reason)) => {
-                header.members = None;
-                let body = Err(Refusal::of_disk(reason));
-                return self.push(
-                    env,
-                    Input::Frame(Box::new(PeerFrame { from, header, body })),
-                );
-            }
+        let from = frame.from;
+        let mut came = body.messages.iter();
+        let whole = sent.messages.iter().all(|(shard, raft)| {
+            let raft = RaftMessage::decode(raft).ok();
+            came.next()
+                .is_some_and(|it| it.0 == *shard && Some(&it.1) == raft.as_ref())
+        });
+        if !whole || came.next().is_some() {
+            env.violated("S2", format!("a frame of node {from} is not whole"));
         }
-        let mut messages = Vec::with_capacity(batch.messages.len());
-        for message in &batch.messages {
-            match Message::decode(&message.raft) {
-                Ok(raft) => messages.push((message.shard, raft)),
-                Err(error) => {
-                    env.violated(
-                        "S2",
-                        format!("a message of node {from} does not decode: {error}"),
-                    );
-                }
-            }
-        }
-        if !messages.is_empty() {
+        if !body.messages.is_empty() {
             env.note(format_args!(
                 "n{from} > n{}: {}",
                 self.id,
-                Described(&messages)
+                Described(&body.messages)
             ));
         }
-        if let (Some(running), Some(start)) = (&mut self.running, header.start) {
-            let number = batch.connection;
-            running.witnessed.named(from, Connection { start, number });
+        if let (Some(running), Some(connection)) = (&mut self.running, connection_of(frame)) {
+            running.witnessed.named(from, connection);
         }
-        let frame = PeerFrame {
-            from,
-            header,
-            body: Ok(FrameBody {
-                client_reachable: batch.client_reachable,
-                disk_full: batch.disk_full,
-                refuses_snapshots: batch.refuses_snapshots,
-                clock_us: batch.clock_us,
-                connection: batch.connection,
-                closed: batch.closed.clone(),
-                lagging: batch.lagging.clone(),
-                metrics_addr: String::new(),
-                version: "sim".to_owned(),
-                entry_format: batch.entry_format,
-                max_payload: batch.max_payload,
-                keys: batch.keys.clone(),
-                messages,
-                state_hashes: batch.state_hashes.clone(),
-                snapshot_request: batch.snapshot_request.clone(),
-                snapshot_chunk: batch.snapshot_chunk.clone(),
-            }),
-        };
-        self.push(env, Input::Frame(Box::new(frame)));
-    }
-
-    fn is_peer(&self, id: NodeId) -> bool {
-        let running = self.running.as_ref();
-        running.is_some_and(|it| it.peers.contains(&id))
-    }
-
-    /// Whether a peer has the disk that it was added with, and that this node knows.
-    fn check_disk(&mut self, stamp: &Frame) -> Result<(), NotTaken> {
-        let standing = self.running.as_ref().map(|it| it.engine.standing());
-        let in_touch = standing.is_some_and(Standing::is_in_touch);
-        let identity = &mut self.disk.identity;
-        let member = identity.members.nodes.get(&stamp.from);
-        let added_with = member.map_or(0, |member| member.disk_id);
-        if added_with != 0 && added_with != stamp.disk_id {
-            return Err(NotTaken::Refused(
-                "another disk than it was added with".to_owned(),
-            ));
-        }
-        identity.note(stamp, in_touch)
     }
 }
 
 /// The messages of a frame in few words.
-struct Described<'a>(&'a [(u32, Message)]);
+struct Described<'a>(&'a [(u32, RaftMessage)]);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,13 +17,13 @@ use crate::clock::{Clock, WALL_OFF_MS_MAX};
 use crate::disk::{Disk, FIRST_NODES};
 use crate::env::{Env, Violation};
 use crate::faults::{Calm, Counts, Fault, Weather};
-use crate::identity::Identity;
+use crate::files::Files;
 use crate::ill::Ill;
 use crate::lost_disks::Lost;
 use crate::nats::{NodeId, Subscribed, SubscriptionId};
 use crate::node::{Node, Setup, Written};
 use crate::operator::{OPERATOR, Operator};
-use crate::peers::{Sent, draw_max_payload};
+use crate::peers::{Link, Sent, draw_max_payload};
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
@@ -355,6 +355,7 @@ impl World {
             heard_by_key: BTreeMap::new(),
             answers_from: LED_US,
             frames_sent: 0,
+            link: Rc::new(Link::new()),
             max_payload,
             forwards_sent: 0,
             links_last: BTreeMap::new(),
@@ -378,7 +379,7 @@ impl World {
         let drifts = random.below(2) == 0;
         let nodes = FIRST_NODES.iter().map(|id| {
             let clock = Clock::draw(&mut random, drifts);
-            let disk = Disk::new(Identity::new(&mut random), setup.log_bytes_max);
+            let disk = Disk::new(Files::default(), setup.log_bytes_max);
             (*id, Node::new(*id, Some(*id), clock, disk))
         });
         let nodes = nodes.collect();

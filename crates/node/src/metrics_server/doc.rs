@@ -149,8 +149,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The crates whose metrics a node or `nowserving envoy` serves.
-const CRATES: [&str; 9] = [
-    "engine", "envoy", "kv", "limit", "line", "log", "node", "replica", "shard",
+const CRATES: [&str; 10] = [
+    "engine", "envoy", "front", "kv", "limit", "line", "log", "node", "replica", "shard",
 ];
 
 #[test]

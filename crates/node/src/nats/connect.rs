@@ -197,7 +197,7 @@ fn tell_why(kind: &'static str, servers: &[Server]) {
 /// async-nats's own delay has no jitter: after a server's restart all clients would come at once.
 fn reconnect_delay(attempts: usize) -> Duration {
     let ceiling_ms = 20_u64 << attempts.min(6);
-    let random = crate::identity::random_u64().unwrap_or(0);
+    let random = crate::data_dir::random_u64().unwrap_or(0);
     Duration::from_millis(ceiling_ms / 2 + random % ceiling_ms)
 }
 

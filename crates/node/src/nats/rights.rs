@@ -9,7 +9,7 @@ use nowserving_protocol::rights::{Action, MissingRight};
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
 
-use crate::identity::random_u64;
+use crate::data_dir::random_u64;
 use crate::throttle::Throttle;
 
 /// Looks at the events of one connection.

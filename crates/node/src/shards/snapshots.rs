@@ -26,9 +26,9 @@ use nowserving_shard::state::State;
 
 use super::transfers;
 use super::worker::{Ends, Worker};
-use crate::checked_file::write_atomically;
 use crate::config::Config;
 use crate::damage;
+use crate::data_dir::write_atomically;
 
 /// The part of the log in memory at once while a snapshot is made.
 const READ_BYTES_MAX: u64 = 4 << 20;

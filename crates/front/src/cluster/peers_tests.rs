@@ -16,8 +16,17 @@ fn origin() -> Origin {
         prefix: "nowserving".into(),
         nodes: vec![1, 2, 3],
         election_ms: 750,
-        keys: Keys::new(ClusterKey::new([1; 32]).into(), None).unwrap(),
+        version: String::new(),
     }
+}
+
+fn prints() -> Vec<KeyPrint> {
+    LoadedKeys::from(ClusterKey::new([1; 32])).prints()
+}
+
+fn checked(frame: Frame, peers: &PeerList, known: &mut KnownPeers) -> Result<PeerFrame, NotOurs> {
+    let (of, out) = ((&origin(), &prints()[..]), &mut Vec::new());
+    check(frame, of, (peers, true), known, out)
 }
 
 fn facts() -> NodeFacts {
@@ -53,8 +62,7 @@ fn frame() -> Frame {
 
 #[test]
 fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut known = KnownPeers::open(dir.path()).unwrap();
+    let mut known = KnownPeers::default();
     let others = [
         (
             NodeFacts {
@@ -99,7 +107,7 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
             facts: Some(other),
             ..frame()
         };
-        let Err(NotOurs::Refused(refused)) = check(strange, &origin(), &peers(), &mut known) else {
+        let Err(NotOurs::Refused(refused)) = checked(strange, &peers(), &mut known) else {
             panic!("{named}: taken or dropped");
         };
         assert_eq!(refused.header.start, Some(25));
@@ -116,15 +124,14 @@ fn a_node_that_was_told_other_facts_is_refused_and_its_disk_not_remembered() {
             facts: Some(facts),
             ..frame()
         };
-        let taken = check(frame, &origin(), &peers(), &mut known).unwrap();
+        let taken = checked(frame, &peers(), &mut known).unwrap();
         assert!(taken.body.is_ok());
     }
 }
 
 #[test]
 fn a_node_of_another_identity_is_refused_and_its_disk_not_remembered() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut known = KnownPeers::open(dir.path()).unwrap();
+    let mut known = KnownPeers::default();
     let peers = PeerList {
         members: Members::begin(&[1, 2, 3], 7),
         ..peers()
@@ -135,7 +142,7 @@ fn a_node_of_another_identity_is_refused_and_its_disk_not_remembered() {
         members: Members::begin(&[1, 2, 3], 8).encode().into(),
         ..frame()
     };
-    let Err(NotOurs::Refused(refused)) = check(foreign, &origin(), &peers, &mut known) else {
+    let Err(NotOurs::Refused(refused)) = checked(foreign, &peers, &mut known) else {
         panic!("taken or dropped");
     };
     assert!(reason(&refused).contains("another cluster"));
@@ -147,34 +154,30 @@ fn a_node_of_another_identity_is_refused_and_its_disk_not_remembered() {
             cluster_id,
             ..frame()
         };
-        assert!(check(frame, &origin(), &peers, &mut known).is_ok());
+        assert!(checked(frame, &peers, &mut known).is_ok());
     }
 }
 
 #[test]
 fn while_the_key_is_rotated_a_peer_may_have_either_in_force() {
     let both = LoadedKeys::from(ClusterKey::new([1; 32])).with_next([2; 32]);
-    let both = both.unwrap();
-    let origin = Origin {
-        keys: Keys::new(both.clone(), None).unwrap(),
-        ..origin()
-    };
+    let both = both.unwrap().prints();
     let theirs = |id: u8, keys: &[LoadedKey]| NodeFacts {
         key_id: Some(id.into()),
         keys: keys.to_vec(),
         ..facts()
     };
-    let named: Vec<LoadedKey> = both.prints().iter().map(loaded_key).collect();
+    let named: Vec<LoadedKey> = both.iter().map(loaded_key).collect();
     for id in [1, 2] {
-        assert_eq!(origin.agrees(2, &theirs(id, &named)), Ok(()));
-        assert_eq!(origin.agrees(2, &theirs(id, &[])), Ok(()));
+        assert_eq!(origin().agrees(2, &theirs(id, &named), &both), Ok(()));
+        assert_eq!(origin().agrees(2, &theirs(id, &[]), &both), Ok(()));
     }
     let other = LoadedKey {
         id: 2,
         fingerprint: 5,
     };
     for facts in [theirs(3, &named), theirs(2, &[other])] {
-        let refused = origin.agrees(2, &facts).unwrap_err();
+        let refused = origin().agrees(2, &facts, &both).unwrap_err();
         assert!(refused.ends_with("that of node 1 has 1 and 2"), "{refused}");
     }
 }
@@ -182,13 +185,21 @@ fn while_the_key_is_rotated_a_peer_may_have_either_in_force() {
 #[test]
 fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
     let keys = [[1; 32], [2; 32]].map(|secret| FrameKey::of(&ClusterKey::new(secret)));
-    let open = |cluster: &str, from, key: &FrameKey| {
-        let incoming = Incoming {
-            cluster: cluster.into(),
-            from,
-            sealed: envelope::seal(key, &frame()).into(),
+    let ours = FrameKeys::new(keys[0].clone(), None);
+    let open = |cluster: &str, from: Option<u64>, key: &FrameKey| {
+        let from = from.map_or("x".to_owned(), |from| from.to_string());
+        let message = Message {
+            subject: &format!("nowserving.raft.{cluster}.1.{from}"),
+            reply: None,
+            headers: &(),
+            payload: &envelope::seal(key, &frame()).into(),
         };
-        open(incoming, &origin())
+        let keys = PeerKeys {
+            frames: &ours,
+            in_force: 1,
+            prints: &prints(),
+        };
+        open(&message, &origin(), keys)
     };
     assert_eq!(open("c", Some(2), &keys[0]).unwrap(), frame());
     assert_eq!(open("c", None, &keys[0]).unwrap(), frame());
@@ -209,10 +220,9 @@ fn of_what_cannot_be_opened_the_subject_says_where_it_is_from() {
 
 #[test]
 fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut known = KnownPeers::open(dir.path()).unwrap();
+    let mut known = KnownPeers::default();
     let mut refused = |frame: Frame| {
-        check(frame, &origin(), &peers(), &mut known)
+        checked(frame, &peers(), &mut known)
             .err()
             .map(|e| e.to_string())
             .unwrap_or_default()
@@ -267,7 +277,7 @@ fn frames_of_strangers_replays_and_wiped_disks_are_refused() {
     };
     let forged = ShardMessage {
         shard: 0,
-        raft: Message::from(message).encode().unwrap().into(),
+        raft: RaftMessage::from(message).encode().unwrap().into(),
     };
     let frame = Frame {
         boots: 6,
@@ -293,7 +303,7 @@ fn fuzz_a_frame() {
         members: Members::begin(&[1, 2, 3], 9).encode().into(),
         messages: vec![ShardMessage {
             shard: 3,
-            raft: Message::from(message).encode().unwrap().into(),
+            raft: RaftMessage::from(message).encode().unwrap().into(),
         }],
         ..frame()
     };
@@ -302,8 +312,41 @@ fn fuzz_a_frame() {
         let Ok(frame) = Frame::decode(bytes) else {
             return;
         };
-        let dir = tempfile::tempdir().unwrap();
-        let mut known = KnownPeers::open(dir.path()).unwrap();
-        let _ = check(frame, &origin(), &peers(), &mut known);
+        let mut known = KnownPeers::default();
+        let _ = checked(frame, &peers(), &mut known);
     });
+}
+
+/// A refusal is reported so often at most, and by the file of peers only a frame whose disk is news.
+#[test]
+fn what_is_refused_is_reported_now_and_then_and_a_new_disk_is_written_first() {
+    let keys = FrameKeys::new(FrameKey::of(&ClusterKey::new([1; 32])), None);
+    let mut incoming = Incoming::new(origin(), KnownPeers::default());
+    let mut come = |now, from: u64, frame: Frame| {
+        let message = Message {
+            subject: &format!("nowserving.raft.c.1.{from}"),
+            reply: None,
+            headers: &(),
+            payload: &envelope::seal(keys.current(), &Frame { from, ..frame }).into(),
+        };
+        let of = PeerKeys {
+            frames: &keys,
+            in_force: 1,
+            prints: &prints(),
+        };
+        let mut out = Vec::new();
+        incoming.on_message(now, &message, of, (&peers(), true), &mut out);
+        let kinds = out.iter().map(|it| match it {
+            Out::Write(File::Peers, _) => 'w',
+            Out::Engine(Input::Frame(frame)) if frame.body.is_ok() => 'f',
+            Out::Engine(_) => 'r',
+            _ => 'n',
+        });
+        kinds.collect::<String>()
+    };
+    assert_eq!(come(0, 2, frame()), "wf");
+    assert_eq!(come(1, 2, Frame { seq: 2, ..frame() }), "f");
+    assert_eq!(come(2, 9, frame()), "nr");
+    assert_eq!(come(3, 9, frame()), "n");
+    assert_eq!(come(2 + REFUSAL_INTERVAL_US, 9, frame()), "nr");
 }
