@@ -8,10 +8,11 @@ use nowserving_client::{
     TokenName,
 };
 
-use crate::global::{Global, Why};
 use crate::kick::key;
-use crate::output::Output;
-use crate::{number, tables, token_name};
+use crate::{tables, token_name};
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::number;
+use nowserving_terminal::output::Output;
 
 /// Admits the next waiting tokens, in their order, while seats are free.
 ///

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use nowserving_node::check::{self, Problem, Report};
 
-use crate::output::Output;
+use nowserving_terminal::output::Output;
 
 /// Verifies a data directory and prints what is wrong; exit code 1 if anything is.
 pub fn run(data_dir: &Path, output: &Output) -> anyhow::Result<ExitCode> {

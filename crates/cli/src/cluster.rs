@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::backup::{self, BackupArgs, RestoreArgs};
-use crate::global::Global;
 use crate::members::{self, AddNode, Drain, RemoveNode, ReplaceNode, Transfer};
-use crate::output::{Output, is_broken_pipe};
 use crate::pass::{self, JwksArgs};
 use crate::rotate::{self, NewKey, RotateKey};
-use crate::{duration, tables, wait};
+use crate::{tables, wait};
+use nowserving_terminal::duration;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{Output, is_broken_pipe};
 
 /// Shows the state of the cluster, changes its nodes, saves and restores its lines.
 #[derive(Debug, Subcommand)]

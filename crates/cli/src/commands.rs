@@ -4,14 +4,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::embedded::leash;
-use crate::global::Global;
 use crate::logs::Logs;
-use crate::output::Output;
 use crate::{
-    archive, bench, cluster, context, crowd, demo, dev, doctor, envoy, help, kv, limit, line,
-    no_such_line, node, number, pass, rehearse, shells, top, user, watch,
+    archive, cluster, context, doctor, envoy, help, kv, limit, line, no_such_line, node, pass,
+    rehearse, shells, top, user, watch,
 };
+use nowserving_terminal::global::Global;
+use nowserving_terminal::number;
+use nowserving_terminal::output::Output;
+use nowserving_tools::embedded::leash;
+use nowserving_tools::{bench, crowd, demo, dev};
 
 /// A virtual queue: numbers the crowd, and admits people to checkout as seats become free.
 #[derive(Debug, Parser)]

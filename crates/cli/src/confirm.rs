@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use crate::output::{Output, WrongUsage};
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// The user has not agreed.
 #[derive(Debug, thiserror::Error)]

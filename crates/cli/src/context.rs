@@ -8,9 +8,9 @@ use clap::Subcommand;
 use nowserving_security::Security;
 use serde::Serialize;
 
-use crate::global::{Context, Contexts, Global, Store, masked};
-use crate::output::{Output, WrongUsage};
 use crate::tables;
+use nowserving_terminal::global::{Context, Contexts, Global, Store, masked};
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// Keeps the options that say which cluster under names, and chooses the one that counts.
 ///

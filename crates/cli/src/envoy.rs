@@ -14,10 +14,11 @@ use nowserving_node::health::Health;
 use nowserving_node::metrics_server;
 use tokio::sync::watch;
 
-use crate::duration;
-use crate::global::Global;
 use crate::logs::{LogArgs, Logs};
-use crate::signals::{HangUps, Interrupts, Reload};
+use crate::reload::Reload;
+use nowserving_terminal::duration;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::signals::{HangUps, Interrupts};
 
 /// Runs Envoy's rate limit service (v3, gRPC) until it is stopped: it answers by the cluster's rate limits.
 ///

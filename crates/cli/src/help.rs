@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Parser};
 
-use crate::output::{Output, USAGE, WrongUsage, wants_colour};
+use nowserving_terminal::output::{Output, USAGE, WrongUsage, wants_colour};
 
 /// The topic of the options that every command takes.
 pub const OPTIONS: &str = "options";
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
     use crate::commands::Cli;
-    use crate::output::error_json;
+    use nowserving_terminal::output::error_json;
 
     fn words(text: &str) -> Vec<OsString> {
         text.split(' ').map(OsString::from).collect()

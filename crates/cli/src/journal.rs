@@ -4,9 +4,10 @@ use clap::Args;
 use nowserving_client::{AdminLine, JOURNAL_LIMIT_MAX, Journal, JournalReply, LaneName};
 use nowserving_line::NUMBER_MAX;
 
-use crate::output::{Output, WrongUsage};
+use crate::tables;
 use crate::token_name::{self, TokenArg};
-use crate::{number, tables};
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// Shows what happened in a line, and why other tokens were admitted before a given one.
 ///

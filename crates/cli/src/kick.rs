@@ -4,10 +4,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, TokenName};
 
-use crate::global::{Global, Why};
-use crate::output::Output;
 use crate::phase::UNASKED_MAX;
-use crate::{confirm, duration, tables, token_name};
+use crate::{confirm, tables, token_name};
+use nowserving_terminal::duration;
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::output::Output;
 
 /// The longest `--idle-over`: 30 days.
 const IDLE_MS_MAX: u64 = 2_592_000_000;

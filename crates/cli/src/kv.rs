@@ -11,12 +11,12 @@ use nowserving_client::{
 use nowserving_kv::VALUE_BYTES_MAX;
 use nowserving_line::NUMBER_MAX;
 
-use crate::duration;
-use crate::global::Global;
-use crate::number;
-use crate::output::{Output, WrongUsage};
 use crate::tables;
 use crate::user::Freshness;
+use nowserving_terminal::duration;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// Small values beside the lines, such as a visit's basket.
 #[derive(Debug, Subcommand)]

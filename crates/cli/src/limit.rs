@@ -18,9 +18,9 @@ use nowserving_limit::Rules;
 use nowserving_line::NUMBER_MAX;
 
 use crate::confirm;
-use crate::global::Global;
-use crate::number;
-use crate::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
 use pictures::PicturesArgs;
 
 /// In place of a file.

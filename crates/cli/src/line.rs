@@ -11,20 +11,21 @@ use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 use crate::calls::{self, CallNextArgs, TakeArgs};
 use crate::confirm;
-use crate::duration;
-use crate::global::{Global, Why};
 use crate::import::{self, ImportArgs};
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
-use crate::output::{Output, WrongUsage};
 use crate::pages::all_lines;
 use crate::phase::{self, CloseArgs, PhaseArgs};
-use crate::progress::Progress;
 use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};
 use crate::token_name::{self, TokenArg};
 use crate::tokens::{self, TokensArgs};
-use crate::{number, past, tables};
+use crate::{past, tables};
+use nowserving_terminal::duration;
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, WrongUsage};
+use nowserving_terminal::progress::Progress;
 
 /// How often a deletion under way is checked.
 const DELETE_POLL: Duration = Duration::from_millis(200);

@@ -141,7 +141,7 @@ pub fn start(args: &LogArgs) -> anyhow::Result<Logs> {
     match args.log_format {
         Format::Json => registry().with(layer.json().with_filter(filter)).init(),
         Format::Text => {
-            let colour = crate::output::wants_colour(std::io::stderr().is_terminal());
+            let colour = nowserving_terminal::output::wants_colour(std::io::stderr().is_terminal());
             let layer = layer.with_ansi(colour).with_filter(filter);
             registry().with(layer).init();
         }

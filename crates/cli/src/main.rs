@@ -2,22 +2,14 @@
 
 mod archive;
 mod backup;
-mod bar;
-mod bench;
 mod calls;
 mod check;
 mod cluster;
 mod commands;
 mod confirm;
 mod context;
-mod crowd;
-mod demo;
-mod dev;
 mod doctor;
-mod duration;
-mod embedded;
 mod envoy;
-mod global;
 mod help;
 mod import;
 mod journal;
@@ -27,25 +19,20 @@ mod limit;
 mod line;
 mod logs;
 mod members;
-mod nearest;
 mod next_key;
 mod no_such_line;
 mod node;
-mod number;
-mod output;
 mod pages;
 mod pass;
 mod past;
 mod phase;
-mod progress;
 mod rehearse;
+mod reload;
 mod rotate;
 mod secret;
 mod set;
 mod settings;
-mod shell;
 mod shells;
-mod signals;
 mod tables;
 mod token_name;
 mod tokens;
@@ -58,7 +45,7 @@ use std::process::ExitCode;
 
 use crate::commands::{Cli, Command};
 use crate::logs::LogArgs;
-use crate::output::{Output, WrongUsage};
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// A node frees millions of small pieces in another order than it got them, which takes the allocator of glibc as long
 /// as all else that is done when a token expires. Without transparent huge pages: to clear one takes up to 10 ms on a

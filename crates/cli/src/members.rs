@@ -11,10 +11,11 @@ use nowserving_client::{
 };
 use tokio::time::Instant;
 
-use crate::global::Global;
-use crate::output::{NotInTime, Output, WrongUsage};
 use crate::wait::{self, Display, Left};
-use crate::{confirm, duration, number, tables};
+use crate::{confirm, tables};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{NotInTime, Output, WrongUsage};
+use nowserving_terminal::{duration, number};
 
 /// How often a refused change is repeated because the leader lags behind the node that answered before: it has not heard yet
 /// of the node that asks to be added, or that the last change is made.

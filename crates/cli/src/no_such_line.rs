@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use nowserving_client::{Admin, ApiError, Code, Error, ListLines};
 
-use crate::global::Global;
-use crate::nearest::{Names, names_for};
-use crate::output::Explained;
 use crate::pages::all_lines;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::nearest::{Names, names_for};
+use nowserving_terminal::output::Explained;
 
 /// The look-up must not delay the error, and a caller without operators' rights gets no answer at
 /// all.

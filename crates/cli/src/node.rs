@@ -13,13 +13,14 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::check;
-use crate::duration;
-use crate::global::Global;
 use crate::logs::{LogArgs, Logs};
 use crate::members::node_number;
-use crate::number;
-use crate::output::{Output, WrongUsage};
-use crate::signals::{HangUps, Interrupts, Reload};
+use crate::reload::Reload;
+use nowserving_terminal::duration;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, WrongUsage};
+use nowserving_terminal::signals::{HangUps, Interrupts};
 
 /// Runs one node of a cluster until it is stopped.
 ///

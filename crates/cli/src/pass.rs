@@ -13,8 +13,8 @@ use nowserving_client::{Admin, Jwks, LineName, PassClaims, PassVerifier};
 use nowserving_pass::PASS_BYTES_MAX;
 use nowserving_protocol::time;
 
-use crate::output::{Output, WrongFile};
 use crate::{secret, tables};
+use nowserving_terminal::output::{Output, WrongFile};
 
 /// A key set has a few hundred bytes; more is a file that was named by mistake.
 const JWKS_BYTES_MAX: u64 = 65_536;

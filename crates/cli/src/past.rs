@@ -6,8 +6,8 @@ use nowserving_client::{Change, ScheduledChange, SettingsPatch};
 use nowserving_protocol::admin::ScheduledChangeReply;
 use nowserving_protocol::time;
 
-use crate::output::Output;
 use crate::{confirm, tables};
+use nowserving_terminal::output::Output;
 
 /// So many changes are named in a question.
 const NAMED_MAX: usize = 3;
@@ -96,7 +96,7 @@ mod tests {
     use nowserving_client::Phase;
 
     use super::*;
-    use crate::output::WrongUsage;
+    use nowserving_terminal::output::WrongUsage;
 
     const PLAIN: Output = Output {
         json: false,

@@ -9,10 +9,11 @@ use nowserving_client::{
 use nowserving_line::NUMBER_MAX;
 
 use crate::confirm;
-use crate::global::{Global, Why};
 use crate::no_such_line;
-use crate::output::{Output, WrongUsage};
-use crate::{number, set, settings, tables};
+use crate::{set, settings, tables};
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// More people than so many are not sent away, or let in, without a question.
 pub const UNASKED_MAX: u64 = 10;

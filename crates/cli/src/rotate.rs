@@ -9,10 +9,10 @@ use nowserving_client::{Admin, ChangeMembers, ClusterStatus, KeyReply};
 use nowserving_node::key_file;
 use serde::Serialize;
 
-use crate::global::Global;
 use crate::members::{Change, make};
-use crate::output::Output;
-use crate::{duration, number};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::Output;
+use nowserving_terminal::{duration, number};
 
 /// Adds a key to a key file.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use crate::output::WrongUsage;
+use nowserving_terminal::output::WrongUsage;
 
 /// A ticket has some 60 bytes, with the longest name of a line 120.
 const TICKET_BYTES_MAX: usize = 512;

@@ -12,12 +12,13 @@ use nowserving_line::{NUMBER_MAX, Setting};
 use nowserving_protocol::error::{ApiError, Code};
 use serde::Serialize;
 
-use crate::global::{Global, Why};
-use crate::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
 use crate::pages::all_lines;
-use crate::progress::Progress;
 use crate::settings::{self, SettingsFlags};
-use crate::{no_such_line, number, past, phase, tables};
+use crate::{no_such_line, past, phase, tables};
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, REFUSED, UNREACHABLE, WrongUsage};
+use nowserving_terminal::progress::Progress;
 
 /// Changes settings of a line, or of all lines with some labels, at once and all or none.
 #[derive(Debug, Args)]

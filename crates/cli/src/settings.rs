@@ -20,8 +20,8 @@ use nowserving_rehearse::count;
 
 pub use self::values::{label, labels};
 
-use crate::output::WrongUsage;
-use crate::{duration, number};
+use nowserving_terminal::output::WrongUsage;
+use nowserving_terminal::{duration, number};
 
 /// The names of options, by those of their settings: clap wants names that live as long as the
 /// program.

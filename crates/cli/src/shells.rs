@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::output::Output;
+use nowserving_terminal::output::Output;
 
 const NAME: &str = "nowserving";
 

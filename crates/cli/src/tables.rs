@@ -20,8 +20,8 @@ pub use self::cluster::{
 pub use self::journal::{changes, clock, created, journal, what as journaled};
 use self::settings::settings_table;
 pub use self::settings::{lane_typed, scheduled_text as scheduled};
-use crate::output::Output;
 use nowserving_protocol::time;
+use nowserving_terminal::output::Output;
 
 /// A table in the one style of this program: numbers to the right. Styles of cells are dropped where
 /// there are no colours.

@@ -3,8 +3,8 @@
 use nowserving_client::{LaneName, TokenName};
 use nowserving_line::NUMBER_MAX;
 
-use crate::number;
-use crate::output::WrongUsage;
+use nowserving_terminal::number;
+use nowserving_terminal::output::WrongUsage;
 
 const FORM: &str = "LANE:NUMBER, such as vip:3";
 

@@ -10,8 +10,9 @@ use nowserving_client::{
 use nowserving_rehearse::duration;
 
 use crate::kick::live_state;
-use crate::output::Output;
-use crate::{number, tables};
+use crate::tables;
+use nowserving_terminal::number;
+use nowserving_terminal::output::Output;
 
 /// Lists tokens that are not gone, with their keys, states and places.
 #[derive(Debug, Args)]

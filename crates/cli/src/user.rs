@@ -6,9 +6,10 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nowserving_client::{Consistency, Key, LaneName, StatusRequest, TokenBy};
 use nowserving_line::NUMBER_MAX;
 
-use crate::global::Global;
-use crate::output::{Output, WrongUsage};
-use crate::{number, secret, tables};
+use crate::{secret, tables};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::number;
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// One operation each.
 #[derive(Debug, Subcommand)]

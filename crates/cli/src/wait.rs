@@ -5,9 +5,9 @@ use std::time::Duration;
 use nowserving_client::{Admin, ClusterStatus, NodeStatus};
 use tokio::time::{Instant, timeout_at};
 
-use crate::output::NotInTime;
-use crate::progress::Progress;
 use crate::tables;
+use nowserving_terminal::output::NotInTime;
+use nowserving_terminal::progress::Progress;
 
 /// The state of the cluster is asked for this often.
 const INTERVAL: Duration = Duration::from_millis(300);

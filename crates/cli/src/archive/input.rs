@@ -12,7 +12,7 @@ use nowserving_client::LineName;
 use serde_json::{Value, json};
 
 use super::events::Archive;
-use crate::global::Global;
+use nowserving_terminal::global::Global;
 
 /// No event is longer: a payload over 1 MiB does not pass nats-server by default.
 const ROW_BYTES_MAX: u64 = 8 * 1_024 * 1_024;

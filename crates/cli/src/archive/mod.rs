@@ -20,8 +20,8 @@ use nowserving_client::LineName;
 
 use self::events::Archive;
 use self::report::{Report, Scope};
-use crate::global::Global;
-use crate::output::{Output, WrongUsage};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// Reads archives of events.
 #[derive(Debug, Subcommand)]

@@ -8,8 +8,8 @@ use jiff::tz::TimeZone;
 
 use super::gaps::{Gap, MissingNumbers};
 use super::report::{Report, TokenRow, Totals};
-use crate::output::Output;
 use crate::tables::{Sheet, duration, key_text, many, number};
+use nowserving_terminal::output::Output;
 
 /// The report for people.
 pub fn report(report: &Report, zone: &TimeZone, output: &Output) -> String {

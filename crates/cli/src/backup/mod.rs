@@ -24,12 +24,12 @@ use self::file::{Header, Reader, Writer};
 use self::keys::Keys;
 use self::rules::RestoredRules;
 use crate::confirm;
-use crate::global::{Global, Why};
 use crate::line::until_gone;
-use crate::output::{Output, WrongUsage};
 use crate::phase::people_in;
-use crate::progress::{self, Progress};
 use crate::tables::many;
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::output::{Output, WrongUsage};
+use nowserving_terminal::progress::{self, Progress};
 
 /// How often a snapshot that is being made is asked for.
 const SNAPSHOT_POLL: Duration = Duration::from_millis(100);

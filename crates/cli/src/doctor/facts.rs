@@ -10,10 +10,10 @@ use nowserving_client::{
 use crate::doctor::cluster::Seen;
 use crate::doctor::finding::Finding;
 use crate::doctor::line::{LineFacts, Seated};
-use crate::global::Global;
 use crate::pages::all_lines;
 use crate::tables::many;
 use crate::top::is_stuck;
+use nowserving_terminal::global::Global;
 
 /// The cluster is asked so often at most, to hear as many nodes as there are: any node answers.
 const ASKED_MAX: usize = 12;

@@ -240,7 +240,7 @@ fn rest_of_quota(quota: &QuotaReply) -> String {
             words.push_str(&format!(" --quota-renew '{at} {zone}'"));
         }
         Some(RenewReply::Every { every_ms }) => {
-            let every = crate::duration::typed(*every_ms);
+            let every = nowserving_terminal::duration::typed(*every_ms);
             words.push_str(&format!(" --quota-renew {every}"));
         }
         None => {}

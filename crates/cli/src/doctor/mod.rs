@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Severity};
-use crate::global::Global;
-use crate::output::{Output, REFUSED, UNREACHABLE};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{Output, REFUSED, UNREACHABLE};
 
 /// Finds out why a line does not move, or what is wrong with the cluster.
 ///

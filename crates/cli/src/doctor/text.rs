@@ -6,8 +6,8 @@ use nowserving_rehearse::duration;
 use crate::doctor::Diagnosis;
 use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Mend, Severity};
-use crate::output::Output;
 use crate::tables::{self, many};
+use nowserving_terminal::output::Output;
 
 /// What was looked at and is as it should be.
 pub fn in_order(facts: &Facts) -> Vec<String> {

@@ -14,10 +14,10 @@ use nowserving_client::{AdminLine, Gate, Import, LineReply};
 use serde::Serialize;
 
 use self::rows::{Row, RowFormat};
-use crate::global::{Global, Why};
-use crate::output::{Output, WrongFile, WrongUsage};
-use crate::progress::Progress;
 use crate::{confirm, phase, tables};
+use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::output::{Output, WrongFile, WrongUsage};
+use nowserving_terminal::progress::Progress;
 
 const STDIN: &str = "-";
 /// Rows a request.

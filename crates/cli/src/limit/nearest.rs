@@ -7,8 +7,8 @@ use nowserving_client::limits::{CheckReply, Descriptor};
 use nowserving_client::{Admin, LineName};
 use nowserving_limit::{RulePath, Rules};
 
-use crate::nearest::{Names, names_for};
-use crate::output::Output;
+use nowserving_terminal::nearest::{Names, names_for};
+use nowserving_terminal::output::Output;
 
 /// The look-up must not delay the answer, and a caller without operators' rights gets none.
 const PATIENCE: Duration = Duration::from_secs(1);

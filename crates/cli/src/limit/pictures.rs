@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use clap::Args;
 use nowserving_rehearse::{LimitRow, limit_pictures, limit_rows};
 
-use crate::output::Output;
 use crate::tables;
+use nowserving_terminal::output::Output;
 
 /// Draws how each algorithm lets a burst through, and says how many passed.
 ///

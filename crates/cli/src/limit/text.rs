@@ -8,9 +8,9 @@ use nowserving_client::limits::{
 };
 
 use super::nearest::Hints;
-use crate::nearest::Names;
-use crate::output::Output;
 use crate::tables::{clock, duration, in_one_line, plain};
+use nowserving_terminal::nearest::Names;
+use nowserving_terminal::output::Output;
 
 pub(super) fn applied(changed: &RulesChanged) -> String {
     changes(changed, |domain, version| {

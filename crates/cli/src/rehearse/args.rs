@@ -10,10 +10,10 @@ use nowserving_rehearse::{
     Slowdown, Target,
 };
 
-use crate::duration;
-use crate::number;
-use crate::output::WrongUsage;
 use crate::settings::SettingsFlags;
+use nowserving_terminal::duration;
+use nowserving_terminal::number;
+use nowserving_terminal::output::WrongUsage;
 
 /// Simulates a crowd against the real line, in virtual time: an hour in seconds.
 ///

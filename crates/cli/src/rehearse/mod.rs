@@ -11,9 +11,10 @@ use anyhow::Context as _;
 use nowserving_line::BadField;
 use nowserving_rehearse::{BadConfig, Report, Summary};
 
-use crate::output::{Output, WrongUsage};
-use crate::progress::Progress;
-use crate::{shell, tables};
+use crate::tables;
+use nowserving_terminal::output::{Output, WrongUsage};
+use nowserving_terminal::progress::Progress;
+use nowserving_terminal::shell;
 
 pub use args::RehearseArgs;
 

@@ -10,7 +10,7 @@ use nowserving_line::{
 };
 use nowserving_protocol::time;
 
-use crate::{duration, number};
+use nowserving_terminal::{duration, number};
 
 /// A number of seats. 0 is a frequent wish to stop admitting, so its refusal says how.
 pub fn seats(text: &str) -> Result<u64, String> {

@@ -13,7 +13,7 @@ use nowserving_rehearse::duration;
 
 use super::{Sheet, journal, many, number};
 use crate::next_key::NextKey;
-use crate::output::Output;
+use nowserving_terminal::output::Output;
 
 /// What a NATS server takes in one message unless it is configured otherwise, in bytes.
 pub const MAX_PAYLOAD_USUAL: u64 = 1_048_576;

@@ -10,8 +10,8 @@ use nowserving_client::{
 use nowserving_line::Settings;
 
 use super::{Sheet, duration, number, settings};
-use crate::output::Output;
 use crate::settings::shown_name;
+use nowserving_terminal::output::Output;
 
 /// The last moment that has a date of four digits: 9999-12-31.
 const DATE_MS_MAX: u64 = 253_402_300_799_999;

@@ -5,9 +5,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Sheet;
-use crate::duration;
-use crate::output::Output;
 use crate::settings::shown_name;
+use nowserving_terminal::duration;
+use nowserving_terminal::output::Output;
 
 /// Every setting under the name of its flag, in the form that the flag takes.
 pub fn settings_table(settings: &Value, output: &Output) -> String {

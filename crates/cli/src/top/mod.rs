@@ -32,10 +32,10 @@ use self::lines::Sort;
 use self::model::{Flow, Model, Update};
 use self::report::Report;
 use self::screen::{Input, Screen};
-use crate::duration;
-use crate::global::Global;
-use crate::output::{Output, WrongUsage};
-use crate::signals::HangUps;
+use nowserving_terminal::duration;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{Output, WrongUsage};
+use nowserving_terminal::signals::HangUps;
 
 pub use self::lines::is_stuck;
 pub use self::pace::{completed, gone_from, refused};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use nowserving_client::{AdminLine, LineReply};
 use tokio::time::MissedTickBehavior;
 
-use crate::output::{Output, error_text};
 use crate::top;
+use nowserving_terminal::output::{Output, error_text};
 
 /// The seed article's columns, in its order; docs/operations/watching.md explains each.
 const HEADER: &str =

@@ -17,10 +17,10 @@ use self::contact::{Contact, NoAnswer};
 use self::happened::{Events, Happened, Recent};
 use self::rates::Rates;
 use self::scene::Scene;
-use crate::duration;
-use crate::global::Global;
-use crate::output::{Output, WrongUsage};
 use crate::{secret, tables};
+use nowserving_terminal::duration;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{Output, WrongUsage};
 
 /// Rates and ages change between two boards.
 const FRAME: Duration = Duration::from_millis(500);
@@ -260,11 +260,11 @@ impl<'a> Screen<'a> {
             return Err(error.into());
         }
         if self.output.json {
-            let error = crate::output::error_json(&error.into());
+            let error = nowserving_terminal::output::error_json(&error.into());
             return self.output.line(&error.to_string());
         }
         if !self.output.live {
-            let error = crate::output::error_text(&error.into(), false);
+            let error = nowserving_terminal::output::error_text(&error.into(), false);
             eprintln!("{error}; still trying");
         }
         Ok(())

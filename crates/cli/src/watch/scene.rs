@@ -8,8 +8,8 @@ use nowserving_rehearse::duration;
 use super::contact::Contact;
 use super::happened::Recent;
 use super::rates::{PerSecond, Rates};
-use crate::bar::bar;
 use crate::tables;
+use nowserving_terminal::bar::bar;
 
 /// The text around a bar.
 const AROUND_BAR: usize = 32;

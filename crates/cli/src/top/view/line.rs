@@ -8,11 +8,11 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 
 use super::trouble;
-use crate::bar::bar;
 use crate::tables;
 use crate::top::cell::{self, Palette, Row, left, rate, right, row, span};
 use crate::top::lines::Known;
 use crate::top::model::{InLine, Model, Part};
+use nowserving_terminal::bar::bar;
 
 /// Rows of a screen that are neither lanes nor tokens: the title, the board, the names of the columns, the keys.
 const AROUND: usize = 13;

@@ -32,7 +32,7 @@ use super::load::{Asked, Load, Sample, Source};
 use super::machine::Machine;
 use super::{BenchArgs, WARM_UP, cpu};
 use crate::embedded::Cluster;
-use crate::progress::Progress;
+use nowserving_terminal::progress::Progress;
 use redis::Server;
 use resp::Redis;
 

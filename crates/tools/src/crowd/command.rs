@@ -11,9 +11,9 @@ use super::audit::audit;
 use super::ledger::Ledger;
 use super::plan::{Plan, Size};
 use super::{Crowd, Outcome, create_line, shopper};
-use crate::global::Global;
-use crate::progress::Progress;
-use crate::{duration, number};
+use nowserving_terminal::global::Global;
+use nowserving_terminal::progress::Progress;
+use nowserving_terminal::{duration, number};
 
 /// Sends a crowd of shoppers to a running cluster and checks each answer.
 ///

@@ -18,9 +18,9 @@ use crate::crowd::ledger::Ledger;
 use crate::crowd::plan::{Plan, Size};
 use crate::crowd::{Crowd, Outcome, create_line};
 use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
-use crate::number;
 use director::Director;
 use drama::Drama;
+use nowserving_terminal::number;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";

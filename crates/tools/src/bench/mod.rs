@@ -22,15 +22,15 @@ use std::time::Duration;
 use nowserving_client::Client;
 use nowserving_rehearse::count;
 
-use crate::duration;
 use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
-use crate::number;
-use crate::output::Output;
-use crate::progress::Progress;
 use echo::Echo;
 use lines::{Lines, Polled, settle};
 use load::{Asked, Load, Source};
 use machine::Machine;
+use nowserving_terminal::duration;
+use nowserving_terminal::number;
+use nowserving_terminal::output::Output;
+use nowserving_terminal::progress::Progress;
 use plan::{Plan, What};
 use report::{Failures, Report, Rounds};
 

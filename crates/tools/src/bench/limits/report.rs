@@ -9,9 +9,9 @@ use super::{Bench, Measured, Rounds, What};
 use crate::bench::BenchArgs;
 use crate::bench::machine::Machine;
 use crate::bench::report::{Failures, Spread, Timed, table};
-use crate::duration;
 use crate::embedded::NODES;
 use nowserving_rehearse::count;
+use nowserving_terminal::duration;
 
 /// The line of JSON; its fields in this order.
 #[derive(Debug, Serialize)]

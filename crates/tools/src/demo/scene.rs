@@ -1,8 +1,8 @@
 //! The screen while the demo runs.
 
-use crate::bar::bar;
 use crate::crowd::report::Report;
-use crate::progress::Progress;
+use nowserving_terminal::bar::bar;
+use nowserving_terminal::progress::Progress;
 
 const BAR_WIDTH: usize = 40;
 /// Where there is no terminal, a line this often.

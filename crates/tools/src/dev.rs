@@ -10,8 +10,8 @@ use anyhow::Context as _;
 
 use crate::embedded::tail::Tail;
 use crate::embedded::{Cluster, DataDir, NODES, last_lines};
-use crate::number;
-use crate::signals::{HangUps, Interrupts};
+use nowserving_terminal::number;
+use nowserving_terminal::signals::{HangUps, Interrupts};
 
 /// A node that dies at every start must not keep the machine busy.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use super::lines::{POLLED, Polled};
 use super::load::Sample;
 use super::machine::Machine;
 use super::plan::{Plan, What};
-use crate::duration;
 use nowserving_rehearse::count;
+use nowserving_terminal::duration;
 
 /// The samples of each cell, round by round.
 pub type Rounds = BTreeMap<(u32, What), Vec<Sample>>;

@@ -4,14 +4,10 @@
 //! of scripts. SIGHUP ends a command that belongs to its terminal; `node`, `dev` and `envoy` go on. A SIGHUP that was ignored
 //! when the program started (`nohup`) stays ignored.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
-use nowserving_security::Security;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::logs::Logs;
 
 /// Waits for the user or the system to end this program.
 #[derive(Debug)]
@@ -92,25 +88,4 @@ fn is_ignored() -> bool {
     shell.args(["-c", "kill -HUP $$"]);
     // Without a shell (a small container image) nobody can have said `nohup`.
     shell.status().is_ok_and(|status| status.success())
-}
-
-/// What a daemon reads again on SIGHUP. What it found is logged, and a file that cannot be used changes nothing.
-#[derive(Debug)]
-pub struct Reload {
-    pub logs: Logs,
-    /// Its files are read for each connection, so they are checked here alone.
-    pub security: Security,
-}
-
-impl Reload {
-    pub fn run(&self) {
-        tracing::info!("SIGHUP: reading files again");
-        self.logs.reload();
-        let files: Vec<_> = self.security.files().map(Path::display).collect();
-        match self.security.options() {
-            Ok(_) if files.is_empty() => {}
-            Ok(_) => tracing::info!(?files, "the next connection to NATS uses these files"),
-            Err(error) => tracing::error!(%error, "connections to NATS stay as they are"),
-        }
-    }
 }

@@ -22,8 +22,8 @@ pub use child::{Child, Ended};
 pub use data_dir::{DataDir, last_lines};
 use nats::Nats;
 
-use crate::shell;
-use crate::signals::Interrupts;
+use nowserving_terminal::shell;
+use nowserving_terminal::signals::Interrupts;
 
 /// The nodes' log filter if `RUST_LOG` is unset: no elections, hand-overs or connections.
 const NODE_LOGS: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_log=info,\
