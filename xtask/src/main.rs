@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|ci|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|compare|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -71,9 +71,10 @@ enum Command {
     /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
-    /// Measures how long a failed leader's shards are without service
+    /// Measures beside other products: rate limits beside Redis, and how long a failed leader's shards are without
+    /// service: limits|failover
     #[command(disable_help_flag = true)]
-    Failover(PassedOn),
+    Compare(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
     #[command(disable_help_flag = true)]
     Sim(PassedOn),
@@ -107,14 +108,14 @@ struct PassedOn {
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
-        Command::Bench(PassedOn { args }) => release::bench(&args),
+        Command::Bench(PassedOn { args }) => release::run("bench", &args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Hour(PassedOn { args }) => release::measure("hour", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),
         Command::Limits(PassedOn { args }) => release::measure("limits", &args),
         Command::Upgrade { revision, args } => upgrade::run(&revision, &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
-        Command::Failover(PassedOn { args }) => release::measure("failover", &args),
+        Command::Compare(PassedOn { args }) => release::compare(&args),
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test(Only { only }) => check::test(&only),

@@ -1,4 +1,4 @@
-//! A redis-server for `cargo xtask bench --limits`: the one that is there, or Debian's, unpacked into the target folder.
+//! A redis-server for `cargo xtask compare limits`: the one that is there, or Debian's, unpacked into the target folder.
 //! Nothing is installed, as only a comparison needs it.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! `demo` and `bench`: a release build of the one binary, then a command of it. `failover`: the same of a
-//! program that starts clusters itself.
+//! `demo` and `bench`: a release build of the one binary, then a command of it. `compare` and the measurements: the same
+//! of a program that starts clusters itself.
 
 use std::process::{Command, ExitCode};
 
@@ -9,27 +9,24 @@ use crate::{nats, redis, shell};
 
 /// Builds and runs `nowserving <command> <args>`; its exit code is ours.
 pub fn run(command: &str, args: &[String]) -> Result<ExitCode> {
-    run_with(command, args, |run| run)
-}
-
-/// `nowserving bench`: with `--limits` it needs a Redis server, too.
-pub fn bench(args: &[String]) -> Result<ExitCode> {
-    if !args.iter().any(|arg| arg == "--limits") {
-        return run("bench", args);
-    }
-    let redis_server = redis::ensure()?;
-    run_with("bench", args, |run| run.env(redis::ENV, redis_server))
-}
-
-fn run_with(
-    command: &str,
-    args: &[String],
-    more: impl FnOnce(&mut Command) -> &mut Command,
-) -> Result<ExitCode> {
     let nats_server = nats::ensure()?;
     let args = [&[command.to_owned()], args].concat();
     shell::build_and_run("--release --package nowserving", |run| {
-        more(run).env(nats::ENV, nats_server).args(args)
+        run.env(nats::ENV, nats_server).args(args)
+    })
+}
+
+/// Measures other products beside ours; some of that needs a Redis server.
+pub fn compare(args: &[String]) -> Result<ExitCode> {
+    let redis_server = match args.first().map(String::as_str) {
+        Some("limits") => Some(redis::ensure()?),
+        _ => None,
+    };
+    let nats_server = nats::ensure()?;
+    shell::build_and_run("--release --package nowserving-compare", |run| {
+        run.envs(redis_server.map(|server| (redis::ENV, server)))
+            .env(nats::ENV, nats_server)
+            .args(args)
     })
 }
 

@@ -84,7 +84,7 @@ pub fn run(command: ContextCommand, global: &Global, output: &Output) -> anyhow:
             let context = of_flags(global)?;
             context.check()?;
             contexts.add(&name, context, replace)?;
-            if chosen || contexts.len() == 1 {
+            if chosen || contexts.count() == 1 {
                 contexts.choose(Some(&name))?;
             }
             store.write(&contexts)?;

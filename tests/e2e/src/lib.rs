@@ -20,7 +20,6 @@ pub mod limited;
 mod members;
 mod metrics;
 mod nats;
-pub mod peers;
 mod place;
 mod process;
 mod program;

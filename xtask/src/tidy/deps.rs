@@ -26,7 +26,9 @@ nowserving-security: raft raft-engine nowserving-protocol nowserving-engine nows
 nowserving-client: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving-tower: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
 nowserving-envoy: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
-nowserving: nowserving-sim nowserving-bite
+nowserving-terminal: raft raft-engine nowserving-engine nowserving-node nowserving-tools nowserving
+nowserving-tools: nowserving nowserving-envoy nowserving-sim
+nowserving: nowserving-sim nowserving-bite nowserving-e2e nowserving-compare
 ";
 
 /// What a crate must not name in its manifest. `raft` brings these along: its own draws are replaced

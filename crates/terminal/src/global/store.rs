@@ -102,7 +102,7 @@ impl Contexts {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.contexts.len()
     }
 
@@ -219,7 +219,7 @@ mod tests {
         assert!(unknown.0.contains("the nearest: prod"), "{unknown}");
         contexts.choose(Some("prod")).unwrap();
         contexts.remove("prod").unwrap();
-        assert_eq!((contexts.current(), contexts.len()), (None, 0));
+        assert_eq!((contexts.current(), contexts.count()), (None, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The measure: a NATS responder that does nothing but answer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
@@ -9,15 +9,13 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use tokio::sync::oneshot;
 
-use super::cpu;
-
 /// A responder on a thread and a connection of its own, as lean as one can be: what it does a
 /// second is what NATS and the requester leave room for.
 #[derive(Debug)]
 pub struct Echo {
     /// Where it listens; as long as the subject that it is compared with.
     pub subject: Subject,
-    /// Tells the processor time of its thread.
+    /// Where Linux tells the processor time of its thread.
     pub cpu: Option<PathBuf>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -49,7 +47,7 @@ impl Echo {
                 runtime.block_on(async {
                     match listen(&url, listens).await {
                         Ok((client, messages)) => {
-                            drop(ready.send(Ok(cpu::of_this_thread())));
+                            drop(ready.send(Ok(stat_of_this_thread())));
                             tokio::select! {
                                 () = serve(client, messages, answer) => {}
                                 _ = stopped => {}
@@ -97,4 +95,10 @@ async fn serve(client: async_nats::Client, mut messages: async_nats::Subscriber,
             return;
         }
     }
+}
+
+/// `None` where the system does not tell.
+fn stat_of_this_thread() -> Option<PathBuf> {
+    let thread = std::fs::read_link("/proc/thread-self").ok()?;
+    Some(Path::new("/proc").join(thread).join("stat"))
 }

@@ -14,8 +14,6 @@ use nowserving_protocol::error::ErrorReply;
 use nowserving_protocol::header::ERROR_HEADER;
 use tokio::task::JoinSet;
 
-use super::limits::resp::{Redis, Request};
-
 /// After a failure, so that a dead responder is not asked a million times.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often a request that must succeed is sent.
@@ -26,42 +24,30 @@ const DIGITS: u8 = 3;
 /// Makes the request with this number.
 pub type Source = Arc<dyn Fn(u64) -> (Subject, Bytes) + Send + Sync>;
 
-/// Makes the commands with this number.
-pub type Commands = Arc<dyn Fn(u64) -> Request + Send + Sync>;
-
 /// Which server is asked, and what. All requests of a cell share one connection of the requester.
-#[derive(Clone)]
-pub enum Asked {
-    Nats {
-        nats: async_nats::Client,
-        source: Source,
-    },
-    Redis {
-        redis: Redis,
-        commands: Commands,
-    },
+pub trait Ask: Clone + Send + Sync + 'static {
+    /// Why there is no good answer to the request with this number, if there is none.
+    fn ask(&self, number: u64) -> impl Future<Output = Option<String>> + Send;
 }
 
-impl Asked {
-    /// Why there is no good answer, if there is none.
+/// Requests over NATS.
+#[derive(Clone)]
+pub struct Requests {
+    pub nats: async_nats::Client,
+    pub source: Source,
+}
+
+impl Ask for Requests {
     async fn ask(&self, number: u64) -> Option<String> {
-        match self {
-            Asked::Nats { nats, source } => {
-                let (subject, payload) = source(number);
-                failure(nats.request(subject, payload).await)
-            }
-            Asked::Redis { redis, commands } => {
-                let answer = redis.ask(commands(number)).await;
-                answer.err().map(|error| error.to_string())
-            }
-        }
+        let (subject, payload) = (self.source)(number);
+        failure(self.nats.request(subject, payload).await)
     }
 }
 
 /// Where a cell's requests come from, and how they are sent.
 #[derive(Clone)]
-pub struct Load {
-    pub asked: Asked,
+pub struct Load<A> {
+    pub asked: A,
     /// The number of the next request.
     pub counter: Arc<AtomicU64>,
 }
@@ -122,7 +108,7 @@ impl Tally {
     }
 }
 
-impl Load {
+impl<A: Ask> Load<A> {
     /// Sends requests, so many at once, and counts the answers that come after the warm-up.
     ///
     /// # Errors

@@ -3,14 +3,12 @@
 //! Numbers of one machine at one moment mean little, so everything is measured in one run, in turns,
 //! and what counts is the ratio of `status` to an echo that carries the same bytes.
 
-mod cpu;
-mod echo;
-mod limits;
+pub mod echo;
 mod lines;
-mod load;
-mod machine;
+pub mod load;
+pub mod machine;
 mod plan;
-mod report;
+pub mod report;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,8 +22,9 @@ use nowserving_rehearse::count;
 
 use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use echo::Echo;
-use lines::{Lines, Polled, settle};
-use load::{Asked, Load, Source};
+pub use lines::settle;
+use lines::{Lines, Polled};
+use load::{Load, Requests, Source};
 use machine::Machine;
 use nowserving_terminal::duration;
 use nowserving_terminal::number;
@@ -35,13 +34,12 @@ use plan::{Plan, What};
 use report::{Failures, Report, Rounds};
 
 /// Before each cell, not measured: connections, caches and the scheduler come to rest.
-const WARM_UP: Duration = Duration::from_millis(500);
+pub const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Measures a three-node cluster on this machine beside a bare NATS echo.
 ///
 /// In rounds, so that all of them meet the same noise: an echo of our own that answers with as many
-/// bytes as `status` does, `status` of waiting tokens, `enter` on one line and on many; with --limits rate limits
-/// beside Redis. Exit code 1 if any request failed.
+/// bytes as `status` does, `status` of waiting tokens, `enter` on one line and on many. Exit code 1 if any request failed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 How to read it: requests/s and times are medians over the rounds, with the smallest and largest in
@@ -50,42 +48,53 @@ brackets; `of echo` compares status with the echo of the same round.
 Examples:
   nowserving bench
   nowserving bench --measure 10s --rounds 5 --json
-  nowserving bench --only echo,status --in-flight 64
-  nowserving bench --limits --in-flight 64,256")]
+  nowserving bench --only echo,status --in-flight 64")]
 pub struct BenchArgs {
+    #[command(flatten)]
+    pub pace: Pace,
+    /// Measures only these.
+    #[arg(long, value_name = "WHAT,…", value_delimiter = ',', value_enum, default_values_t = What::ALL)]
+    only: Vec<What>,
+    /// The cluster's temporary data is made in this directory: `enter` is as fast as its disk
+    /// syncs [default: the system's directory for temporary files].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// How often and how long each cell is measured, and how many requests are under way.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Pace {
     /// How long each cell is measured in each round, after half a second of warming up, 1s to 1m.
     // A minute of entering is over a million tokens in a line, which holds ten million.
     #[arg(
         long = "measure", value_name = "TIME", default_value = "3s",
         value_parser = duration::between(1_000..=60_000)
     )]
-    measure_ms: u64,
+    pub measure_ms: u64,
     /// How often everything is measured.
     #[arg(long, default_value_t = 3, value_parser = number::between::<u32>(1..=20))]
-    rounds: u32,
+    pub rounds: u32,
     /// How many requests are under way at once.
     #[arg(
         long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 64, 256],
         value_parser = number::between::<u32>(1..=4_096)
     )]
     in_flight: Vec<u32>,
-    /// Measures only these.
-    #[arg(long, value_name = "WHAT,…", value_delimiter = ',', value_enum, default_values_t = What::ALL)]
-    only: Vec<What>,
-    /// Measures rate limits instead: `check` beside the echo, and beside a Redis server with the algorithms that Lyft's
-    /// ratelimit and redis-cell use there.
-    #[arg(long, conflicts_with = "only")]
-    limits: bool,
-    /// With --limits: so many counters there are, and any of them may be asked for.
-    #[arg(
-        long, value_name = "N", default_value_t = 1_000_000, requires = "limits",
-        value_parser = number::between::<u64>(1..=5_000_000)
-    )]
-    keys: u64,
-    /// The cluster's temporary data is made in this directory: `enter` is as fast as its disk
-    /// syncs [default: the system's directory for temporary files].
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+}
+
+impl Pace {
+    /// How long a cell is measured in a round.
+    pub fn measured(&self) -> Duration {
+        Duration::from_millis(self.measure_ms)
+    }
+
+    /// The numbers of requests under way, each once, in order.
+    pub fn in_flight(&self) -> Vec<u32> {
+        let mut in_flight = self.in_flight.clone();
+        in_flight.sort_unstable();
+        in_flight.dedup();
+        in_flight
+    }
 }
 
 /// Runs the benchmark.
@@ -95,31 +104,12 @@ pub struct BenchArgs {
 pub async fn run(args: BenchArgs, output: &Output) -> anyhow::Result<ExitCode> {
     // Declared before the cluster: removed after its processes are gone.
     let dir = temporary_dir("nowserving-bench-", args.data_dir.as_deref())?;
-    let failures = match args.limits {
-        true => {
-            let work = async |cluster: &mut Cluster| limits::measure(cluster, &args).await;
-            let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
-                return Ok(ExitCode::from(INTERRUPTED));
-            };
-            output.answer(&report, limits::Report::text)?;
-            report.failures
-        }
-        false => {
-            let work = async |cluster: &mut Cluster| measure(cluster, &args).await;
-            let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
-                return Ok(ExitCode::from(INTERRUPTED));
-            };
-            output.answer(&report, Report::text)?;
-            report.failures
-        }
+    let work = async |cluster: &mut Cluster| measure(cluster, &args).await;
+    let Some(report) = with_cluster(dir.path(), "bench", work).await? else {
+        return Ok(ExitCode::from(INTERRUPTED));
     };
-    for (failure, count) in &failures {
-        eprintln!("FAILED: {count} requests: {failure}");
-    }
-    Ok(match failures.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    output.answer(&report, Report::text)?;
+    Ok(report::told(&report.failures))
 }
 
 async fn measure(cluster: &mut Cluster, args: &BenchArgs) -> anyhow::Result<Report> {
@@ -196,7 +186,7 @@ impl Bench {
                 self.progress.bar.tick();
                 let source = self.source(what).await?;
                 let load = Load {
-                    asked: Asked::Nats {
+                    asked: Requests {
                         nats: self.nats.clone(),
                         source,
                     },

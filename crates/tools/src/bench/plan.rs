@@ -74,13 +74,10 @@ impl Plan {
         let mut whats = args.only.clone();
         whats.sort_unstable();
         whats.dedup();
-        let mut in_flight = args.in_flight.clone();
-        in_flight.sort_unstable();
-        in_flight.dedup();
         Plan {
-            measured: Duration::from_millis(args.measure_ms),
-            rounds: args.rounds,
-            in_flight,
+            measured: args.pace.measured(),
+            rounds: args.pace.rounds,
+            in_flight: args.pace.in_flight(),
             whats,
         }
     }

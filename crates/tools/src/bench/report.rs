@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
@@ -17,6 +18,17 @@ use nowserving_terminal::duration;
 pub type Rounds = BTreeMap<(u32, What), Vec<Sample>>;
 /// How often each failure occurred, by its message.
 pub type Failures = BTreeMap<String, u64>;
+
+/// Says which requests failed; the exit code follows from that.
+pub fn told(failures: &Failures) -> ExitCode {
+    for (failure, count) in failures {
+        eprintln!("FAILED: {count} requests: {failure}");
+    }
+    match failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
 
 /// The line of JSON; its fields in this order.
 #[derive(Debug, Serialize)]

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 pub use child::{Child, Ended};
 pub use data_dir::{DataDir, last_lines};
+pub use limits::apply_limits;
 use nats::Nats;
 
 use nowserving_terminal::shell;

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::drama::{self, Drama};
 use super::scene::Screen;
-use crate::embedded::Cluster;
+use crate::embedded::{Cluster, apply_limits};
 use book::Book;
 use plan::{CLIENTS, DOMAIN, KILL, RESTART, SHOW, Shown};
 use report::Report;
@@ -37,7 +37,7 @@ pub async fn perform(cluster: &mut Cluster, screen: Screen) -> anyhow::Result<Re
     let client = Client::connect(cluster.url())
         .await?
         .with_deadline(PATIENCE);
-    Cluster::apply_limits(&client, DOMAIN, plan::rules()).await?;
+    apply_limits(&client, DOMAIN, plan::rules()).await?;
     let shards = drama::shards(&client).await?;
     // It has all counters. Any will do.
     let shard = shards / 2;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::process::Process;
+use nowserving_e2e::Process;
 
 pub use etcd::Etcd;
 pub use jetstream::JetStream;

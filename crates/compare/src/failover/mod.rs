@@ -10,8 +10,6 @@ mod plan;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::Parser as _;
-use nowserving_e2e::peers::{Etcd, JetStream, Peer};
 use nowserving_e2e::{
     Cluster, HOUR_MS, Link, Options, build, first_acknowledged, first_written, line_in,
 };
@@ -19,17 +17,21 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::peers::{Etcd, JetStream, Peer};
 use load::Clients;
-use plan::{Fault, Load, Plan, System, name};
+pub use plan::Plan;
+use plan::{Fault, Load, System, name};
 
 /// A failover that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The cluster rests for this long before each fault: hand-overs end, nodes that came back may vote.
 const REST: Duration = Duration::from_millis(2_500);
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
-    let plan = Plan::parse();
+/// Measures, and prints a table.
+///
+/// # Errors
+/// A cluster does not start, or acknowledges nothing within [`PATIENCE`].
+pub async fn run(plan: Plan) -> Result<()> {
     let build = build().await?;
     if !plan.json {
         println!("{build}\n");

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::{MEMBERS, Peer, next};
-use crate::nats::Nats;
-use crate::process::Process;
-use crate::wait::eventually;
+use nowserving_e2e::Nats;
+use nowserving_e2e::Process;
+use nowserving_e2e::eventually;
 
 const START: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);

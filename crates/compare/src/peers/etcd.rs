@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{MEMBERS, Peer, next};
-use crate::http::post;
-use crate::process::Process;
-use crate::wait::{eventually, free_port};
+use nowserving_e2e::Process;
+use nowserving_e2e::http::post;
+use nowserving_e2e::{eventually, free_port};
 
 const START: Duration = Duration::from_secs(15);
 /// `failover` in base64, which etcd takes keys and values in.

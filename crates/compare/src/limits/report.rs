@@ -5,13 +5,15 @@ use std::fmt;
 use comfy_table::Table;
 use serde::Serialize;
 
-use super::{Bench, Measured, Rounds, What};
-use crate::bench::BenchArgs;
-use crate::bench::machine::Machine;
-use crate::bench::report::{Failures, Spread, Timed, table};
-use crate::embedded::NODES;
 use nowserving_rehearse::count;
 use nowserving_terminal::duration;
+use nowserving_tools::bench::machine::Machine;
+use nowserving_tools::bench::report::{Failures, Spread, Timed, table};
+
+use super::{Bench, LimitsArgs, Measured, Rounds, What};
+
+/// How many nodes the cluster has.
+const NODES: usize = 3;
 
 /// The line of JSON; its fields in this order.
 #[derive(Debug, Serialize)]
@@ -64,7 +66,7 @@ impl fmt::Display for What {
 impl Report {
     pub(super) fn new(
         machine: Machine,
-        args: &BenchArgs,
+        args: &LimitsArgs,
         bench: &Bench,
         rounds: &Rounds,
     ) -> Report {
@@ -75,10 +77,10 @@ impl Report {
         Report {
             machine,
             redis_server: bench.server.version.clone(),
-            nodes: NODES.len(),
+            nodes: NODES,
             keys: args.keys,
-            rounds: args.rounds,
-            measured_ms: args.measure_ms,
+            rounds: args.pace.rounds,
+            measured_ms: args.pace.measure_ms,
             request_bytes: bench.request_bytes,
             answer_bytes: bench.answer_bytes,
             cells: cells.collect(),
@@ -156,7 +158,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::bench::load::{Sample, Tally};
+    use nowserving_tools::bench::load::{Sample, Tally};
 
     fn measured(per_second: f64, cpu_us: Option<f64>) -> Measured {
         let mut tally = Tally::new().unwrap();

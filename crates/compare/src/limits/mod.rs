@@ -1,14 +1,16 @@
-//! `nowserving bench --limits`: `check` of rate limits, beside a bare NATS echo and beside Redis.
+//! `check` of rate limits, beside a bare NATS echo and beside Redis with the algorithms that Lyft's ratelimit and
+//! redis-cell use there.
 //!
-//! As in the other measurement everything runs in turns, so that all meet the same noise; what counts is the ratio of
+//! As in `nowserving bench` everything runs in turns, so that all meet the same noise; what counts is the ratio of
 //! two cells of one round.
 
 mod redis;
 mod report;
-pub mod resp;
+mod resp;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -26,17 +28,20 @@ use nowserving_rehearse::count;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::echo::Echo;
-use super::lines::settle;
-use super::load::{Asked, Load, Sample, Source};
-use super::machine::Machine;
-use super::{BenchArgs, WARM_UP, cpu};
-use crate::embedded::Cluster;
+use nowserving_e2e::{Cluster, Options, Process};
+use nowserving_terminal::number;
+use nowserving_terminal::output::Output;
 use nowserving_terminal::progress::Progress;
-use redis::Server;
-use resp::Redis;
+use nowserving_tools::bench::echo::Echo;
+use nowserving_tools::bench::load::{Ask, Load, Requests, Sample, Source};
+use nowserving_tools::bench::machine::Machine;
+use nowserving_tools::bench::{Pace, WARM_UP, report::told, settle};
+use nowserving_tools::embedded::apply_limits;
 
-pub use report::Report;
+use crate::cpu;
+use redis::{Commands, Server};
+use report::Report;
+use resp::Redis;
 
 const DOMAIN: &str = "bench";
 /// More than any key is asked for: all requests are allowed.
@@ -86,38 +91,50 @@ pub struct Measured {
 
 type Rounds = BTreeMap<(u32, What), Vec<Measured>>;
 
-/// Measures.
+/// Measures `check` of rate limits beside a bare NATS echo and beside Redis
+///
+/// In rounds, so that all of them meet the same noise. Exit code 1 if any request failed.
+#[derive(Debug, clap::Args)]
+pub struct LimitsArgs {
+    #[command(flatten)]
+    pace: Pace,
+    /// So many counters there are, and any of them may be asked for.
+    #[arg(
+        long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = number::between::<u64>(1..=5_000_000)
+    )]
+    keys: u64,
+    /// One line of JSON instead of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures, and tells.
 ///
 /// # Errors
 /// The cluster or Redis cannot be started or prepared.
-pub async fn measure(cluster: &mut Cluster, args: &BenchArgs) -> anyhow::Result<Report> {
-    let mut in_flight = args.in_flight.clone();
-    in_flight.sort_unstable();
-    in_flight.dedup();
-    let cells = in_flight.len() * What::ALL.len() * args.rounds as usize;
+pub async fn run(args: LimitsArgs) -> anyhow::Result<ExitCode> {
+    let in_flight = args.pace.in_flight();
+    let cells = in_flight.len() * What::ALL.len() * args.pace.rounds as usize;
     let progress = Progress::new(
         Some(cells as u64),
         "{wide_bar} {pos}/{len}  {msg}  {eta} left",
     );
     progress.say("starting nats-server, three nodes and redis-server");
-    let (server, redis) = Server::start(cluster.dir()).await?;
-    cluster
-        .wait_ready(&mut |waiting_for| progress.say(&waiting_for))
-        .await?;
-    let bench = Bench::prepare(cluster, server, redis, args.keys, &progress).await?;
-    let machine = Machine::look(cluster.dir().path(), &bench.nats)?;
-    let measured = Duration::from_millis(args.measure_ms);
+    let mut cluster = Cluster::start(Options::default()).await?;
+    let bench = Bench::prepare(&mut cluster, args.keys, &progress).await?;
+    let machine = Machine::look(cluster.folder(), &bench.nats)?;
     let mut rounds = Rounds::new();
-    for round in 1..=args.rounds {
+    for round in 1..=args.pace.rounds {
         for &in_flight in &in_flight {
             for what in What::ALL {
                 let cell = format!(
                     "round {round} of {}: {what}, {in_flight} in flight",
-                    args.rounds
+                    args.pace.rounds
                 );
                 progress.bar.set_message(cell.clone());
                 progress.bar.tick();
-                let result = bench.cell(what, in_flight, measured).await?;
+                let result = bench.cell(what, in_flight, args.pace.measured()).await?;
                 progress.bar.inc(1);
                 let per_second = count(result.sample.per_second.round_ties_even() as u64);
                 progress.say(&format!("{cell}: {per_second}/s"));
@@ -125,7 +142,29 @@ pub async fn measure(cluster: &mut Cluster, args: &BenchArgs) -> anyhow::Result<
             }
         }
     }
-    Ok(Report::new(machine, args, &bench, &rounds))
+    drop(progress);
+    let report = Report::new(machine, &args, &bench, &rounds);
+    Output::new(args.json).answer(&report, Report::text)?;
+    Ok(told(&report.failures))
+}
+
+/// Which server is asked, and what.
+#[derive(Clone)]
+enum Asked {
+    Nats(Requests),
+    Redis { redis: Redis, commands: Commands },
+}
+
+impl Ask for Asked {
+    async fn ask(&self, number: u64) -> Option<String> {
+        match self {
+            Asked::Nats(requests) => requests.ask(number).await,
+            Asked::Redis { redis, commands } => {
+                let answer = redis.ask(commands(number)).await;
+                answer.err().map(|error| error.to_string())
+            }
+        }
+    }
 }
 
 /// Everything that a cell needs.
@@ -137,7 +176,7 @@ struct Bench {
     server: Server,
     /// Where the SDK sends a check, by its number.
     check_subject: SubjectOf,
-    gcra: super::load::Commands,
+    gcra: Commands,
     keys: Keys,
     cpu: Cpu,
     request_bytes: usize,
@@ -153,14 +192,17 @@ struct Cpu {
 }
 
 impl Cpu {
-    fn new(cluster: &Cluster, echo: &Echo, redis: &Server) -> Cpu {
-        let nats = cpu::of_process(cluster.nats_pid());
-        let nodes = cluster.nodes().map(|(_, pid, _)| cpu::of_process(pid));
-        Cpu {
-            echo: echo.cpu.iter().chain([&nats]).cloned().collect(),
-            check: nodes.chain([nats.clone()]).collect(),
-            redis: vec![cpu::of_process(redis.pid())],
+    fn new(cluster: &mut Cluster, echo: &Echo, redis: &Server) -> anyhow::Result<Cpu> {
+        let nats = stat(&cluster.nats.process)?;
+        let mut check = vec![nats.clone()];
+        for id in cluster.ids() {
+            check.push(stat(cluster.process(id)?)?);
         }
+        Ok(Cpu {
+            echo: echo.cpu.iter().cloned().chain([nats]).collect(),
+            check,
+            redis: vec![stat(&redis.process)?],
+        })
     }
 
     fn of(&self, what: What) -> &[PathBuf] {
@@ -172,19 +214,24 @@ impl Cpu {
     }
 }
 
+/// Where the processor time of a process stands.
+fn stat(process: &Process) -> anyhow::Result<PathBuf> {
+    Ok(cpu::of_process(process.pid().context("it has ended")?))
+}
+
 impl Bench {
     async fn prepare(
-        cluster: &Cluster,
-        server: Server,
-        redis: Redis,
+        cluster: &mut Cluster,
         keys: u64,
         progress: &Progress,
     ) -> anyhow::Result<Bench> {
-        let client = Client::connect(cluster.url()).await?;
+        let (server, redis) = Server::start(cluster.folder()).await?;
+        let url = cluster.nats.url();
+        let client = Client::connect(&url).await?;
         progress.say("waiting until the shards' leaders stay where they are");
         settle(&client).await?;
-        Cluster::apply_limits(&client, DOMAIN, rules()).await?;
-        let nats = async_nats::connect(cluster.url()).await?;
+        apply_limits(&client, DOMAIN, rules()).await?;
+        let nats = async_nats::connect(&url).await?;
         let domain = LineName::try_from(DOMAIN)?;
         let shards = client.admin().cluster_status().await?.shards.len();
         let check_subject = check_subject(domain, u32::try_from(shards)?);
@@ -194,9 +241,9 @@ impl Bench {
         ensure!(reply.allowed && reply.limit == Some(PER_HOUR), "{reply:?}");
         let answer_bytes = answer.payload.len();
         let any = spread(keys);
-        let echo = Echo::start(cluster.url(), check_subject(0).len(), answer_bytes)?;
+        let echo = Echo::start(&url, check_subject(0).len(), answer_bytes)?;
         let bench = Bench {
-            cpu: Cpu::new(cluster, &echo, &server),
+            cpu: Cpu::new(cluster, &echo, &server)?,
             echo,
             gcra: redis::gcra(&redis, any.clone()).await?,
             client,
@@ -251,13 +298,13 @@ impl Bench {
             let user = keys(number);
             (subject(user), check_request(user))
         });
-        Asked::Nats {
+        Asked::Nats(Requests {
             nats: self.nats.clone(),
             source,
-        }
+        })
     }
 
-    fn redis(&self, commands: super::load::Commands) -> Asked {
+    fn redis(&self, commands: Commands) -> Asked {
         Asked::Redis {
             redis: self.redis.clone(),
             commands,

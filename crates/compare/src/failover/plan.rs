@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -32,8 +32,7 @@ pub enum System {
 }
 
 /// Measures how long a cluster acknowledges no write when its leader fails
-#[derive(Debug, Parser)]
-#[command(name = "failover")]
+#[derive(Debug, Args)]
 pub struct Plan {
     /// Failures of each kind
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]

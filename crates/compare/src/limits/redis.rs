@@ -1,73 +1,54 @@
 //! A Redis server of our own, in memory only, and the two ways in which rate limits are kept there.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
-use tokio::time::Instant;
+use anyhow::{Context as _, Result, bail};
+use nowserving_e2e::{Process, eventually, free_port};
 
 use super::resp::{Redis, Reply, Request, encode};
 use super::{Keys, PER_HOUR, user};
-use crate::bench::load::Commands;
-use crate::embedded::{Child, DataDir, free_addresses, last_lines, leash};
 
-const START_DEADLINE: Duration = Duration::from_secs(15);
+/// Makes the commands with this number.
+pub type Commands = Arc<dyn Fn(u64) -> Request + Send + Sync>;
+
+const START: Duration = Duration::from_secs(15);
 const HOUR_S: u64 = 3_600;
 const GCRA: &str = include_str!("gcra.lua");
 
 /// A running redis-server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
+    pub process: Process,
     pub version: String,
 }
 
-/// Where redis-server is: `REDIS_SERVER`, then `PATH`.
-fn find() -> anyhow::Result<PathBuf> {
-    if let Some(given) = std::env::var_os("REDIS_SERVER").filter(|given| !given.is_empty()) {
-        return Ok(given.into());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut programs = std::env::split_paths(&path).map(|dir| dir.join("redis-server"));
-    programs.find(|program| program.is_file()).context(
-        "redis-server not found: install it, or set REDIS_SERVER=/path/to/redis-server \
-         (`cargo xtask bench --limits` unpacks it from the system's packages)",
-    )
-}
-
 impl Server {
-    /// Starts it without persistence, and connects.
+    /// Starts `REDIS_SERVER`, or the one in `PATH`, without persistence, and connects.
     ///
     /// # Errors
     /// It is not there, or does not come up.
-    pub async fn start(dir: &DataDir) -> anyhow::Result<(Server, Redis)> {
-        let port = free_addresses(1)?[0].port();
-        let mut command = leash::command(&find()?)?;
-        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        command.arg("--port").arg(port.to_string());
-        command.arg("--dir").arg(dir.path());
-        let log = dir.log("redis-server");
-        let mut child = Child::start("redis-server".to_owned(), None, command, &log)?;
-        let deadline = Instant::now() + START_DEADLINE;
-        let redis = loop {
-            if let Ok(redis) = Redis::connect(port).await {
-                break redis;
-            }
-            if !child.is_alive() || Instant::now() > deadline {
-                bail!("redis-server did not start:\n{}", last_lines(&log, 5));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
+    pub async fn start(folder: &Path) -> Result<(Server, Redis)> {
+        let given = std::env::var_os("REDIS_SERVER").filter(|given| !given.is_empty());
+        let program = given.unwrap_or_else(|| "redis-server".into());
+        let port = free_port()?;
+        let args = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let mut args: Vec<OsString> = args.map(OsString::from).into();
+        args.extend(["--port".into(), port.to_string().into()]);
+        args.extend(["--dir".into(), folder.into()]);
+        let log = folder.join("redis-server.log");
+        let process = Process::start("redis-server", &program, &args, &log).await?;
+        let redis = eventually("redis-server takes connections", START, async || {
+            Redis::connect(port).await.map(Some)
+        });
+        let redis = redis.await.with_context(|| process.tail(5))?;
         let version = match redis.command(&["INFO", "server"]).await? {
             Reply::Text(info) => version(&info).unwrap_or_default(),
             other => bail!("Redis answers INFO with {other:?}"),
         };
-        Ok((Server { child, version }, redis))
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
+        Ok((Server { process, version }, redis))
     }
 }
 
@@ -96,7 +77,7 @@ pub fn fixed_window(keys: Keys) -> Commands {
 ///
 /// # Errors
 /// Redis refuses the script.
-pub async fn gcra(redis: &Redis, keys: Keys) -> anyhow::Result<Commands> {
+pub async fn gcra(redis: &Redis, keys: Keys) -> Result<Commands> {
     let script = match redis.command(&["SCRIPT", "LOAD", GCRA]).await? {
         Reply::Text(script) => script,
         other => bail!("Redis answers SCRIPT LOAD with {other:?}"),

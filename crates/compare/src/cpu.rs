@@ -1,18 +1,12 @@
 //! How much processor time servers took, as Linux tells it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where the processor time of a process stands.
 pub fn of_process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/stat"))
-}
-
-/// The same of the calling thread alone. `None` where the system does not tell.
-pub fn of_this_thread() -> Option<PathBuf> {
-    let thread = fs::read_link("/proc/thread-self").ok()?;
-    Some(Path::new("/proc").join(thread).join("stat"))
 }
 
 /// User and system time together, up to now. `None` if one of them cannot be read.
@@ -48,8 +42,8 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_and_thread_tell() {
-        let own = [of_process(std::process::id()), of_this_thread().unwrap()];
+    fn this_process_tells() {
+        let own = [of_process(std::process::id())];
         assert!(spent(&own).is_some());
         assert_eq!(spent(&[PathBuf::from("/proc/none/stat")]), None);
     }
