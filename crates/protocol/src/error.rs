@@ -359,6 +359,33 @@ mod tests {
     }
 
     #[test]
+    fn each_refusal_of_a_line_has_its_code() {
+        use line::{BadField, CannotAdmit, Forbidden, Refused};
+        let lane = line::LaneName::try_from("vip").unwrap();
+        for (refused, code) in [
+            (Refused::LineNotFound, Code::LineNotFound),
+            (Refused::LineExists, Code::LineExists),
+            (Refused::LineNotEmpty, Code::LineNotEmpty),
+            (Refused::LineClosed, Code::LineClosed),
+            (Refused::LineDraining, Code::LineClosed),
+            (Refused::NoRoomKept { lane }, Code::LineFull),
+            (Refused::CallbacksFull, Code::LineFull),
+            (Refused::TokenNotFound, Code::TokenNotFound),
+            (Refused::TicketInvalid, Code::TicketInvalid),
+            (Refused::NotAdmitted, Code::NotAdmitted),
+            (CannotAdmit::Seats.into(), Code::NotAdmitted),
+            (Refused::NotClaimed, Code::NotClaimed),
+            (Refused::EpochStale, Code::EpochStale),
+            (Refused::VersionConflict, Code::VersionConflict),
+            (Refused::AnotherIncarnation, Code::VersionConflict),
+            (Forbidden::Jump.into(), Code::Forbidden),
+            (BadField::new("seats", "1 to 2").into(), Code::BadRequest),
+        ] {
+            assert_eq!(ApiError::from(refused).code, code);
+        }
+    }
+
+    #[test]
     fn a_newer_server_s_code_can_be_read() {
         let error: ApiError =
             serde_json::from_str(r#"{"code": "on_fire", "message": "run", "x": 1}"#).unwrap();

@@ -14,10 +14,12 @@ use nowserving_protocol::header::{
 use nowserving_protocol::subject::shard_of;
 use serde_json::{Value, json};
 
+use crate::wait::eventually;
+
 /// An answer may come later than the request's deadline by this, on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 /// For how long [`Api::call`] repeats a request that had no effect.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// In place of a code: no node listens on the subject.
 const NO_RESPONDERS: &str = "no responders";
 /// The write may or may not have taken effect.
@@ -164,7 +166,7 @@ impl Api {
     /// and after no answer.
     ///
     /// # Errors
-    /// The answer is still the same after a minute.
+    /// The answer is still the same after two minutes.
     pub async fn call(&self, line: &str, op: &str, body: &Value) -> Result<Reply> {
         let repeatable = op != "enter" || body.get("key").is_some();
         repeat(repeatable, async || self.ask(line, op, body).await).await
@@ -297,6 +299,26 @@ impl Api {
         reply
             .refused(self.format, code)
             .with_context(|| format!("admin limit {op} {:.200}", body.to_string()))
+    }
+
+    /// Applies the rules of a domain, and waits until all nodes know them.
+    ///
+    /// # Errors
+    /// They are refused, or a node does not learn of them.
+    pub async fn apply_rules(&self, domain: &str, rules: &str) -> Result<()> {
+        let applied = self.limit("apply", json!({"rules": rules})).await?;
+        ensure!(applied["domain"] == domain, "{applied}");
+        let ask = json!({"descriptors": [[{"key": "none"}]], "dry_run": true});
+        eventually("all nodes know the rules", PATIENCE, async || {
+            let mut know = true;
+            // Without the mapping line each is answered by any one node.
+            for _ in 0..12 {
+                let reply = self.check(domain, &ask).await?.accepted(self.format)?;
+                know &= reply.get("unmatched").is_none();
+            }
+            Ok(know.then_some(()))
+        })
+        .await
     }
 
     async fn call_limit(&self, op: &str, body: &Value) -> Result<Reply> {

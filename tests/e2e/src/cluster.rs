@@ -11,10 +11,11 @@ use anyhow::{Context, Result, ensure};
 use async_nats::{ConnectOptions, ServerAddr};
 use futures::future::{join_all, try_join_all};
 use nowserving_protocol::subject::shard_of;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api::Api;
+use crate::api::{Api, number};
 use crate::disk::SmallDisk;
 use crate::metrics::Metrics;
 use crate::nats::{Nats, PASSWORD};
@@ -371,6 +372,22 @@ impl Cluster {
         self.start_with(id, &[], args.joining()).await
     }
 
+    /// kill -9 of all nodes at once, and up again.
+    ///
+    /// # Errors
+    /// One does not come back.
+    pub async fn restart_all(&mut self) -> Result<()> {
+        let ids: Vec<u64> = self.ids().collect();
+        for id in &ids {
+            self.process(*id)?.signal(Signal::KILL)?;
+        }
+        for id in &ids {
+            self.process(*id)?.ended(Duration::from_secs(60)).await?;
+            self.start_node(*id).await?;
+        }
+        self.wait_ready().await
+    }
+
     async fn start_with(&mut self, id: u64, command: &[&str], args: Vec<OsString>) -> Result<()> {
         let name = format!("node {id}");
         let log = self.folder().join(format!("node-{id}.log"));
@@ -497,6 +514,25 @@ impl Cluster {
             "the shard has a leader",
             Duration::from_secs(15),
             async || Ok(leaders(&self.api.cluster("status", json!({})).await?)?[shard]),
+        )
+        .await
+    }
+
+    /// The term of the line's shard, as its leader itself knows it.
+    ///
+    /// # Errors
+    /// None leads it for a while.
+    pub async fn term_of(&self, line: &str) -> Result<u64> {
+        let shard = shard_of(line, self.options.shards) as usize;
+        eventually(
+            "the shard's leader answers",
+            Duration::from_secs(15),
+            async || {
+                let status = self.api.cluster("status", json!({})).await?;
+                let shown = &status["shards"][shard];
+                let is_own = shown["leader"] == status["answered_by"];
+                is_own.then(|| number(shown, "term")).transpose()
+            },
         )
         .await
     }

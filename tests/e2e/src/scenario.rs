@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, join_all};
-use nowserving_protocol::subject::shard_of;
-use serde_json::json;
 
-use crate::api::number;
 use crate::cluster::{Cluster, Options};
 
 /// Nothing here takes longer, on a slow machine either; some dozens run side by side.
@@ -49,21 +46,14 @@ pub async fn under_one_leader(
 ) -> Result<()> {
     for nth in 1..=RUNS_MAX {
         let line = format!("{name}-{nth}");
-        let term = term_of(cluster, &line).await?;
+        let term = cluster.term_of(&line).await?;
         let outcome = scenario(cluster, &line).await;
-        if outcome.is_ok() || term_of(cluster, &line).await? == term {
+        if outcome.is_ok() || cluster.term_of(&line).await? == term {
             return outcome;
         }
         eprintln!("{line}: the leader has changed: {outcome:?}");
     }
     bail!("{name}: the leader changes all the time")
-}
-
-/// The term of the line's shard, as the node that answers knows it.
-async fn term_of(cluster: &Cluster, line: &str) -> Result<u64> {
-    let status = cluster.api().cluster("status", json!({})).await?;
-    let shard = shard_of(line, cluster.options().shards);
-    number(&status["shards"][shard as usize], "term")
 }
 
 /// Scenarios that share a cluster and do not disturb each other: each has lines of its own.

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use async_nats::Request;
 use async_nats::header::NATS_MESSAGE_ID;
 use futures::StreamExt;
-use nowserving_e2e::{Cli, Cluster, HOUR_MS, eventually, number};
-use nowserving_protocol::time;
+use nowserving_e2e::{Cli, Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::command_line;
@@ -42,7 +41,7 @@ pub async fn keeps_what_happened(cluster: &Cluster) -> Result<()> {
         ensure!(words == expected, "{what}: {words:?}");
     }
     the_second_of_two_is_left_out(cluster).await?;
-    reports_what_the_journal_says(cluster).await
+    is_reported(cluster).await
 }
 
 async fn one_visit(cluster: &Cluster) -> Result<()> {
@@ -123,205 +122,28 @@ async fn events(cluster: &Cluster, subject: &str) -> Result<Vec<Value>> {
     Ok(events)
 }
 
-/// From the stream alone, and from its events in a file: each token as the line's own journal has it.
-async fn reports_what_the_journal_says(cluster: &Cluster) -> Result<()> {
-    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    many_visits(cluster).await?;
-    let mut expected = Vec::new();
-    for (lane, token) in [
-        ("normal", 1),
-        ("normal", 2),
-        ("vip", 2),
-        ("vip", 1),
-        ("normal", 4),
-        ("normal", 5),
-    ] {
-        let ask = json!({"lane": lane, "token": token});
-        let journal = api.admin(DAY, "journal", ask).await?;
-        expected.push(row_of(lane, token, &journal)?);
-    }
-    let words = "archive report --stream NOWSERVING_EVENTS --line archived-day --tokens";
-    // An answer may come before the events of the same change.
-    let report = eventually("all events are kept", PATIENCE, async || {
-        let report = command_line::done(&cli, words).await?;
-        let kept = report["lines"][0]["tokens"] == json!(expected);
-        ensure!(kept, "{report} but {expected:?}");
-        Ok(Some(report))
-    });
-    let report = report.await?;
-    for (field, value) in [
-        ("gaps", json!([])),
-        ("missing_numbers", json!([])),
-        ("restored", json!([])),
-        ("unreadable", json!(0)),
-    ] {
-        ensure!(report[field] == value, "{field}: {report}");
-    }
-    let total = &report["total"];
-    let shown = api.admin(DAY, "show", json!({})).await?;
-    ensure!(total["entered"] == 6 && total["admitted"] == 3, "{total}");
+/// From the stream, and from its events in a file, in which each is twice.
+async fn is_reported(cluster: &Cluster) -> Result<()> {
+    let cli = Cli::new(cluster.nats.url());
+    let by_stream = "archive report --stream NOWSERVING_EVENTS --line archived --tokens";
+    let by_stream = command_line::done(&cli, by_stream).await?;
+    let total = &by_stream["total"];
     ensure!(
-        total["live"] == json!({"admitted": 1, "waiting": 1}),
-        "{total}"
+        total["entered"] == 1 && total["gone"]["completed"] == 1,
+        "{by_stream}"
     );
-    for reason in ["completed", "left", "kicked"] {
-        let counted = &shown["counts"]["gone"][reason];
-        ensure!(total["gone"][reason] == *counted, "{total} but {shown}");
-    }
-    by_day(&cli, cluster, &report).await
-}
-
-const DAY: &str = "archived-day";
-
-/// Tokens that complete, leave, move, are kicked, and stay.
-async fn many_visits(cluster: &Cluster) -> Result<()> {
-    let api = cluster.api();
-    let lanes = json!([{"name": "normal"}, {"name": "vip"}]);
-    let settings = json!({
-        "seats": 1, "queue_limit": 20, "lanes": lanes, "event_key": true,
-        "claim_timeout_ms": HOUR_MS,
-    });
-    api.admin(DAY, "create", settings).await?;
-    let mut tickets = Vec::new();
-    for (key, lane) in [
-        ("ann", "normal"),
-        ("bob", "normal"),
-        ("cat", "normal"),
-        ("dan", "vip"),
-        ("eve", "normal"),
-        ("fay", "normal"),
-    ] {
-        let entered = api.ok(DAY, "enter", json!({"key": key, "lane": lane}));
-        tickets.push(json!({"ticket": entered.await?["ticket"]}));
-    }
-    let to = json!({"lane": "normal", "token": 3, "to": "vip"});
-    api.admin(DAY, "move", to).await?;
-    for (op, who) in [
-        ("claim", 0),
-        ("complete", 0),
-        ("claim", 1),
-        ("leave", 1),
-        ("leave", 4),
-    ] {
-        api.ok(DAY, op, tickets[who].clone()).await?;
-    }
-    api.admin(DAY, "kick", json!({"keys": ["cat"]})).await?;
-    Ok(())
-}
-
-/// A row of the report, from the entries of a token in the journal.
-fn row_of(lane: &str, token: u64, journal: &Value) -> Result<Value> {
-    let mut row = json!({"lane": lane, "token": token, "state": "waiting"});
-    let mut former = Vec::new();
-    for entry in journal["entries"].as_array().context("no entries")? {
-        let at_ms = number(entry, "at_ms")?;
-        let waited_ms = at_ms - number(entry, "entered_at_ms")?;
-        match entry["what"].as_str().unwrap_or_default() {
-            "entered" => {
-                row["entered_at_ms"] = json!(at_ms);
-                row["position"] = entry["position"].clone();
-            }
-            what @ ("admitted" | "taken") => {
-                if what == "taken" {
-                    row["taken"] = json!(true);
-                }
-                row["state"] = json!("admitted");
-                row["admitted_at_ms"] = json!(at_ms);
-                row["waited_ms"] = json!(waited_ms);
-            }
-            "claimed" => {
-                row["state"] = json!("in_checkout");
-                row["claimed_at_ms"] = json!(at_ms);
-            }
-            "gone" => {
-                row["left"] = row["state"].clone();
-                row["state"] = json!("gone");
-                row["gone_at_ms"] = json!(at_ms);
-                row["reason"] = entry["reason"].clone();
-            }
-            "moved" => former.push(json!({"lane": entry["lane"], "token": entry["token"]})),
-            other => bail!("{other} in {journal}"),
-        }
-    }
-    if !former.is_empty() {
-        row["former"] = json!(former);
-    }
-    // The journal has no keys.
-    let key = match (lane, token) {
-        ("normal", 1) => "ann",
-        ("normal", 2) => "bob",
-        ("vip", 2) => "cat",
-        ("vip", 1) => "dan",
-        ("normal", 4) => "eve",
-        _ => "fay",
-    };
-    row["key"] = json!(key);
-    Ok(row)
-}
-
-/// The same events from a file, each twice; and by day.
-async fn by_day(cli: &Cli, cluster: &Cluster, by_stream: &Value) -> Result<()> {
     let mut rows = String::new();
-    for subject in ["token.*.*", "line"] {
-        let subject = format!("nowserving.event.{DAY}.{subject}");
-        for event in events(cluster, &subject).await? {
-            rows.push_str(&format!("{event}\n{subject} {event}\n"));
-        }
+    for event in events(cluster, &format!("nowserving.event.{LINE}.token.*.*")).await? {
+        rows.push_str(&format!("{event}\n{event}\n"));
     }
-    rows.push_str("no event\n");
-    let file = cluster.folder().join("archived-day.jsonl");
+    let file = cluster.folder().join("archived.jsonl");
     std::fs::write(&file, &rows)?;
     let file = file.to_str().context("a folder that is no text")?;
-    let report = cli
-        .run(&["archive", "report", file, "--tokens"])
-        .await?
-        .done()?;
-    for field in ["lines", "total", "gaps"] {
-        ensure!(
-            report[field] == by_stream[field],
-            "{report} but {by_stream}"
-        );
-    }
-    let count = rows.lines().count() as u64;
-    ensure!(report["duplicates"] == (count - 1) / 2, "{report}");
-    ensure!(
-        report["unreadable"] == 1 && report["first_unreadable"] == count,
-        "{report}"
-    );
-
-    let entered_at_ms = number(&by_stream["lines"][0]["tokens"][0], "entered_at_ms")?;
-    let day = &time::text(entered_at_ms)[..10];
-    for (day, zone, entered) in [(day, "UTC", 1), ("2001-02-03", "Asia/Taipei", 0)] {
-        let words = ["archive", "report", file, "--day", day, "--zone", zone];
-        let report = cli.run(&words).await?.done()?;
-        ensure!(report["day"] == day && report["zone"] == zone, "{report}");
-        // The first six may have come around midnight.
-        let found = number(&report["total"], "entered")?;
-        ensure!((found > 0) == (entered > 0), "{report}");
-    }
     let words = ["archive", "report", file, "--tokens"];
-    let text = format!("{:?}", cli.run_as_text(&words).await?);
-    for part in [
-        "6 tokens entered",
-        "kicked, was normal 3",
-        "are no events, the first is row",
-    ] {
-        ensure!(text.contains(part), "{part}: {text}");
-    }
-    let path = cluster.folder().join("garbage.jsonl");
-    std::fs::write(&path, "no event\n{}\n")?;
-    let garbage = path.to_str().context("a folder that is no text")?;
-    for (words, code, error) in [
-        (&["--day", "2026-02-30"][..], 2, "bad_request"),
-        (&["--zone", "Mars/Olympus"], 2, "bad_request"),
-        (&["no-such-file"], 1, "failed"),
-        (&[garbage], 1, "failed"),
-        (&["--stream", "NO_SUCH_STREAM"], 1, "failed"),
-    ] {
-        let words = [&["archive", "report"], words].concat();
-        cli.run(&words).await?.failed(code, error)?;
-    }
-    Ok(())
+    let report = cli.run(&words).await?.done()?;
+    ensure!(report["total"] == *total, "{report} but {by_stream}");
+    let missing = ["archive", "report", "--stream", "NO_SUCH_STREAM"];
+    cli.run(&missing).await?.failed(1, "failed").map(drop)
 }
 
 /// One request to JetStream.

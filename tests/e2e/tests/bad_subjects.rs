@@ -1,4 +1,4 @@
-//! Subjects, reply subjects and frames that make no sense. Much of this cannot be sent with a
+//! Reply subjects and frames that make no sense. Much of this cannot be sent with a
 //! client library: see `RawNats`.
 
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
 use nowserving_e2e::{Cluster, HOUR_MS, RawNats, eventually};
-use nowserving_protocol::subject::shard_of;
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -17,59 +16,12 @@ const LINE: &str = "victim";
 const REPLIES: &str = "nowserving_replies_refused_total";
 const FRAMES: &str = "nowserving_frames_refused_total";
 
-/// Malformed subjects are answered with an error, or with "no responders".
-pub async fn malformed(cluster: &mut Cluster) -> Result<()> {
-    let settings = json!({"seats": 1, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
-    cluster.api().admin(LINE, "create", settings).await?;
-    let mut raw = RawNats::connect(cluster.nats.port()).await?;
-    let shards = cluster.options().shards;
-    let wrong_shard = (shard_of(LINE, shards) + 1) % shards;
-    let long = "x".repeat(65);
-    let longer = "x".repeat(2_000);
-    let subjects = [
-        "nowserving.line.*.enter".to_owned(),
-        "nowserving.line.>".to_owned(),
-        "nowserving.line.victim".to_owned(),
-        "nowserving.line.victim.enter.more".to_owned(),
-        "nowserving.line.victim.no-such-op".to_owned(),
-        "nowserving.line.victim.ENTER".to_owned(),
-        "nowserving.line.a!b.enter".to_owned(),
-        format!("nowserving.line.{long}.enter"),
-        format!("nowserving.line.{longer}.enter"),
-        format!("nowserving.shard.{wrong_shard}.victim.enter"),
-        format!("nowserving.shard.{}.victim.{long}", shard_of(LINE, shards)),
-        format!("nowserving.shard.{shards}.victim.enter"),
-        "nowserving.shard.-1.victim.enter".to_owned(),
-        "nowserving.shard.00.victim.enter".to_owned(),
-        "nowserving.shard.99999999999999999999.victim.enter".to_owned(),
-        "nowserving.admin.line.victim.no-such-op".to_owned(),
-        "nowserving.admin.line.*.delete".to_owned(),
-        "nowserving.admin.cluster.no-such-op".to_owned(),
-        "nowserving.admin.cluster.status.more".to_owned(),
-    ];
-    for subject in &subjects {
-        let answer = raw.ask(subject.as_bytes(), b"{}", MESSAGE).await?;
-        let answer = answer.with_context(|| format!("{subject:.100}: no answer"))?;
-        let words = ["bad_request", "503", "-ERR 'Invalid Publish Subject'"];
-        ensure!(
-            words.iter().any(|word| answer.contains(word)),
-            "{subject:.100}: {answer}"
-        );
-    }
-    // The server refuses an empty token itself, or passes it on; no node may suffer from it.
-    for subject in ["nowserving.line..enter", "nowserving..line.victim.enter"] {
-        let mut raw = RawNats::connect(cluster.nats.port()).await?;
-        let _ = raw
-            .ask(subject.as_bytes(), b"{}", Duration::from_millis(300))
-            .await;
-    }
-    undisturbed(cluster).await
-}
-
 /// One of our own subjects is no inbox: the nodes would take an answer there as a request, with the
 /// nodes' rights.
 pub async fn foreign_replies(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
+    let settings = json!({"seats": 1, "queue_limit": 100, "claim_timeout_ms": HOUR_MS});
+    api.admin(LINE, "create", settings).await?;
     let replies = [
         "nowserving.admin.line.victim.delete",
         "nowserving.raft.e2e.1.2",

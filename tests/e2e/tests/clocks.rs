@@ -8,7 +8,6 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::events;
-use crate::rate_limits::apply_text;
 
 /// The contract allows this difference between `at_ms` and the wall clock of the node that answers.
 const OFF_MS_MAX: u64 = 1_000;
@@ -30,7 +29,7 @@ pub async fn show_the_wall_clock(cluster: &mut Cluster) -> Result<()> {
     let limited = format!(
         "domain: {LINE}\ndescriptors:\n  - {{key: ip, rate_limit: {{unit: minute, requests_per_unit: 100, exact: true}}}}\n"
     );
-    apply_text(&api, LINE, &limited).await?;
+    api.apply_rules(LINE, &limited).await?;
     // It is in the log: without that the shard's clock would begin anew by the wall clock.
     ends_on_the_minute(&api).await?;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cli, Running, eventually, free_port, number};
+use nowserving_e2e::{CLOCKS_APART_MS, Cli, Running, eventually, free_port, number};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -169,7 +169,14 @@ async fn checkout(cli: &Cli, ticket: &str, waiting: &str) -> Result<()> {
     let epoch = number(&claimed, "epoch")?;
     let renewed = done(cli, &format!("renew cli-use {ticket} --epoch {epoch}")).await?;
     has(&renewed, STATUS)?;
-    ensure!(number(&renewed, "expires_at_ms")? >= number(&claimed, "expires_at_ms")?);
+    let (first, later) = (
+        number(&claimed, "expires_at_ms")?,
+        number(&renewed, "expires_at_ms")?,
+    );
+    ensure!(
+        later + CLOCKS_APART_MS >= first,
+        "{renewed} after {claimed}"
+    );
     let stale = format!("complete cli-use {ticket} --epoch {}", epoch + 1);
     refused(cli, &stale, "epoch_stale").await?;
     let complete = format!("complete cli-use {ticket} --epoch {epoch}");

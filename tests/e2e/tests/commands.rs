@@ -4,12 +4,11 @@ use anyhow::Result;
 use nowserving_e2e::{Cli, Options, Scenarios, run};
 
 use crate::{
-    command_line, demo_command, doctor_command, examples, large_lines, operators_commands, readme,
+    command_line, demo_command, doctor_command, examples, operators_commands, readme,
     readme_places, sdk, signals, top_command, watch_command,
 };
 
-/// The command line tool, command by command; lines with tens of thousands in them; and the SDK,
-/// by way of the tool, over a crash.
+/// The command line tool, command by command; and the SDK, by way of the tool, over a crash.
 #[tokio::test]
 async fn the_command_line_speaks_json() -> Result<()> {
     run(Options::default(), async |cluster| {
@@ -32,29 +31,16 @@ async fn the_command_line_speaks_json() -> Result<()> {
             .with("cli_no_cluster", doctor_command::nothing_answers())
             .run()
             .await?;
-        // Alone: it takes the whole machine.
-        Scenarios::default()
-            .with("large_closing", large_lines::closing(&api))
-            .with("large_phases", large_lines::opened_and_closed(&api))
-            .with("large_forgotten", large_lines::forgotten(&api))
-            .run()
-            .await?;
         sdk::over_a_crash_of_the_leader(cluster, &cli).await?;
         doctor_command::a_node_is_down(cluster, &cli).await
     })
     .await
 }
 
-/// `nowserving demo`: a small crowd, and its last line.
+/// `nowserving demo` and `nowserving demo --limits`: their last lines. Each plays for a minute.
 #[tokio::test]
-async fn the_demo_keeps_its_promises() -> Result<()> {
-    demo_command::a_small_crowd().await
-}
-
-/// `nowserving demo --limits`: its last line.
-#[tokio::test]
-async fn the_demo_of_rate_limits_keeps_them() -> Result<()> {
-    demo_command::rate_limits().await
+async fn the_demos_keep_their_promises() -> Result<()> {
+    tokio::try_join!(demo_command::a_small_crowd(), demo_command::rate_limits()).map(drop)
 }
 
 /// The programs in `examples/` in Python and JavaScript, unchanged.

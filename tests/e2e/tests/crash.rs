@@ -53,8 +53,7 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
     )
     .await?;
     let leader = cluster.leader_of(line).await?;
-    let shard = shard_of(line, cluster.options().shards) as usize;
-    let term = term_of(&api, shard).await?;
+    let term = cluster.term_of(line).await?;
 
     let entries = RefCell::new(Vec::new());
     let stop_at = RefCell::new(None::<usize>);
@@ -91,7 +90,7 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
         .filter(|entry| entry.asked > killed)
         .map(|entry| entry.answered);
     let failover = after.min().context("nothing after the crash")? - killed;
-    let elections = term_of(&api, shard).await?.saturating_sub(term);
+    let elections = cluster.term_of(line).await?.saturating_sub(term);
     eprintln!(
         "kill -9 of node {leader}, then {failover:?} and {elections} terms to the next acknowledged write"
     );
@@ -108,38 +107,11 @@ pub async fn of_a_leader_under_load(cluster: &mut Cluster) -> Result<()> {
 }
 
 /// Each node in turn ends and is started again, the next one as soon as that one reports that it is
-/// ready. Clients go on all the while: they enter and wait.
-pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
-    restart_in_turn(cluster, "rolling", async |api, line, key| {
-        let asked = Instant::now();
-        let status = insist(&api, line, "enter", &json!({"key": key})).await?;
-        Ok(Entry {
-            key,
-            token: number(&status, "token")?,
-            ticket: status["ticket"].clone(),
-            asked,
-            answered: Instant::now(),
-            completed: false,
-        })
-    })
-    .await
-}
-
-/// The same with clients that use their seats and go, and that repeat a request while its first copy
+/// ready. Clients go on all the while: they use their seats and go, and repeat a request while its first copy
 /// may be on its way. A copy of an `enter` that took effect after its token is gone would take a number
 /// that no client knows.
-pub async fn rolling_restart_of_visitors(cluster: &mut Cluster) -> Result<()> {
-    restart_in_turn(cluster, "visitors", async |api, line, key| {
-        visit(&api, line, key, Some(REPEAT_AFTER)).await
-    })
-    .await
-}
-
-async fn restart_in_turn(
-    cluster: &mut Cluster,
-    line: &str,
-    come: impl AsyncFn(Api, &str, String) -> Result<Entry>,
-) -> Result<()> {
+pub async fn rolling_restart(cluster: &mut Cluster) -> Result<()> {
+    let line = "visitors";
     let api = cluster.api().clone();
     let settings = json!({
         "seats": 20, "queue_limit": 100_000, "claim_timeout_ms": HOUR_MS,
@@ -149,13 +121,14 @@ async fn restart_in_turn(
     let entries = RefCell::new(Vec::new());
     let done = Cell::new(false);
     let work = (0..WORKERS).map(|worker| {
-        let (api, entries, done, come) = (api.within(1_000), &entries, &done, &come);
+        let (api, entries, done) = (api.within(1_000), &entries, &done);
         async move {
             for nth in 0.. {
                 if done.get() {
                     break;
                 }
-                let entry = come(api.clone(), line, format!("{worker}-{nth}")).await?;
+                let key = format!("{worker}-{nth}");
+                let entry = visit(&api, line, key, Some(REPEAT_AFTER)).await?;
                 entries.borrow_mut().push(entry);
             }
             anyhow::Ok(())
@@ -194,12 +167,6 @@ async fn restart_in_turn(
     check(&api, line, &entries).await
 }
 
-/// The term of a shard, as the node that answers knows it.
-async fn term_of(api: &Api, shard: usize) -> Result<u64> {
-    let status = api.cluster("status", json!({})).await?;
-    number(&status["shards"][shard], "term")
-}
-
 /// Enters with `key` until that is acknowledged, and uses the seat if there is one at once. Each
 /// operation is one call with a request id. `repeat_after`: repeats a request that is not answered by
 /// then, instead of waiting until it can no longer take effect.
@@ -235,13 +202,8 @@ async fn visit(
     })
 }
 
-/// Repeats a request until its answer is not an error: also after `outcome_unknown` and after no answer.
-/// Every request here has one effect however often it is sent.
-pub async fn insist(api: &Api, line: &str, op: &str, body: &Value) -> Result<Value> {
-    insist_within(api, line, op, body, Duration::MAX).await
-}
-
-/// [`insist`], for at most `patience` on each answer.
+/// Repeats a request until its answer is not an error: also after `outcome_unknown` and after no answer, for which it waits
+/// for at most `patience`. Every request here has one effect however often it is sent.
 async fn insist_within(
     api: &Api,
     line: &str,
@@ -349,17 +311,7 @@ pub async fn of_all_nodes(cluster: &mut Cluster) -> Result<()> {
     }
     let before = seen(&api, &people).await?;
 
-    let ids: Vec<u64> = cluster.ids().collect();
-    for id in &ids {
-        cluster.process(*id)?.signal(Signal::KILL)?;
-    }
-    for id in &ids {
-        cluster.process(*id)?.ended(Duration::from_secs(5)).await?;
-    }
-    for id in &ids {
-        cluster.start_node(*id).await?;
-    }
-    cluster.wait_ready().await?;
+    cluster.restart_all().await?;
     let after = seen(&api, &people).await?;
     for (before, after) in before.iter().zip(&after) {
         ensure!(before == after, "{before} has become {after}");
@@ -422,7 +374,8 @@ pub async fn graceful_stop(cluster: &mut Cluster) -> Result<()> {
                 return Ok(());
             }
             let start = Instant::now();
-            insist(&api, line, "enter", &json!({"key": format!("k{nth}")})).await?;
+            api.ok(line, "enter", json!({"key": format!("k{nth}")}))
+                .await?;
             let took = start.elapsed();
             longest.replace_with(|longest| took.max(*longest));
         }
@@ -470,9 +423,9 @@ pub async fn pause_longer_than_a_lease(cluster: &mut Cluster) -> Result<()> {
     cluster.process(leader)?.signal(Signal::STOP)?;
 
     // The others go on: the seat changes hands.
-    let claimed = insist(&api, line, "claim", &json!({"ticket": first})).await?;
+    let claimed = api.ok(line, "claim", json!({"ticket": first})).await?;
     ensure!(claimed["state"] == "in_checkout", "{claimed}");
-    let done = insist(&api, line, "complete", &json!({"ticket": first})).await?;
+    let done = api.ok(line, "complete", json!({"ticket": first})).await?;
     let known = number(&done, "version")?;
 
     // The stopped leader gets all of these, beside the new one.

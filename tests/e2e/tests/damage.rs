@@ -11,7 +11,6 @@ use nowserving_shard::command::{Command, Entry, FORMAT};
 use nowserving_shard::snapshot;
 use serde_json::{Value, json};
 
-use crate::crash::insist;
 use crate::snapshots::written;
 
 const LINE: &str = "damaged";
@@ -146,7 +145,7 @@ pub async fn another_state(cluster: &mut Cluster) -> Result<()> {
     cluster.start_node(NODE).await?;
     let api = cluster.api().clone();
     eventually("the node stops", PATIENCE, async || {
-        insist(&api, LINE, "enter", &json!({"key": "k1"})).await?;
+        api.ok(LINE, "enter", json!({"key": "k1"})).await?;
         Ok((!cluster.process(NODE)?.is_alive()?).then_some(()))
     })
     .await?;
@@ -180,7 +179,8 @@ async fn create(cluster: &Cluster) -> Result<()> {
 async fn prepare(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     for nth in 0..3 * SNAPSHOT_ENTRIES {
-        insist(&api, LINE, "enter", &json!({"key": format!("k{nth}")})).await?;
+        api.ok(LINE, "enter", json!({"key": format!("k{nth}")}))
+            .await?;
     }
     for id in cluster.ids() {
         eventually("a snapshot", PATIENCE, async || {

@@ -22,7 +22,6 @@ use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
 use self::promql::{Matcher, matchers, sides, without_comparisons, without_matchers};
-use crate::rate_limits::apply_text;
 
 const LINE: &str = "dashboards";
 const LANES: [&str; 2] = ["normal", "vip"];
@@ -43,11 +42,11 @@ const START: Duration = Duration::from_secs(20);
 /// Forecasts need some time, and rates some scrapes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an alert's condition holds here before it fires: nobody waits for minutes.
-const FOR: &str = "5s";
+const FOR: &str = "3s";
 /// Several times as long.
-const SCRAPES: u32 = 20;
+const SCRAPES: u32 = 10;
 /// At least as long nobody is woken.
-const CALM_LASTS: Duration = Duration::from_secs(15);
+const CALM_LASTS: Duration = Duration::from_secs(9);
 /// A round of the crowd that takes longer: the machine stood still, and the nodes may have refused requests.
 const STANDS_STILL: Duration = Duration::from_secs(1);
 /// So long alerts may fire for that.
@@ -128,7 +127,7 @@ descriptors:
   - {{key: new, shadow_mode: true, rate_limit: {{unit: day, requests_per_unit: 1, name: tried}}}}
 "
     );
-    apply_text(api, DOMAIN, &rules).await
+    api.apply_rules(DOMAIN, &rules).await
 }
 
 /// Those in the line, by lane.

@@ -10,15 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use async_nats::{HeaderMap, Subscriber};
 use futures::StreamExt;
-use futures::future::try_join_all;
 use nowserving_e2e::{Api, Cluster, Format, HOUR_MS, Link, Route, eventually, number, pointers};
 use nowserving_protocol::error::Code;
-use nowserving_protocol::header::REQUEST_ID_HEADER;
 use nowserving_protocol::subject::shard_of;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-
-use crate::crash;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 /// No answer comes after such a pause: it exceeds the deadline of a request and its extra second.
@@ -230,17 +226,8 @@ pub async fn hits_in_a_stopped_follower(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
     let rules = "domain: held\ndescriptors:\n  - key: account\n    \
                  rate_limit: {unit: year, requests_per_unit: 9, exact: true, algorithm: token_bucket}\n";
-    api.limit("apply", json!({"rules": rules})).await?;
+    api.apply_rules("held", rules).await?;
     let hits = |nth: usize, hits: u32| json!({"descriptors": [[{"key": "account", "value": nth.to_string()}]], "hits": hits});
-    eventually("all nodes know the rules", PATIENCE, async || {
-        let mut known = true;
-        for _ in 0..12 {
-            let reply = api.check("held", &hits(0, 0)).await?;
-            known &= reply.accepted(api.format())?.get("unmatched").is_none();
-        }
-        Ok(known.then_some(()))
-    })
-    .await?;
     let leader = cluster.leader_of("held").await?;
     let follower = cluster.ids().find(|id| *id != leader).context("one node")?;
     cluster.process(follower)?.signal(Signal::STOP)?;
@@ -343,101 +330,6 @@ async fn stalled(cluster: &mut Cluster, line: &str, peers_too: bool) -> Result<(
             .with_context(|| format!("its sender was answered: {answers:?}"))?;
     }
     Ok(())
-}
-
-/// Each connection delivers late. A node that forwards a request and gets no answer in time repeats
-/// it; meanwhile the sender has found its token and left.
-pub async fn slow_links_of_all_nodes(cluster: &mut Cluster) -> Result<()> {
-    for delay_ms in [200, 400] {
-        let delay = Duration::from_millis(delay_ms);
-        all_links(cluster, Link::Slow(delay))?;
-        let outcome = entered_once(cluster, &format!("slow-{delay_ms}")).await;
-        all_links(cluster, Link::Up)?;
-        outcome.with_context(|| format!("links of {delay:?}"))?;
-        cluster.wait_ready().await?;
-    }
-    Ok(())
-}
-
-/// Each key is sent once, so that it gets one number at most, and leaves as soon as it is in line.
-async fn entered_once(cluster: &Cluster, line: &str) -> Result<()> {
-    let shards = cluster.options().shards;
-    let api = cluster.api().by(Format::Json, Route::Shard(shards));
-    let settings = json!({"seats": 1_000, "queue_limit": 10, "claim_timeout_ms": HOUR_MS});
-    api.admin(line, "create", settings).await?;
-    let mut requests = Requests::new(&api).await?;
-    let enter = format!("nowserving.line.{line}.enter");
-    for nth in 0..REQUESTS {
-        let body = json!({"key": format!("k{nth}")});
-        requests.send(&enter, HeaderMap::new(), &body).await?;
-    }
-    // Each leaves as soon as it is in line. A request that was refused is not.
-    let leave = (0..REQUESTS).map(async |nth| {
-        let body = json!({"key": format!("k{nth}")});
-        for _ in 0..20 {
-            let found = api.call(line, "find", &body).await?;
-            if found.code.is_none() {
-                let ticket = json!({"ticket": found.body["ticket"]});
-                crash::insist(&api, line, "leave", &ticket).await?;
-                return Ok(1);
-            }
-        }
-        anyhow::Ok(0)
-    });
-    let left: u64 = try_join_all(leave).await?.iter().sum();
-    requests.read_until_quiet(QUIET).await?;
-    let answered_ok = requests.answers.values().flatten();
-    let answered_ok = answered_ok
-        .filter(|answer| answer.get("token").is_some())
-        .count();
-    eprintln!("{line}: {left} of {REQUESTS} were in line, {answered_ok} answers with a token");
-    for nth in 0..REQUESTS {
-        is_not_in_line(&api, line, &format!("k{nth}")).await?;
-    }
-    let info = api.ok(line, "info", json!({})).await?;
-    let given = pointers(&info)?[3] - 1;
-    ensure!(
-        given <= REQUESTS as u64,
-        "{given} numbers for {REQUESTS} requests"
-    );
-    Ok(())
-}
-
-/// The followers' connections deliver late. A sender repeats an `enter`, with its request id, whose
-/// first copy is on its way through a follower; the leader serves it, and the sender leaves.
-pub async fn a_copy_on_its_way(cluster: &mut Cluster) -> Result<()> {
-    let line = "on-its-way";
-    let shards = cluster.options().shards;
-    let api = cluster.api().by(Format::Json, Route::Shard(shards));
-    let settings = json!({"seats": 1_000, "queue_limit": 10, "claim_timeout_ms": HOUR_MS});
-    api.admin(line, "create", settings).await?;
-    let leader = cluster.leader_of(line).await?;
-    for id in cluster.ids().filter(|id| *id != leader) {
-        cluster.set_link(id, Link::Slow(Duration::from_millis(200)))?;
-    }
-    let mut requests = Requests::new(&api).await?;
-    let visits = (0..REQUESTS).map(|nth| (format!("k{nth}"), format!("visit-{nth}")));
-    for (key, id) in visits {
-        let body = json!({"key": key});
-        let enter = format!("nowserving.line.{line}.enter");
-        requests.send(&enter, with_id(&id), &body).await?;
-        let repeated = api.with_request_id(id);
-        let status = crash::insist(&repeated, line, "enter", &body).await?;
-        ensure!(status["state"] == "admitted", "{status}");
-        crash::insist(&api, line, "leave", &json!({"ticket": status["ticket"]})).await?;
-    }
-    requests.read_until_quiet(QUIET).await?;
-    all_links(cluster, Link::Up)?;
-    for nth in 0..REQUESTS {
-        is_not_in_line(&api, line, &format!("k{nth}")).await?;
-    }
-    let info = api.ok(line, "info", json!({})).await?;
-    let given = pointers(&info)?[3] - 1;
-    ensure!(
-        given == REQUESTS as u64,
-        "{given} numbers for {REQUESTS} visits"
-    );
-    cluster.wait_ready().await
 }
 
 /// A follower without a connection to its peers knows of no leader, and subscribes to the shard's
@@ -546,18 +438,8 @@ fn by_key_or_not(nth: usize) -> Value {
     }
 }
 
-fn all_links(cluster: &Cluster, link: Link) -> Result<()> {
-    cluster.ids().try_for_each(|id| cluster.set_link(id, link))
-}
-
 fn subject(shards: u32, line: &str, op: &str) -> String {
     format!("nowserving.shard.{}.{line}.{op}", shard_of(line, shards))
-}
-
-fn with_id(id: &str) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(REQUEST_ID_HEADER, id);
-    headers
 }
 
 async fn is_not_in_line(api: &Api, line: &str, key: &str) -> Result<()> {

@@ -1,15 +1,12 @@
 //! A node that was away for so long that the others have dropped what it lacks.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use futures::future::try_join_all;
 use nowserving_e2e::{Api, Cluster, HOUR_MS, eventually, number};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-
-use crate::crash::insist;
 
 const LINE: &str = "left-behind";
 const CLIENTS: u64 = 32;
@@ -26,9 +23,29 @@ pub async fn catches_up_under_load(cluster: &mut Cluster) -> Result<()> {
         "waiting_idle_timeout_ms": HOUR_MS,
     });
     api.admin(LINE, "create", settings).await?;
+    let stop = Cell::new(false);
+    let crowd = try_join_all((0..CLIENTS).map(|client| enter(&api, client, &stop)));
+    let story = async {
+        left_behind_and_back(cluster).await?;
+        stop.set(true);
+        anyhow::Ok(())
+    };
+    let (tickets, ()) = tokio::try_join!(crowd, story)?;
+    cluster.process(1)?.kill().await?;
+    // A few hundred of them, over the whole time.
+    let tickets = tickets.concat();
+    for (token, ticket) in tickets.iter().step_by(tickets.len() / 300 + 1) {
+        let status = api.status(LINE, ticket).await?;
+        ensure!(number(&status, "token")? == *token, "{status}");
+        ensure!(status["state"] != "gone", "{status}");
+    }
+    cluster.start_node(1).await?;
+    cluster.wait_ready().await
+}
+
+async fn left_behind_and_back(cluster: &mut Cluster) -> Result<()> {
     let away = 3;
     cluster.process(away)?.kill().await?;
-    let crowd = Crowd::start(&api);
     let mut most = [0.0_f64; 2];
     eventually("the logs are dropped", PATIENCE, async || {
         let mut dropped = true;
@@ -51,54 +68,16 @@ pub async fn catches_up_under_load(cluster: &mut Cluster) -> Result<()> {
         Ok((installed > 0.0).then_some(()))
     })
     .await?;
-    cluster.wait_ready().await?;
-    let tickets = crowd.end().await?;
-    cluster.process(1)?.kill().await?;
-    // A few hundred of them, over the whole time.
-    for (token, ticket) in tickets.iter().step_by(tickets.len() / 300 + 1) {
-        let body = json!({"ticket": ticket});
-        let status = insist(&api, LINE, "status", &body).await?;
-        ensure!(number(&status, "token")? == *token, "{status}");
-        ensure!(status["state"] != "gone", "{status}");
-    }
-    cluster.start_node(1).await?;
     cluster.wait_ready().await
 }
 
-/// Clients that enter one after the other, each with a key of its own.
-struct Crowd {
-    stop: Arc<AtomicBool>,
-    clients: JoinSet<Result<Vec<(u64, Value)>>>,
-}
-
-impl Crowd {
-    fn start(api: &Api) -> Crowd {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut clients = JoinSet::new();
-        for client in 0..CLIENTS {
-            let (api, stop) = (api.clone(), stop.clone());
-            clients.spawn(async move {
-                let mut tickets = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    let nth = tickets.len();
-                    let key = format!("{client}-{nth}-{}", "x".repeat(KEY_BYTES));
-                    let status = insist(&api, LINE, "enter", &json!({"key": key})).await?;
-                    tickets.push((number(&status, "token")?, status["ticket"].clone()));
-                }
-                Ok(tickets)
-            });
-        }
-        Crowd { stop, clients }
+/// Enters one after the other, each with a key of its own. Returns the tickets that were acknowledged.
+async fn enter(api: &Api, client: u64, stop: &Cell<bool>) -> Result<Vec<(u64, Value)>> {
+    let mut tickets = Vec::new();
+    while !stop.get() {
+        let key = format!("{client}-{}-{}", tickets.len(), "x".repeat(KEY_BYTES));
+        let status = api.enter(LINE, &key).await?;
+        tickets.push((number(&status, "token")?, status["ticket"].clone()));
     }
-
-    /// The tickets that were acknowledged.
-    async fn end(self) -> Result<Vec<(u64, Value)>> {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut tickets = Vec::new();
-        for client in self.clients.join_all().await {
-            tickets.extend(client?);
-        }
-        tickets.sort_by_key(|(token, _)| *token);
-        Ok(tickets)
-    }
+    Ok(tickets)
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 /// The default payload limit of nats-server.
 const NATS_MAX: usize = 1024 * 1024;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Payloads at and over each limit, in both formats, of users and of operators.
 pub async fn payloads(cluster: &Cluster) -> Result<()> {

@@ -4,7 +4,6 @@ mod all_unreachable;
 mod archive;
 mod auto_seats;
 mod backup;
-mod bad_input;
 mod bad_luck;
 mod bad_subjects;
 mod calls;
@@ -18,22 +17,18 @@ mod dashboards;
 mod demo_command;
 mod dev_command;
 mod discovery;
-mod disks;
 mod doctor_command;
 mod envoy;
-mod errors;
 mod events;
 mod examples;
 mod failed_syncs;
 mod full_disks;
-mod gradual_start;
 mod grown;
 mod guarded;
 mod harness;
-mod history;
+mod import;
 mod kick;
 mod kv;
-mod large_lines;
 mod late_writes;
 mod leaks;
 mod left_behind;
@@ -50,14 +45,12 @@ mod operators;
 mod operators_commands;
 mod operators_hour;
 mod passes;
-mod places;
 mod polls;
 mod push;
 mod rate_limits;
 mod readme;
 mod readme_places;
 mod recycle;
-mod request_ids;
 mod request_info;
 mod rights;
 mod roles;
@@ -70,7 +63,6 @@ mod signals;
 mod small_messages;
 mod snapshots;
 mod soaks;
-mod steering;
 mod strangers;
 mod tokens;
 mod told;
@@ -91,11 +83,12 @@ async fn the_harness_holds() -> Result<()> {
     harness::links_can_be_cut().await
 }
 
-/// Most features of a cluster, in one cluster, concurrently.
+/// Each operation once, in one cluster, concurrently; what it does in each case is proved by tests of the crates.
 #[tokio::test]
 async fn a_cluster_serves_lines() -> Result<()> {
     run(Options::default(), async |cluster| {
         let cluster = &*cluster;
+        let cli = &Cli::new(cluster.nats.url());
         let json = cluster.api().by(Format::Json, Route::Plain);
         let msgpack = cluster
             .api()
@@ -110,75 +103,35 @@ async fn a_cluster_serves_lines() -> Result<()> {
                 operations::every_operation(msgpack.clone(), "op-msgpack"),
             )
             .with(
-                "operations_example",
-                operations::worked_example(json.clone()),
-            )
-            .with(
-                "operations_keys",
-                operations::keys(json.clone(), msgpack.clone()),
-            )
-            .with(
                 "operators_json",
                 operators::every_operation(json.clone(), "admin-json"),
             )
             .with(
                 "operators_msgpack",
-                operators::every_operation(msgpack.clone(), "admin-msgpack"),
+                operators::every_operation(msgpack, "admin-msgpack"),
             )
             .with("operators_pages", operators::pages(json.clone()))
-            .with("errors_json", errors::every_error(json.clone(), "err-json"))
-            .with(
-                "errors_msgpack",
-                errors::every_error(msgpack.clone(), "err-msgpack"),
-            )
-            .with("bad_payloads", bad_input::payloads(cluster))
-            .with("bad_tickets", bad_input::tickets(cluster))
-            .with("events_boards", events::boards(cluster))
             .with("events_tokens", events::tokens(cluster))
-            .with("events_keys", events::keys(cluster))
-            .with("events_lines", events::lines(cluster))
-            .with(
-                "places_from_holes_alone",
-                places::every_waiter_knows_its_place(cluster),
-            )
             .with("recycle_seats", recycle::seats_come_free(cluster))
-            .with("recycle_waiting", recycle::only_the_silent_go(cluster))
-            .with("recycle_waits", recycle::waits_expire(cluster))
-            .with("told_positions", told::positions(cluster))
             .with("told_room", told::room(cluster))
-            .with("told_no_room", told::no_room(cluster))
-            .with("told_by_time", told::by_time(cluster))
-            .with("told_renewed", told::renewed(cluster))
             .with("told_capacity", told::capacity(cluster))
-            .with("gradual_start_by_label", gradual_start::by_label(cluster))
-            .with("gradual_start_import", gradual_start::import(cluster))
+            .with("import", import::by_command(cluster))
             .with("schedule_opens", schedule::a_sale_opens_by_itself(cluster))
-            .with("schedule_errors", schedule::errors(cluster))
-            .with("schedule_fails", schedule::one_fails(cluster))
-            .with("history_departures", history::departures(cluster))
-            .with("request_ids", request_ids::of_another_request(cluster))
             .with("discovery", discovery::nats_services(cluster))
             .with("archive", archive::keeps_what_happened(cluster))
+            .with("rules", rules::by_command(cli))
+            .with("rules_watched", rules::watched_move(cli))
+            .with("calls", calls::by_command(cli))
+            .with("kick", kick::by_command(&json, cli))
+            .with("tokens", tokens::by_command(&json, cli))
+            .with("many_lines", many_lines::by_command(&json, cli))
             .run()
             .await
     })
     .await
 }
 
-/// The rules that operators set, each by JSON or MessagePack and by the command line tool.
-#[tokio::test]
-async fn the_rules_of_a_line_hold() -> Result<()> {
-    run(Options::default(), async |cluster| {
-        let cluster = &*cluster;
-        let cli = &Cli::new(cluster.nats.url());
-        let json = cluster.api().clone();
-        let msgpack = json.by(Format::MsgPack, Route::Shard(cluster.options().shards));
-        rules::side_by_side(cluster, cli, &json, &msgpack).await
-    })
-    .await
-}
-
-/// The same rules, while leaders die; and by way of snapshots, as few entries make one.
+/// What a line knows, while leaders die; and by way of snapshots, as few entries make one.
 #[tokio::test]
 async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
     let options = Options {
@@ -187,16 +140,6 @@ async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
         ..Options::default()
     };
     run(options, rules::over_crashes).await
-}
-
-/// Who was refused is known over a hand-over, and the loss of a leader.
-#[tokio::test]
-async fn refusals_are_counted_over_changes_of_leader() -> Result<()> {
-    let options = Options {
-        shards: 1,
-        ..Options::default()
-    };
-    run(options, history::refusals).await
 }
 
 /// All lines in a file, and back.
@@ -241,39 +184,6 @@ async fn a_guarded_service_speaks_http() -> Result<()> {
 #[tokio::test]
 async fn seats_follow_a_service() -> Result<()> {
     run(Options::default(), auto_seats::follow_the_service).await
-}
-
-/// Many settings at once are changed while the leader dies: all of them or none.
-#[tokio::test]
-async fn a_change_of_settings_is_all_or_nothing() -> Result<()> {
-    run(Options::default(), rules::changes::all_or_nothing).await
-}
-
-/// An operator lists tokens, by raw requests and by the command.
-#[tokio::test]
-async fn tokens_are_listed() -> Result<()> {
-    run(Options::default(), async |cluster| {
-        let shards = cluster.options().shards;
-        let json = cluster.api().by(Format::Json, Route::Plain);
-        let msgpack = cluster.api().by(Format::MsgPack, Route::Shard(shards));
-        let cli = Cli::new(cluster.nats.url());
-        Scenarios::default()
-            .with(
-                "list_json",
-                tokens::in_both_orders(json.clone(), "list-json"),
-            )
-            .with(
-                "list_msgpack",
-                tokens::in_both_orders(msgpack, "list-msgpack"),
-            )
-            .with(
-                "list_command",
-                tokens::by_command(json, cli, "list-command"),
-            )
-            .run()
-            .await
-    })
-    .await
 }
 
 /// Rate limits, by raw requests and by the command, and over a crash.
@@ -342,7 +252,6 @@ async fn a_push_service_knows_every_place_from_events() -> Result<()> {
 async fn bad_subjects_and_frames_are_survived() -> Result<()> {
     run(Options::default(), async |cluster| {
         limits::payloads(cluster).await?;
-        bad_subjects::malformed(cluster).await?;
         bad_subjects::foreign_replies(cluster).await?;
         bad_subjects::frames(cluster).await?;
         bad_subjects::not_utf8(cluster).await
@@ -432,15 +341,14 @@ async fn damage_is_refused_and_another_state_is_found() -> Result<()> {
     .await
 }
 
-/// A node that gets SIGTERM hands over first; stopped nodes are missed, and give no outdated answers.
+/// A node that gets SIGTERM hands over first, and one after the other is restarted so; a leader that was stopped gives no
+/// outdated answers.
 #[tokio::test]
-async fn a_graceful_stop_and_a_pause() -> Result<()> {
+async fn graceful_stops_and_a_pause() -> Result<()> {
     run(Options::default(), async |cluster| {
         crash::graceful_stop(cluster).await?;
         crash::rolling_restart(cluster).await?;
-        crash::pause_longer_than_a_lease(cluster).await?;
-        bad_luck::nobody_knows_the_outcome(cluster).await?;
-        bad_luck::the_leader_is_another(cluster).await
+        crash::pause_longer_than_a_lease(cluster).await
     })
     .await
 }
@@ -455,18 +363,15 @@ async fn a_dead_leader_and_one_alone() -> Result<()> {
     .await
 }
 
-/// Failed hand-overs. With the mapping line, which leads past a stopped node.
+/// With the mapping line, which leads past a stopped node.
 #[tokio::test]
 async fn a_failed_hand_over_leaves_no_shard_unserved() -> Result<()> {
     let options = Options {
         proxied: true,
         ..Options::default()
     };
-    run(options, async |cluster| {
-        unreachable_leader::a_hand_over_to_a_dead_node(cluster).await?;
-        unreachable_leader::without_a_quorum(cluster).await
-    })
-    .await
+    let scenario = unreachable_leader::a_hand_over_to_a_dead_node;
+    run(options, scenario).await
 }
 
 /// Without the mapping line: plain requests are taken by any node.
@@ -538,6 +443,7 @@ async fn a_node_outside_the_cluster_serves_no_requests() -> Result<()> {
         strangers::of_another_cluster(cluster).await?;
         strangers::misconfigured(cluster).await?;
         strangers::back_as_itself(cluster).await?;
+        config::impostor(cluster).await?;
         strangers::of_a_cluster_that_moved_here(cluster).await?;
         strangers::without_a_quorum(cluster).await
     })
@@ -552,16 +458,6 @@ async fn shard_counts_that_differ_at_birth_are_found() -> Result<()> {
         ..Options::default()
     };
     run(options, strangers::of_another_shard_count).await
-}
-
-/// A second process with a living node's number, and a node that has lost its disk.
-#[tokio::test]
-async fn an_impostor_changes_nothing() -> Result<()> {
-    run(Options::default(), async |cluster| {
-        config::impostor(cluster).await?;
-        disks::wiped_over_a_restart(cluster).await
-    })
-    .await
 }
 
 /// The disk reports that a sync failed.
@@ -637,63 +533,22 @@ async fn members_are_added_and_replaced_under_load() -> Result<()> {
     run(options, members::added_and_replaced).await
 }
 
-/// Without the mapping line nats-server gives each plain request to any one node.
+/// Requests in a stopped follower; in the buffers of a connection that delivers nothing for a while; and in a follower
+/// that gets them beside the leader. Without the mapping line nats-server gives each plain request to any one node.
 #[tokio::test]
-async fn a_stopped_follower_writes_nothing_late() -> Result<()> {
+async fn what_was_held_back_writes_nothing_late() -> Result<()> {
     let options = Options {
-        shards: 1,
-        mapping: false,
-        ..Options::default()
-    };
-    run(options, async |cluster| {
-        late_writes::a_stopped_follower(cluster).await?;
-        late_writes::hits_in_a_stopped_follower(cluster).await
-    })
-    .await
-}
-
-/// Requests in the buffers of a connection that delivers nothing for a while.
-#[tokio::test]
-async fn a_stalled_leader_writes_nothing_late() -> Result<()> {
-    run(proxied_without_mapping(), late_writes::a_stalled_leader).await
-}
-
-/// Connections that deliver late: a node that forwards repeats its request, and a client does.
-#[tokio::test]
-async fn slow_links_write_nothing_twice() -> Result<()> {
-    run(proxied_without_mapping(), async |cluster| {
-        late_writes::a_copy_on_its_way(cluster).await?;
-        late_writes::slow_links_of_all_nodes(cluster).await
-    })
-    .await
-}
-
-/// Two nodes get each request: the leader and a follower that knows of no leader.
-#[tokio::test]
-async fn a_follower_beside_the_leader_writes_nothing_twice() -> Result<()> {
-    let beside = late_writes::a_follower_beside_the_leader;
-    run(proxied_without_mapping(), beside).await
-}
-
-/// Rules that a node does not learn of are in force there, too.
-#[tokio::test]
-async fn a_node_that_is_cut_off_lets_nobody_pass() -> Result<()> {
-    let beside = rate_limits::beside_a_node_that_is_cut_off;
-    run(proxied_without_mapping(), beside).await
-}
-
-/// Nodes hold and forward requests while shards change their leaders; clients repeat them early.
-#[tokio::test]
-async fn a_rolling_restart_writes_nothing_twice() -> Result<()> {
-    run(Options::default(), crash::rolling_restart_of_visitors).await
-}
-
-/// Plain requests reach any node, by links that can be cut.
-fn proxied_without_mapping() -> Options {
-    Options {
         shards: 1,
         mapping: false,
         proxied: true,
         ..Options::default()
-    }
+    };
+    run(options, async |cluster| {
+        late_writes::a_stopped_follower(cluster).await?;
+        late_writes::hits_in_a_stopped_follower(cluster).await?;
+        late_writes::a_stalled_leader(cluster).await?;
+        late_writes::a_follower_beside_the_leader(cluster).await?;
+        rate_limits::beside_a_node_that_is_cut_off(cluster).await
+    })
+    .await
 }

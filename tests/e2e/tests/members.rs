@@ -12,8 +12,6 @@ use nowserving_e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::crash::insist;
-
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The status as the leader of shard 0 has it, which decides about members; the other nodes hear of a change a moment
@@ -118,7 +116,7 @@ pub async fn drained_and_removed(cluster: &mut Cluster) -> Result<()> {
         change(&cli, &["remove-node", "3", "--yes"]).await? == removed,
         "a repetition"
     );
-    insist(&api, &line, "enter", &json!({"key": "k"})).await?;
+    api.ok(&line, "enter", json!({"key": "k"})).await?;
     // It is told again.
     cluster.start_node(3).await?;
     let ended = cluster.process(3)?.ended(PATIENCE).await?;
@@ -247,8 +245,9 @@ pub async fn added_and_replaced(cluster: &mut Cluster) -> Result<()> {
         let mut entered = 0;
         while !stop.get() {
             for line in &lines {
-                let reply =
-                    insist(&api, line, "enter", &json!({"key": format!("k{entered}")})).await?;
+                let reply = api
+                    .ok(line, "enter", json!({"key": format!("k{entered}")}))
+                    .await?;
                 ensure!(reply["token"] == entered + 1, "{line}: {reply}");
             }
             entered += 1;

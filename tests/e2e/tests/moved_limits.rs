@@ -16,8 +16,6 @@ use nowserving_line::LineName;
 use nowserving_protocol::limits::{CheckReply, Entry, limit_shard_of};
 use serde_json::{Value, json};
 
-use crate::rate_limits::apply_text;
-
 const DOMAIN: &str = "limits-moved";
 /// By the year, so that no window ends in the test but by rare chance.
 const LIMIT: u32 = 100;
@@ -148,7 +146,7 @@ pub async fn count_once(cluster: &mut Cluster) -> Result<()> {
     let text = format!(
         "domain: {DOMAIN}\ndescriptors:\n  - {{key: {KEY}, rate_limit: {{unit: year, requests_per_unit: {LIMIT}}}}}\n"
     );
-    apply_text(cluster.api(), DOMAIN, &text).await?;
+    cluster.api().apply_rules(DOMAIN, &text).await?;
     let callers = Callers::new(cluster).await?;
     let api = cluster.api().clone();
 

@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Each of them enters, follows its place by boards, polls in time, claims and completes.
 pub async fn examples(cluster: &mut Cluster) -> Result<()> {
     let api = cluster.api().clone();
-    // Asked at least every ten seconds: half of the time to claim.
-    let settings = json!({"seats": 1, "queue_limit": 50, "claim_timeout_ms": 20_000});
+    // Asked at least every five seconds: half of the time to claim.
+    let settings = json!({"seats": 1, "queue_limit": 50, "claim_timeout_ms": 10_000});
     api.admin(LINE, "create", settings).await?;
     for (nth, language) in [Language::Python, Language::JavaScript]
         .into_iter()

@@ -10,11 +10,10 @@ use nowserving_e2e::{Api, Cli, Cluster, HOUR_MS, eventually, line_in, number};
 use nowserving_protocol::error::Code;
 use serde_json::{Value, json};
 
-use crate::crash::insist;
 use crate::members::{PATIENCE, change};
 
 /// How long old tickets stay good: a node is restarted meanwhile.
-const OLD_TICKETS: &str = "20s";
+const OLD_TICKETS: &str = "12s";
 /// Answered while the key is rotated, at least.
 const REQUESTS_MIN: usize = 40;
 /// Answered after it, too.
@@ -108,7 +107,7 @@ pub async fn rotated_under_load(cluster: &mut Cluster) -> Result<()> {
     let answered = under_load("once", once, rotate(cluster, (&api, &cli), &line, &old)).await?;
     ensure!(answered >= REQUESTS_MIN, "only {answered} requests");
 
-    let again = async |op: &str, body: &Value| insist(&api, &line, op, body).await;
+    let again = async |op: &str, body: &Value| api.ok(&line, op, body.clone()).await;
     under_load(
         "again",
         again,
@@ -158,7 +157,7 @@ async fn rotate(
     .await
 }
 
-/// Nodes are restarted before the old key's time is over, and after it is removed.
+/// A node is restarted before the old key's time is over, and one after it is removed.
 async fn remove_old(
     cluster: &mut Cluster,
     (api, cli): (&Api, &Cli),
@@ -184,9 +183,7 @@ async fn remove_old(
         keep_lines(file, file, &[2])?;
     }
     loaded(api, &[&[2], &[2], &[2]]).await?;
-    for id in [1, 2, 3] {
-        restart(cluster, id).await?;
-    }
+    restart(cluster, 1).await?;
     ensure!(api.status(line, &new).await?["token"].is_u64());
     Ok(())
 }

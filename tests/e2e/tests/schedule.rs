@@ -4,7 +4,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use nowserving_e2e::{CLOCKS_APART_MS, Cli, Cluster, number, under_one_leader};
-use nowserving_protocol::error::Code;
 use nowserving_protocol::time;
 use serde_json::json;
 
@@ -102,97 +101,5 @@ async fn a_sale_opens(cluster: &Cluster, line: &str) -> Result<()> {
         .await?
         .done()?;
     ensure!(unset["settings"]["schedule"] == json!([]), "{unset}");
-    Ok(())
-}
-
-/// What could not be applied now is refused, with the name of the field.
-pub async fn errors(cluster: &Cluster) -> Result<()> {
-    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    let line = "scheduled-errors";
-    api.admin(line, "create", json!({"seats": 1, "queue_limit": 1}))
-        .await?;
-    api.enter(line, "a").await?;
-    let at = "9000-01-01T00:00:00Z";
-    for (change, named) in [
-        (
-            json!({"at": at, "set": {"seats": 0}}),
-            "schedule[1].set.seats",
-        ),
-        (json!({"at": "noon", "set": {"seats": 2}}), "schedule[1].at"),
-        (
-            json!({"at": "2026-11-22T12:00:00Z", "set": {"seats": 2}}),
-            "schedule[1].at",
-        ),
-        (json!({"at": at, "set": {}}), "schedule[1].set"),
-        (
-            json!({"at": at, "set": {"schedule": []}}),
-            "schedule[1].set",
-        ),
-        (
-            json!({"at": at, "set": {"default_lane": "vip"}}),
-            "schedule[1].set.default_lane",
-        ),
-        (
-            json!({"at": at, "set": {"lanes": [{"name": "vip"}]}}),
-            "schedule[1].set.lanes",
-        ),
-    ] {
-        let good = json!({"at": at, "set": {"seats": 2}});
-        let body = json!({"schedule": [good, change]});
-        let refused = api.admin_refused(line, "configure", body, Code::BadRequest);
-        let refused = refused.await?;
-        let message = refused.to_string();
-        ensure!(message.contains(named), "want {named}: {message}");
-    }
-    for change in ["noon --seats 1", "2026-11-22T12:00:00+08:00 --seets 1"] {
-        let output = cli
-            .run(&["line", "set", line, "--schedule", change])
-            .await?;
-        ensure!(output.code == 2, "{output:?}");
-    }
-    let shown = api.admin(line, "show", json!({})).await?;
-    ensure!(shown["settings"]["schedule"] == json!([]), "{shown}");
-    Ok(())
-}
-
-/// Somebody is in a lane that would go: that change is dropped, the next one is made.
-pub async fn one_fails(cluster: &Cluster) -> Result<()> {
-    under_one_leader(cluster, "scheduled-failure", one_fails_in).await
-}
-
-async fn one_fails_in(cluster: &Cluster, line: &str) -> Result<()> {
-    let api = cluster.api();
-    api.admin(line, "create", json!({"seats": 1, "queue_limit": 1}))
-        .await?;
-    let events = format!("nowserving.event.{line}.line");
-    let mut incoming = api.subscribe(events).await?;
-    let at_ms = soon_ms()?;
-    let at = time::text(at_ms);
-    let schedule = json!([
-        {"at": at, "set": {"lanes": [{"name": "vip"}]}},
-        {"at": at, "set": {"seats": 3}},
-    ]);
-    api.admin(line, "configure", json!({"schedule": schedule}))
-        .await?;
-    api.enter(line, "a").await?;
-    let mut event = events::next(&mut incoming).await?;
-    ensure!(event["event"] == "configured", "{event}");
-    event = events::next(&mut incoming).await?;
-    ensure!(event["event"] == "schedule_failed", "{event}");
-    ensure!(
-        event["scheduled_at_ms"] == at_ms && event["code"] == "bad_request",
-        "{event}"
-    );
-    ensure!(
-        event["message"]
-            .as_str()
-            .is_some_and(|text| text.contains("`normal`")),
-        "{event}"
-    );
-    event = events::next(&mut incoming).await?;
-    ensure!(event["event"] == "configured", "{event}");
-    let shown = api.admin(line, "show", json!({})).await?;
-    ensure!(shown["settings"]["seats"] == 3, "{shown}");
-    ensure!(shown["settings"]["schedule"] == json!([]), "{shown}");
     Ok(())
 }

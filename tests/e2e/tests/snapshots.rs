@@ -6,8 +6,6 @@ use anyhow::{Result, ensure};
 use nowserving_e2e::{Api, Cluster, HOUR_MS, eventually, number};
 use serde_json::{Value, json};
 
-use crate::crash::insist;
-
 const LINE: &str = "long-lived";
 /// Writes a phase, each an entry of its own: several times as many as make a snapshot due.
 const WRITES: u64 = 320;
@@ -51,14 +49,7 @@ pub async fn and_a_log_that_is_cut(cluster: &mut Cluster) -> Result<()> {
         cut(cluster, &api, id).await?;
     }
 
-    let ids: Vec<u64> = cluster.ids().collect();
-    for id in &ids {
-        cluster.process(*id)?.kill().await?;
-    }
-    for id in &ids {
-        cluster.start_node(*id).await?;
-    }
-    cluster.wait_ready().await?;
+    cluster.restart_all().await?;
     for (ticket, token) in tickets.iter().zip(1u64..) {
         let status = api.status(LINE, ticket).await?;
         ensure!(number(&status, "token")? == token, "{status}");
@@ -74,7 +65,7 @@ async fn enter(api: &Api, first: u64) -> Result<Vec<Value>> {
     let mut tickets = Vec::new();
     for nth in first..first + WRITES {
         let body = json!({"key": format!("k{nth}")});
-        let status = insist(api, LINE, "enter", &body).await?;
+        let status = api.ok(LINE, "enter", body.clone()).await?;
         ensure!(status["token"] == nth, "{status}");
         tickets.push(status["ticket"].clone());
     }
@@ -86,7 +77,7 @@ async fn enter(api: &Api, first: u64) -> Result<Vec<Value>> {
 async fn cut(cluster: &Cluster, api: &Api, id: u64) -> Result<()> {
     eventually("the log is cut", Duration::from_secs(30), async || {
         // The answer is the same again, but it takes a log entry.
-        insist(api, LINE, "enter", &json!({"key": "k1"})).await?;
+        api.ok(LINE, "enter", json!({"key": "k1"})).await?;
         Ok((kept(cluster, id).await? <= KEPT_MAX).then_some(()))
     })
     .await

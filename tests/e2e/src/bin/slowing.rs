@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 use nowserving_client::{Ask, AutoSeats, Client, Guard, GuardOptions, Target};
 use serde_json::json;
@@ -26,20 +26,12 @@ struct Args {
     min: u32,
     #[arg(long)]
     max: u32,
-    /// The mean time of handlers
-    #[arg(long)]
-    latency_ms: Option<u64>,
-    /// The part of eight handlers that runs
-    #[arg(long, conflicts_with = "latency_ms")]
-    load: Option<f64>,
 }
 
 impl Args {
+    /// Seats so that 70 % of eight handlers run.
     fn auto_seats(&self) -> Result<AutoSeats> {
-        let latency = self.latency_ms.map(Duration::from_millis);
-        let target = latency.map(Target::Latency);
-        let target = target.or(self.load.map(Target::Load)).context("a target")?;
-        Ok(AutoSeats::new(self.min, self.max, target)?)
+        Ok(AutoSeats::new(self.min, self.max, Target::Load(0.7))?)
     }
 }
 
@@ -98,9 +90,6 @@ async fn main() -> Result<()> {
         "done": service.done.load(Ordering::SeqCst),
         "most": service.most.load(Ordering::SeqCst),
         "seats_told": sum(|guard| guard.counts().seats_told),
-        "tell_failed": sum(|guard| guard.counts().tell_failed),
-        "blocked": sum(|guard| guard.counts().blocked),
-        "unavailable": sum(|guard| guard.counts().unavailable),
     });
     println!("{report}");
     Ok(())

@@ -29,7 +29,7 @@ const LINE: &str = "hour";
 const SEATS: u64 = 20;
 const RAISED: u64 = 30;
 /// All steps one after the other, with hardly a pause.
-pub const QUICK: Duration = Duration::from_secs(40);
+pub const QUICK: Duration = Duration::from_secs(25);
 /// Of the crowd in the other line.
 const SHOPPERS_A_SECOND: u64 = 10;
 

@@ -133,18 +133,7 @@ pub async fn asks(cluster: &mut Cluster) -> Result<()> {
         "{unknown}"
     );
 
-    let api = cluster.api();
-    api.limit("apply", json!({"rules": RULES})).await?;
-    eventually("all nodes know the rules", PATIENCE, async || {
-        let mut known = true;
-        for _ in 0..12 {
-            let body = json!({"descriptors": [[{"key": "none"}]], "dry_run": true});
-            let reply = api.check(DOMAIN, &body).await?.accepted(api.format())?;
-            known &= reply.get("unmatched").is_none();
-        }
-        Ok(known.then_some(()))
-    })
-    .await?;
+    cluster.api().apply_rules(DOMAIN, RULES).await?;
     until_over(&server).await?;
     several(&server).await?;
     bad(&server).await?;

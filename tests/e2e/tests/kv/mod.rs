@@ -7,15 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use async_nats::HeaderMap;
 use futures::StreamExt;
-use futures::future::try_join_all;
-use futures::stream;
-use nowserving_e2e::{Api, Cli, Cluster, Options, Scenarios, eventually, number, run};
+use nowserving_e2e::{Api, Cli, Options, Scenarios, eventually, number, run};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, REQUEST_ID_HEADER};
 use nowserving_protocol::kv::{
-    KvGet, KvGetReply, KvKey, KvListReply, KvPut, KvReply, KvValue, key_hash, kv_shard_of,
+    KvGet, KvGetReply, KvKey, KvPut, KvReply, KvValue, key_hash, kv_shard_of,
 };
 use nowserving_protocol::user::Consistency;
 use serde::Serialize;
@@ -34,23 +32,10 @@ async fn key_values() -> Result<()> {
         Scenarios::default()
             .with("kv_json", every_operation(plain("json")?))
             .with("kv_msgpack", every_operation(on_shard("msgpack")?))
-            .with("kv_errors_json", every_error(plain("err-json")?))
-            .with("kv_errors_msgpack", every_error(on_shard("err-msgpack")?))
-            .with("kv_full_msgpack", full(cluster, on_shard("full")?, shards))
-            .with(
-                "kv_full_json",
-                full(
-                    cluster,
-                    Kv::new(api, Format::Json, Some(shards), "full-json")?,
-                    shards,
-                ),
-            )
             .with(
                 "kv_expiry",
                 expiry_and_events(api.clone(), on_shard("expiry")?),
             )
-            .with("kv_lists_json", lists(plain("lists-json")?))
-            .with("kv_lists_msgpack", lists(on_shard("lists-msgpack")?))
             .with("kv_command", by_command(Cli::new(cluster.nats.url())))
             .run()
             .await
@@ -196,10 +181,6 @@ impl Kv {
         };
         Ok(self.call(key, "get", &get).await??)
     }
-
-    async fn list(&self, body: Value) -> Result<KvListReply> {
-        Ok(self.call("", "list", &body).await??)
-    }
 }
 
 fn unique() -> String {
@@ -291,118 +272,6 @@ pub async fn every_operation(kv: Kv) -> Result<()> {
     Ok(())
 }
 
-pub async fn every_error(kv: Kv) -> Result<()> {
-    for (op, body, named) in [
-        ("put", json!({"value": "v"}), "missing field `key`"),
-        ("put", json!({"key": "", "value": "v"}), "key: "),
-        (
-            "put",
-            json!({"key": "k".repeat(513), "value": "v"}),
-            "key: ",
-        ),
-        (
-            "put",
-            json!({"key": "k", "value": "v".repeat(10_241)}),
-            "value: ",
-        ),
-        ("put", json!({"key": "k"}), "missing field `value`"),
-        (
-            "put",
-            json!({"key": "k", "value": "v", "ttl_ms": 0}),
-            "ttl_ms: ",
-        ),
-        (
-            "put",
-            json!({"key": "k", "value": "v", "if_revision": "1"}),
-            "if_revision: ",
-        ),
-        (
-            "get",
-            json!({"key": "k", "consistency": "sometimes"}),
-            "consistency: ",
-        ),
-        (
-            "put",
-            json!({"key": "k", "value": "v", "if_revison": 0}),
-            "if_revison: unknown field",
-        ),
-        (
-            "get",
-            json!({"key": "k", "consistensy": "local"}),
-            "consistensy: unknown field",
-        ),
-        (
-            "delete",
-            json!({"key": "k", "revision": 1}),
-            "revision: unknown field",
-        ),
-        ("list", json!({"prefx": "k"}), "prefx: unknown field"),
-        ("list", json!({"limit": 1_001}), "limit: "),
-        ("list", json!({"prefix": "p".repeat(513)}), "prefix: "),
-        ("enter", json!({"key": "k"}), "op: "),
-        (
-            "restore",
-            json!({"key": "k", "value": "v", "above_revision": 1}),
-            "op: ",
-        ),
-    ] {
-        let error = kv.refused("k", op, body, Code::BadRequest).await?;
-        ensure!(error.message.starts_with(named), "{op}: {error}");
-    }
-    if let Some(shards) = kv.shards {
-        let other = (kv_shard_of(&kv.bucket, "k", shards) + 1) % shards;
-        let subject = format!("nowserving.shard.{other}.kv.{}.get", kv.bucket.as_str());
-        let body = encode(&json!({"key": "k"}), kv.format);
-        let answer = eventually("an answer", PATIENCE, async || {
-            kv.ask_once(&subject, &body, &unique()).await
-        });
-        let error = answer.await?.err().context("no error")?;
-        ensure!(error.message.starts_with("subject: "), "{error}");
-    }
-    Ok(())
-}
-
-/// A bucket takes no more than its limit of one shard, and has room again after a deletion. All nodes show what it takes.
-pub async fn full(cluster: &Cluster, kv: Kv, shards: u32) -> Result<()> {
-    let in_shard = |nth: &u32| kv_shard_of(&kv.bucket, &format!("k{nth}"), shards) == 0;
-    let mut numbers = (0..).filter(in_shard);
-    let value = vec![b'v'; 10_240];
-    // 8 MiB, of which each takes its bytes and 128.
-    let fit = (8 << 20) / (10_240 + 128 + 7);
-    let first: Vec<u32> = numbers.by_ref().take(fit - 20).collect();
-    let keys = first.iter().map(|nth| format!("k{nth}"));
-    let puts = keys.map(|key| (kv.clone(), key, value.clone()));
-    let puts = stream::iter(puts).map(async |(kv, key, value)| kv.put(&key, value).await);
-    let done: Vec<Result<u64>> = puts.buffer_unordered(16).collect().await;
-    done.into_iter().collect::<Result<Vec<_>>>()?;
-    let mut refused = None;
-    for nth in numbers.by_ref().take(40) {
-        let key = format!("k{nth}");
-        if let Err(error) = kv.put_if(&key, value.clone(), None).await? {
-            refused = Some((key, error));
-            break;
-        }
-    }
-    let (key, error) = refused.context("never full")?;
-    ensure!(error.code == Code::KvFull, "{error}");
-    ensure!(error.message.contains("8388608 bytes"), "{error}");
-    // What is there can be replaced and read.
-    let there = format!("k{}", first[0]);
-    kv.put(&there, value.clone()).await?;
-    kv.call::<KvReply>(&there, "delete", &json!({"key": there}))
-        .await??;
-    kv.put(&key, value).await?;
-    eventually("all nodes show it", Duration::from_secs(15), async || {
-        let metrics = cluster.all_metrics().await?;
-        let mut bytes = metrics
-            .iter()
-            .map(|it| it.sum("nowserving_kv_bytes", &["shard=\"0\""]));
-        let is_full = bytes.all(|bytes| bytes > f64::from(8 << 20) - 20_000.0);
-        Ok(is_full.then_some(()))
-    })
-    .await
-}
-
 /// Keys expire without any other request, and subscribers are told.
 pub async fn expiry_and_events(api: Api, kv: Kv) -> Result<()> {
     let bucket = kv.bucket.as_str();
@@ -443,47 +312,6 @@ pub async fn expiry_and_events(api: Api, kv: Kv) -> Result<()> {
         left.is_some_and(|ms| (3_000_000..=3_600_000).contains(&ms)),
         "{left:?}"
     );
-    Ok(())
-}
-
-/// Pages over all shards, from the state of any node.
-pub async fn lists(kv: Kv) -> Result<()> {
-    let mut keys: Vec<String> = (0..60).map(|n| format!("visit/{n:02}")).collect();
-    keys.push("zoo".to_owned());
-    try_join_all(keys.iter().map(|key| kv.put(key, key.as_str()))).await?;
-    eventually("any node has all", PATIENCE, async || {
-        let all = kv.list(json!({})).await?;
-        let listed: Vec<_> = all.entries.iter().map(|it| it.key.as_str()).collect();
-        Ok((listed == keys && all.next.is_none()).then_some(()))
-    })
-    .await?;
-    // As each node may answer, and be behind by little, all of them have it now or soon.
-    let pages = eventually("pages", PATIENCE, async || {
-        let (mut after, mut pages) = (None, Vec::new());
-        loop {
-            let mut body = json!({"prefix": "visit/", "limit": 25});
-            if let Some(after) = &after {
-                body["after"] = json!(after);
-            }
-            let page = kv.list(body).await?;
-            pages.push(page.entries);
-            match page.next {
-                Some(next) => after = Some(next.as_str().to_owned()),
-                None => break,
-            }
-        }
-        Ok((pages.concat().len() == 60).then_some(pages))
-    })
-    .await?;
-    let sizes: Vec<_> = pages.iter().map(Vec::len).collect();
-    ensure!(sizes == [25, 25, 10], "{sizes:?}");
-    ensure!(
-        pages[0][0].bytes == 8 && pages[0][0].revision > 0,
-        "{:?}",
-        pages[0][0]
-    );
-    let none = kv.list(json!({"prefix": "nobody"})).await?;
-    ensure!(none.entries.is_empty() && none.next.is_none(), "{none:?}");
     Ok(())
 }
 

@@ -1,114 +1,15 @@
-//! A gradual start: the gate is switched by label, live and back; a running queue is imported.
+//! A running queue is imported by the command.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::future::try_join;
 use nowserving_e2e::{Api, Cli, Cluster, eventually, number};
 use serde_json::{Value, json};
 
-use crate::many_lines::known_everywhere;
-
-const LINES: [&str; 3] = ["gradual-a", "gradual-b", "gradual-c"];
 const ROWS: u64 = 5_000;
 const PATIENCE: Duration = Duration::from_secs(20);
-const REFUSED: i32 = 1;
 const USAGE: i32 = 2;
-
-/// So many enter each of the lines; their states.
-async fn enter(api: &Api, word: &str, count: usize) -> Result<Vec<Value>> {
-    let mut states = Vec::new();
-    for nth in 0..count {
-        for line in LINES {
-            let entered = api.enter(line, &format!("{word}-{nth}")).await?;
-            states.push(entered["state"].clone());
-        }
-    }
-    Ok(states)
-}
-
-async fn switch(cli: &Cli, gate: &str) -> Result<()> {
-    let words = [
-        "line",
-        "set",
-        "--label",
-        "city=gradual",
-        "--gate",
-        gate,
-        "--yes",
-    ];
-    let done = cli.run(&words).await?.done()?;
-    let lines = done["lines"].as_array().context("lines")?;
-    ensure!(lines.len() == LINES.len(), "{done}");
-    ensure!(lines.iter().all(|it| it["error"].is_null()), "{done}");
-    Ok(())
-}
-
-/// Off, shadow, on, and back, while people come.
-pub async fn by_label(cluster: &Cluster) -> Result<()> {
-    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    for line in LINES {
-        let words = "--seats 1 --queue-limit 1000 --gate off --label city=gradual \
-                     --claim-timeout 1h --waiting-idle-timeout 1h";
-        let words = ["line", "create", line].into_iter().chain(words.split(' '));
-        let made = cli.run(&words.collect::<Vec<_>>()).await?.done()?;
-        ensure!(made["settings"]["gate"] == "off", "{made}");
-    }
-    known_everywhere(api).await?;
-    let people = enter(api, "people", 20);
-    let (states, ()) = try_join(people, switch(&cli, "shadow")).await?;
-    ensure!(states.iter().all(|state| state == "admitted"), "{states:?}");
-    let states = enter(api, "more", 5).await?;
-    ensure!(states.iter().all(|state| state == "admitted"), "{states:?}");
-    for line in LINES {
-        let shown = api.admin(line, "show", json!({})).await?;
-        let shadow = &shown["shadow"];
-        ensure!(number(shadow, "held_back")? >= 5, "{shown}");
-        ensure!(number(shadow, "over_seats")? == 24, "{shown}");
-        ensure!(shown["held_back_by"]["by"] == "nothing", "{shown}");
-        let lane = &shown["board"]["lanes"][0];
-        let (through, next) = (
-            number(lane, "admitted_through")?,
-            number(lane, "next_token")?,
-        );
-        ensure!(through + 1 == next, "{shown}");
-    }
-    switch(&cli, "on").await?;
-    let states = enter(api, "waits", 4).await?;
-    ensure!(states.iter().all(|state| state == "waiting"), "{states:?}");
-    for line in LINES {
-        let shown = api.admin(line, "show", json!({})).await?;
-        ensure!(shown["held_back_by"]["by"] == "seats", "{shown}");
-        ensure!(number(&shown["board"], "admitted")? == 25, "{shown}");
-    }
-    known_everywhere(api).await?;
-    // Taken back, which lets in all twelve.
-    let words = ["line", "set", "--label", "city=gradual", "--gate", "off"];
-    let unasked = cli.run(&words).await?.failed(USAGE, "bad_request")?;
-    says(&unasked, "admit all 12 waiting tokens at once")?;
-    for words in [
-        &["line", "set", "--label", "city=gradul", "--gate", "off"][..],
-        &["line", "pause", "--label", "city=gradul"],
-        &["line", "open", "--label", "city=gradul", "--dry-run"],
-    ] {
-        eventually("the nearest label is named", PATIENCE, async || {
-            // The command looks for labels for a second at most.
-            let refused = cli.run(words).await?.failed(REFUSED, "line_not_found")?;
-            says(&refused, "city=gradul; the nearest: city=gradual").map(Some)
-        })
-        .await?;
-    }
-    switch(&cli, "off").await?;
-    for line in LINES {
-        eventually("all are admitted", PATIENCE, async || {
-            let shown = api.admin(line, "show", json!({})).await?;
-            Ok((number(&shown["board"], "admitted")? == 29).then_some(()))
-        })
-        .await?;
-    }
-    Ok(())
-}
 
 fn says(error: &Value, what: &str) -> Result<()> {
     let message = error["message"].as_str().unwrap_or_default();
@@ -121,9 +22,9 @@ fn text(path: &Path) -> Result<&str> {
 }
 
 /// A file of 5,000 rows; the command is killed on the way, and goes on.
-pub async fn import(cluster: &Cluster) -> Result<()> {
+pub async fn by_command(cluster: &Cluster) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    let line = "gradual-import";
+    let line = "imported";
     let settings = json!({
         "seats": 1, "queue_limit": 10_000,
         "claim_timeout_ms": 3_600_000, "waiting_idle_timeout_ms": 3_600_000,
@@ -160,8 +61,7 @@ pub async fn import(cluster: &Cluster) -> Result<()> {
     let unasked = cli.run(&words).await?.failed(USAGE, "bad_request")?;
     says(&unasked, "waiting tokens at once")?;
     wrong_files(cluster, line).await?;
-    nobody_waits(cluster).await?;
-    no_room(cluster).await
+    nobody_waits(cluster).await
 }
 
 /// The rows of a file, each with a key alone.
@@ -175,7 +75,7 @@ fn file_of(cluster: &Cluster, name: &str, rows: usize) -> Result<PathBuf> {
 /// While the gate is off each row is admitted, which is asked about.
 async fn nobody_waits(cluster: &Cluster) -> Result<()> {
     let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    let line = "gradual-open";
+    let line = "import-open";
     let settings = json!({"seats": 1, "queue_limit": 1, "gate": "off"});
     api.admin(line, "create", settings).await?;
     let file = file_of(cluster, "open.csv", 12)?;
@@ -192,33 +92,6 @@ async fn nobody_waits(cluster: &Cluster) -> Result<()> {
     let shown = api.admin(line, "show", json!({})).await?;
     ensure!(number(&shown["counts"], "admitted")? == 12, "{shown}");
     Ok(())
-}
-
-/// The dry run fails where the import would.
-async fn no_room(cluster: &Cluster) -> Result<()> {
-    let (api, cli) = (cluster.api(), Cli::new(cluster.nats.url()));
-    let line = "gradual-full";
-    let settings = json!({"seats": 1, "queue_limit": 11});
-    api.admin(line, "create", settings).await?;
-    let try_rows = async |rows: usize| {
-        let file = file_of(cluster, "full.csv", rows)?;
-        let words = ["line", "import", line, text(&file)?, "--dry-run"];
-        cli.run(&words).await
-    };
-    try_rows(12).await?.done()?;
-    let full = try_rows(13).await?.failed(REFUSED, "line_full")?;
-    says(&full, "room for 12 more, and the file has 13 rows")?;
-    for nth in 0..3 {
-        api.enter(line, &format!("row-{nth}")).await?;
-    }
-    try_rows(12).await?.done()?;
-    let full = try_rows(13).await?.failed(REFUSED, "line_full")?;
-    says(&full, "room for 9 more, and the file has 10 rows")?;
-    api.admin(line, "configure", json!({"phase": "draining"}))
-        .await?;
-    try_rows(3).await?.done()?;
-    let closed = try_rows(4).await?.failed(REFUSED, "line_closed")?;
-    says(&closed, "draining")
 }
 
 /// All but the first one, who has left.
