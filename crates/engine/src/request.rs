@@ -245,7 +245,7 @@ pub enum Question {
 }
 
 /// A successful answer, not yet encoded.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// A status, with the ticket where the operation gives one.
     Status {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::Outcome;
 use nowserving_line::{Line, LineName, Restore};
+use nowserving_protocol::subject::shard_of;
 use nowserving_shard::restore::{RestoreCommand, RestoreStep, parts_of};
 
 use crate::calls::{Answer, Ended, Manner, What};
@@ -82,6 +83,13 @@ impl Upload {
     }
 }
 
+/// A name for requests about a shard: its leader takes them.
+fn line_in(shard: u32, shards: u32) -> Option<LineName> {
+    let names = (0_u32..).map(|number| format!("any-{number}"));
+    let mut names = names.filter(|name| shard_of(name, shards) == shard);
+    LineName::try_from(names.next()?.as_str()).ok()
+}
+
 impl World {
     /// The operator begins a backup, of which a line is put back.
     pub fn back_up(&mut self) {
@@ -126,7 +134,8 @@ impl World {
                 (upload.shard, Some(upload.line.clone()), what)
             }
         };
-        let any = || LineName::try_from("any").ok();
+        let shards = self.setup.shards;
+        let any = || line_in(shard, shards);
         if let Some(line) = line.or_else(any) {
             let time_us = self.env.random.between(1_000_000, 4_000_000);
             self.env

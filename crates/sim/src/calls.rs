@@ -3,11 +3,12 @@
 //! A call through the SDK repeats what got no answer, on the other of its two subjects; a raw one is a
 //! single attempt, with or without an id. Requests leave as messages of NATS, and answers come as such.
 
+mod payload;
 mod what;
 
-pub use what::{Asked, What};
+pub use what::What;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -178,6 +179,8 @@ pub struct Call {
 pub struct Calls {
     /// In the order in which they began.
     pub all: Vec<Call>,
+    /// All payloads of requests.
+    asked: BTreeSet<Bytes>,
     /// What nodes have answered, by the place of its bytes: so a client has all of it, and not only what the contract
     /// shows.
     outcomes: BTreeMap<usize, (Bytes, Answer)>,
@@ -185,6 +188,11 @@ pub struct Calls {
     pub acknowledged: u64,
     /// Hits that came to nodes, by their counter in a leader's memory: once for each node and copy.
     pub delivered_hits: BTreeMap<Box<[u8]>, u64>,
+}
+
+/// The name that a client gives to its call.
+fn request_name(call: usize) -> String {
+    format!("call-{call}")
 }
 
 impl Query {
@@ -217,8 +225,7 @@ impl Call {
     fn headers(&self, sent: &Attempt) -> Vec<(String, String)> {
         let timeout = Some((TIMEOUT_HEADER, sent.timeout_ms.to_string()));
         let sent_ms = sent.sent_ms.map(|ms| (SENT_MS_HEADER, ms.to_string()));
-        let id =
-            (self.manner.has_id).then(|| (REQUEST_ID_HEADER, format!("call-{}", self.query.call)));
+        let id = (self.manner.has_id).then(|| (REQUEST_ID_HEADER, request_name(self.query.call)));
         let all = timeout.into_iter().chain(sent_ms).chain(id);
         all.map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -231,20 +238,16 @@ impl Call {
 }
 
 impl Calls {
-    /// An answer of a node, as bytes.
-    pub fn keep_outcome(&mut self, outcome: Outcome) -> Bytes {
-        let number = self.outcomes.len() as u64;
-        let bytes = Bytes::copy_from_slice(&number.to_le_bytes());
+    /// What a node has answered with these bytes.
+    pub fn keep_outcome(&mut self, bytes: Bytes, outcome: Outcome) {
         let place = bytes.as_ptr() as usize;
-        self.outcomes
-            .insert(place, (bytes.clone(), Rc::new(Ok(outcome))));
-        bytes
+        self.outcomes.insert(place, (bytes, Rc::new(Ok(outcome))));
     }
 
     /// Whether a client has asked this.
     #[must_use]
     pub fn is_asked(&self, payload: &Bytes) -> bool {
-        self.parse(payload).is_some()
+        self.asked.contains(payload)
     }
 
     /// What an answer says to its client.
@@ -264,16 +267,12 @@ impl Calls {
     /// A call's request came to so many nodes.
     pub fn delivered(&mut self, (call, _): (usize, usize), copies: u64) {
         let query = self.all.get(call).map(|call| call.query.clone());
-        if let Some(What::Limit { ask, exact: false }) = query.as_deref().map(|it| &it.what) {
+        if let Some(What::Limit {
+            ask, exact: false, ..
+        }) = query.as_deref().map(|it| &it.what)
+        {
             *self.delivered_hits.entry(ask.key.clone()).or_default() += ask.hits * copies;
         }
-    }
-
-    /// What a payload asks.
-    #[must_use]
-    pub fn parse(&self, payload: &Bytes) -> Option<Rc<Query>> {
-        let call = u64::from_le_bytes(payload.as_ref().try_into().ok()?);
-        self.all.get(call as usize).map(|call| call.query.clone())
     }
 }
 
@@ -296,7 +295,11 @@ impl Env {
     ) {
         let number = self.calls.all.len();
         let (op, admin) = what.name();
-        let payload = Bytes::copy_from_slice(&(number as u64).to_le_bytes());
+        let payload: Bytes = match what.payload(&line, &self.link.keys.tickets) {
+            Ok(payload) => payload.into(),
+            Err(error) => return self.violated("S14", format!("{what:?} is not asked: {error}")),
+        };
+        self.calls.asked.insert(payload.clone());
         let now = self.timeline.now();
         let known_version = self.known_versions.get(&line).copied().unwrap_or(0);
         let query = Rc::new(Query {
@@ -394,7 +397,8 @@ impl Env {
             // As a node asks for a client.
             What::Limit { exact: true, .. }
             | What::LimitGiveBack { exact: true, .. }
-            | What::LimitReset { .. } => To::Shard(call.query.shard),
+            | What::LimitReset { .. }
+            | What::LimitRules => To::Shard(call.query.shard),
             What::Limit { exact: false, .. } | What::LimitGiveBack { exact: false, .. } => {
                 To::Forward(call.query.shard)
             }

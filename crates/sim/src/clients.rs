@@ -5,7 +5,7 @@
 
 mod imports;
 mod keepers;
-mod limited;
+pub(crate) mod limited;
 mod operators;
 
 use nowserving_engine::Outcome;
@@ -28,8 +28,8 @@ use crate::world::Event;
 
 use self::imports::Import;
 use self::keepers::{KEEPERS, Keeper};
-use self::limited::LIMITED;
 pub(crate) use self::limited::is_refused_elsewhere;
+use self::limited::{LIMITED, Limits};
 
 /// Shoppers at a time.
 const SHOPPERS: usize = 48;
@@ -114,6 +114,7 @@ pub struct Clients {
     clients: Vec<Client>,
     random: Random,
     visits: u64,
+    limits: Limits,
     /// Of the cluster.
     shards: u32,
 }
@@ -175,6 +176,7 @@ impl Clients {
             clients,
             random,
             visits: 0,
+            limits: Limits::default(),
             shards: setup.shards,
         }
     }
@@ -464,7 +466,11 @@ impl Clients {
             }
             Role::Limited => match limited::give_back_of(&query, &ended) {
                 Some(what) => return self.give_back(env, number, &query, what),
-                None => random.around(150_000),
+                None => {
+                    let applied = matches!((&query.what, &ended), (What::LimitRules, Ended::Ok(_)));
+                    self.limits.applied |= applied;
+                    random.around(150_000)
+                }
             },
             Role::Shopper { visit } => {
                 if visit.as_ref().is_some_and(|it| it.epoch_is_stale)

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use nowserving_front::Headers;
 pub use nowserving_front::subscriptions::SubscriptionId;
 
 use crate::calls::NotAnswered;
@@ -38,6 +39,26 @@ pub struct Message {
     pub payload: Bytes,
     /// The client's call and attempt, which nobody reads in it.
     pub call: Option<(usize, usize)>,
+}
+
+impl Message {
+    /// As nodes read it.
+    pub fn view(&self) -> nowserving_front::Message<'_> {
+        nowserving_front::Message {
+            subject: &self.subject,
+            reply: self.reply.as_deref(),
+            headers: self,
+            payload: &self.payload,
+        }
+    }
+}
+
+impl Headers for Message {
+    fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a str, &'a str)) {
+        for (name, value) in &*self.headers {
+            see(name, value);
+        }
+    }
 }
 
 /// The inbox of a client's attempt.

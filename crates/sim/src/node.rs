@@ -213,7 +213,7 @@ impl Node {
             engine,
             inbox: VecDeque::new(),
             turn_at: None,
-            service: Service::new(),
+            service: Service::new(setup.shards),
             peers: PeerList::default(),
             incoming: Incoming::new(origin.clone(), known),
             outgoing: BTreeMap::new(),
@@ -421,8 +421,8 @@ impl Node {
                 self.reply(env, &to, result);
             }
             Output::RelayReply { to, answer, .. } => self.relay(env, &to, answer),
-            // Rules are read outside of the engine: clients here ask for counters.
-            Output::Event(_) | Output::Serves(_) | Output::Drop(_) | Output::Rules(_) => {}
+            Output::Event(_) | Output::Serves(_) | Output::Drop(_) => {}
+            Output::Rules(texts) => self.learn_rules(env, &texts),
             Output::Members { wanted, peers } => {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
                 let file = members_file::write(&wanted.encode());

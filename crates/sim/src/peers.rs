@@ -4,12 +4,12 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::envelope::{FrameKey, FrameKeys};
 use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
 use nowserving_front::Message;
 use nowserving_front::cluster::Out;
-use nowserving_front::cluster::peers::{Outgoing, PeerKeys, connection_of};
-use nowserving_protocol::keys::{ClusterKey, KeyPrint};
+use nowserving_front::cluster::peers::{Outgoing, connection_of};
+use nowserving_front::keys::InUse;
+use nowserving_protocol::keys::{ClusterKey, KeyRing};
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::Message as RaftMessage;
 
@@ -27,26 +27,17 @@ pub const PREFIX: &str = "nowserving";
 #[derive(Debug)]
 pub struct Link {
     pub subjects: Subjects,
-    frames: FrameKeys,
-    prints: [KeyPrint; 1],
+    /// Of the cluster.
+    pub keys: InUse,
 }
 
 impl Link {
     #[must_use]
     pub fn new() -> Link {
-        let key = ClusterKey::new([7; 32]);
+        let ring = KeyRing::new(&ClusterKey::new([7; 32]).into(), None);
         Link {
             subjects: Subjects::default(),
-            frames: FrameKeys::new(FrameKey::of(&key), None),
-            prints: [key.print()],
-        }
-    }
-
-    fn keys(&self) -> PeerKeys<'_> {
-        PeerKeys {
-            frames: &self.frames,
-            in_force: self.prints[0].id,
-            prints: &self.prints,
+            keys: InUse::new(ring.unwrap_or_else(|_| unreachable!()), 0),
         }
     }
 }
@@ -85,7 +76,9 @@ impl Node {
         let outgoing =
             outgoing.or_insert_with(|| Outgoing::new(running.origin.clone(), &link.subjects, to));
         let sent = Rc::new(Sent {
-            parts: outgoing.send(batch, &disks, link.keys(), known).collect(),
+            parts: outgoing
+                .send(batch, &disks, link.keys.of_frames(), known)
+                .collect(),
             subject: outgoing.subject.clone(),
             messages,
         });
@@ -166,7 +159,7 @@ impl Node {
         let around = (&running.peers, in_touch);
         let mut out = Vec::new();
         let incoming = &mut running.incoming;
-        incoming.on_message(now, &message, link.keys(), around, &mut out);
+        incoming.on_message(now, &message, link.keys.of_frames(), around, &mut out);
         for it in out {
             match it {
                 Out::Write(..) if env.full_disks.get(&self.id) == Some(&FullDisk::Nothing) => {

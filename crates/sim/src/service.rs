@@ -7,22 +7,23 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::refusals::late;
 use nowserving_engine::{
-    Delivery, ForwardId, ForwardResult, ForwardTry, Inbox, Input, Outcome, RelayedAnswer, ReplyTo,
-    Request, Subscription, Via,
+    ForwardId, ForwardResult, ForwardTry, Input, Outcome, RelayedAnswer, ReplyTo, Subscription, Via,
 };
+use nowserving_front::encode::{Encoder, error_headers};
 use nowserving_front::forward;
+use nowserving_front::limits::KnownRules;
+use nowserving_front::parse::{Parser, Reading, reply_to};
 use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
 use nowserving_front::routes::{Route, no_room, route};
 use nowserving_front::subscriptions::{Change, Reader, SubscriptionId, Subscriptions};
-use nowserving_protocol::codec::{Format, encode};
+use nowserving_front::who::TrustRequestInfo;
+use nowserving_limit::Rules;
+use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::{ApiError, ErrorReply};
-use nowserving_protocol::header::{
-    ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
-};
-use nowserving_protocol::subject::{Subjects, fnv1a32};
-use nowserving_shard::requests::{Origin, RequestId};
+use nowserving_protocol::subject::Subjects;
+use nowserving_shard::limits::RuleTexts;
 
-use crate::calls::Asked;
+use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::nats::{Down, Message, PROBES, Up, node_inbox};
@@ -44,8 +45,9 @@ struct Local {
 /// What a node listens on.
 #[derive(Debug)]
 pub struct Service {
-    subjects: Subjects,
-    forward: Subjects,
+    parser: Parser,
+    /// Of rate limits, as far as it knows them.
+    rules: Option<KnownRules>,
     subscriptions: Subscriptions,
     open: BTreeMap<SubscriptionId, Local>,
     /// What the node has asked others, by the number of the request.
@@ -60,15 +62,16 @@ pub struct Service {
 }
 
 impl Service {
-    /// Of a node that has just started.
+    /// Of a node that has just started, in a cluster of so many shards.
     #[must_use]
-    pub fn new() -> Service {
-        let subjects = Subjects::default();
-        let forward = forward::subjects(&subjects).unwrap_or_default();
+    pub fn new(shards: u32) -> Service {
+        let parser = Parser::new(Subjects::default(), shards, TrustRequestInfo(false));
+        let parser = parser.unwrap_or_else(|_| unreachable!());
+        let (subjects, forward) = (parser.subjects.clone(), parser.forward.clone());
         Service {
-            subscriptions: Subscriptions::new(subjects.clone(), forward.clone()),
-            subjects,
-            forward,
+            parser,
+            rules: None,
+            subscriptions: Subscriptions::new(subjects, forward),
             open: BTreeMap::new(),
             asked: BTreeMap::new(),
             requests: 0,
@@ -259,23 +262,52 @@ impl Node {
     }
 
     fn take(&mut self, env: &mut Env, message: Message, via: Via, routed_after: u64) {
-        let now_us = self.clock.monotonic(env.timeline.now());
-        let Some(service) = self.service() else {
+        let (node, now) = (self.id, self.clock.read(env.timeline.now()));
+        let Some(service) = self.running.as_mut().map(|it| &mut it.service) else {
             return;
         };
         let names = (&*message.subject, message.reply.as_deref());
-        match route(&service.subjects, names, via, (now_us, routed_after)) {
+        match route(&service.parser.subjects, names, via, (now.us, routed_after)) {
             Route::Engine => {}
-            Route::Late => return self.refuse(env, &reply_to(&message, now_us), late()),
+            Route::Late => {
+                let to = reply_to(&message.view(), now.us, None);
+                return self.refuse(env, &to, late());
+            }
             Route::Drop | Route::PublicKeys | Route::ManyLines | Route::Limits => return,
         }
-        let (node, subject, reply) = (self.id, &message.subject, &message.reply);
+        let (subject, reply) = (&message.subject, &message.reply);
         env.note(format_args!(
             "n{node}: takes {subject} of {reply:?} by {via:?}, routed after {routed_after}"
         ));
-        if let Some(input) = input(env, message, (via, routed_after), now_us) {
-            self.hand_in(env, input);
+        let reading = Reading {
+            via,
+            routed_after,
+            now,
+            trace: None,
+            keys: &env.link.keys,
+            rules: service.rules.as_ref(),
+        };
+        let parsed = service.parser.parse(&message.view(), reading);
+        match parsed {
+            Ok(input) => self.hand_in(env, input),
+            Err(refused) => self.refuse(env, &refused.reply, refused.error),
         }
+    }
+
+    /// The engine says which rules of rate limits there are.
+    pub fn learn_rules(&mut self, env: &mut Env, texts: &RuleTexts) {
+        let Some(service) = self.service() else {
+            return;
+        };
+        let before = service.rules.as_ref();
+        let known = KnownRules::of(texts, before, |_, text| match Rules::parse(text) {
+            Ok(rules) => rules,
+            Err(errors) => {
+                env.violated("S20", format!("rules are not understood: {errors}"));
+                Rules::default()
+            }
+        });
+        service.rules = Some(known);
     }
 
     fn hand_in(&mut self, env: &mut Env, input: Input) {
@@ -325,7 +357,7 @@ impl Node {
         service.requests += 1;
         let number = service.requests;
         service.asked.insert(number, it.id);
-        let subject = forward::subject(&service.forward, &it);
+        let subject = forward::subject(&service.parser.forward, &it);
         env.note(format_args!(
             "n{node}: passes on to {subject} as {}, {} ms",
             it.id.0, it.timeout_ms
@@ -355,18 +387,33 @@ impl Node {
     pub fn reply(&mut self, env: &mut Env, to: &ReplyTo, result: Result<Outcome, ApiError>) {
         match result {
             Ok(outcome) => {
-                let payload = env.calls.keep_outcome(outcome);
+                let payload = self.encoded(env, to, &outcome);
+                env.calls.keep_outcome(payload.clone(), outcome);
                 self.answer(env, to, Vec::new(), payload);
             }
             Err(error) => self.refuse(env, to, error),
         }
     }
 
+    fn encoded(&self, env: &Env, to: &ReplyTo, outcome: &Outcome) -> Bytes {
+        let encoder = Encoder {
+            subjects: &Subjects::default(),
+            keys: &env.link.keys,
+            cluster: CLUSTER,
+            bytes_max: self.running.as_ref().map_or(0, |it| it.max_payload),
+        };
+        match outcome {
+            // Their bytes are not looked at.
+            Outcome::Backup { .. } | Outcome::BackupChunk { .. } => vec![0].into(),
+            _ => encoder.answer(outcome.clone(), to).into(),
+        }
+    }
+
     fn refuse(&mut self, env: &mut Env, to: &ReplyTo, error: ApiError) {
-        let code = error.code.http().to_string();
-        let headers = vec![(ERROR_CODE_HEADER.to_owned(), code)];
+        let headers = error_headers(&error).into_iter();
+        let headers = headers.map(|(name, value)| (name.to_owned(), value));
         let payload = encode(&ErrorReply::from(error), to.format);
-        self.answer(env, to, headers, payload.into());
+        self.answer(env, to, headers.collect(), payload.into());
     }
 
     /// Passes an answer on as it came.
@@ -402,89 +449,5 @@ impl Node {
             call: None,
         };
         env.send_up(self.id, Up::Publish(message));
-    }
-}
-
-/// A message as the engine gets it.
-fn input(
-    env: &Env,
-    message: Message,
-    (via, routed_after): (Via, u64),
-    now_us: u64,
-) -> Option<Input> {
-    let query = env.calls.parse(&message.payload)?;
-    let reply = ReplyTo {
-        op: query.op,
-        admin: query.admin,
-        ..reply_to(&message, now_us)
-    };
-    let ask = match query.what.ask(query.call) {
-        Asked::Line(ask) => ask,
-        Asked::Cluster(question) => return Some(Input::Cluster { question, reply }),
-    };
-    let header = |name| {
-        let mut lines = message.headers.iter();
-        lines.find(|line| line.0 == name).map(|it| it.1.as_str())
-    };
-    let timeout_ms: u64 = header(TIMEOUT_HEADER)?.parse().ok()?;
-    // A tenth for the way back, but no more than 100 ms.
-    let way_back_us = (timeout_ms * 100).min(100_000);
-    let named = header(REQUEST_ID_HEADER).map(|_| RequestId {
-        key: query.call as u128,
-        origin: Origin::Client,
-    });
-    let forwarded = header(forward::REQUEST_KEY_HEADER).and_then(|it| forward::request_id(it).ok());
-    // Of the payload and the inbox: two messages that are the same have the same.
-    let direct = |inbox: &Rc<str>| RequestId {
-        key: u128::from(fnv1a32(inbox.as_bytes())) << 64 | query.call as u128,
-        origin: Origin::Direct,
-    };
-    let id = match via {
-        _ if !ask.effect().is_write() => None,
-        Via::Forwarded => named.or(forwarded),
-        Via::Shard(_) => {
-            named.or_else(|| Some(direct(message.reply.as_ref().unwrap_or(&message.subject))))
-        }
-        Via::Plain => named,
-    };
-    let mut words = message.subject.split('.');
-    let shard = words.find(|word| *word == "shard").and(words.next());
-    let request = Request {
-        shard: shard.and_then(|it| it.parse().ok()).unwrap_or(query.shard),
-        line: query.line.clone(),
-        ask,
-        deadline: now_us + timeout_ms * 1_000 - way_back_us,
-        reply,
-        id,
-        sent_ms: header(SENT_MS_HEADER).and_then(|it| it.parse().ok()),
-        note: None,
-        user: None,
-        payload: message.payload.clone(),
-    };
-    let delivery = Delivery {
-        via,
-        routed_after,
-        forwarded_at: header(forward::SENT_AT_HEADER).and_then(|it| forward::sent_at(it).ok()),
-        shared: header(forward::SHARED_HEADER).is_some(),
-    };
-    Some(Input::Request {
-        request: Box::new(request),
-        delivery,
-    })
-}
-
-/// Where the answer to a message goes.
-fn reply_to(message: &Message, now_us: u64) -> ReplyTo {
-    ReplyTo {
-        inbox: match &message.reply {
-            Some(inbox) => Inbox::Subject((&**inbox).into()),
-            None => Inbox::None,
-        },
-        format: Format::MsgPack,
-        op: "unknown",
-        admin: false,
-        pass: false,
-        taken: now_us,
-        trace: None,
     }
 }

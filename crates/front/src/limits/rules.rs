@@ -7,7 +7,7 @@ use nowserving_limit::Rules;
 use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::RULES_BYTES_MAX;
-use nowserving_shard::limits::DomainRules;
+use nowserving_shard::limits::{DomainRules, RuleTexts};
 
 use super::show::{first_lines, shortened};
 
@@ -23,6 +23,31 @@ pub struct KnownRules {
     pub domains: BTreeMap<LineName, Arc<KnownDomain>>,
     /// Of the newest change.
     pub version: u64,
+}
+
+impl KnownRules {
+    /// What these texts say. Domains that have not changed since `before` are not read again.
+    pub fn of(
+        texts: &RuleTexts,
+        before: Option<&KnownRules>,
+        mut read: impl FnMut(&LineName, &str) -> Rules,
+    ) -> KnownRules {
+        let domains = texts.domains().map(|(domain, of)| {
+            let known = before.and_then(|before| before.domains.get(domain));
+            let known = known.filter(|known| known.of.version == of.version);
+            let known = known.cloned().unwrap_or_else(|| {
+                Arc::new(KnownDomain {
+                    of: of.clone(),
+                    rules: read(domain, &of.text),
+                })
+            });
+            (domain.clone(), known)
+        });
+        KnownRules {
+            domains: domains.collect(),
+            version: texts.version(),
+        }
+    }
 }
 
 /// Those of one.

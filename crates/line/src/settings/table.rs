@@ -457,7 +457,7 @@ macro_rules! define {
 
             /// The patch that sets the settings in which `self` differs from `other` to what they
             /// are in `self`.
-            pub(crate) fn difference(&self, other: &Self) -> SettingsPatch {
+            pub fn difference(&self, other: &Self) -> SettingsPatch {
                 SettingsPatch {
                     $($name: (self.$name != other.$name).then(|| {
                         Field::get(&self.$name).cloned().map_or(Change::Unset, Change::Set)

@@ -1,15 +1,15 @@
-//! What a client asks, and what the engine gets of it.
+//! What a client asks.
 
 use std::rc::Rc;
 
-use nowserving_engine::{Ask, LimitRequest, Question};
 use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, TokenBy};
-use nowserving_protocol::admin::{ListLines, ListTokens};
+use nowserving_protocol::admin::ListTokens;
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
+use nowserving_protocol::limits::Descriptor;
 use nowserving_protocol::user::Consistency;
-use nowserving_shard::limits::{LimitAsk, LimitCommand, ResetCounter};
+use nowserving_shard::limits::LimitAsk;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 
@@ -61,14 +61,16 @@ pub enum What {
     KvGet(KvGet),
     /// A page of the keys of a bucket.
     KvList {
-        /// The bucket.
-        bucket: LineName,
         /// Which page.
         ask: KvList,
     },
+    /// The rules of rate limits are to be as they are here.
+    LimitRules,
     /// Whether hits pass a rate limit.
     Limit {
-        /// The limit, and the hits.
+        /// What the rules are asked for.
+        counter: Descriptor,
+        /// The limit by the rules, and the hits.
         ask: Box<LimitAsk>,
         /// They go through the log.
         exact: bool,
@@ -84,85 +86,14 @@ pub enum What {
     LimitReset {
         /// Of its rule.
         domain: LineName,
-        /// The counter.
+        /// What the rules are asked for.
+        counter: Descriptor,
+        /// Their counter.
         key: Box<[u8]>,
     },
 }
 
-/// What is asked, as the engine has it.
-#[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "as large as the operation that makes a line"
-)]
-pub enum Asked {
-    /// Of a line.
-    Line(Ask),
-    /// Of the cluster.
-    Cluster(Question),
-}
-
 impl What {
-    /// As the engine has it, of the call of this number.
-    #[must_use]
-    pub fn ask(&self, number: usize) -> Asked {
-        Asked::Line(match self {
-            What::Write(op) => Ask::Write(op.clone()),
-            What::Status { token, consistency } => Ask::Status {
-                token: token.clone(),
-                consistency: *consistency,
-                holes: false,
-            },
-            What::Find(key) => Ask::Find(key.clone()),
-            What::Tokens(list) => Ask::ListTokens(Box::new(list.as_ref().clone())),
-            What::Kick(kick) => Ask::Kick(Box::new(kick.as_ref().clone())),
-            What::Members(request) => Ask::Members(Box::new(request.as_ref().clone())),
-            What::Backup { index } => Ask::Backup { index: *index },
-            What::BackupChunk { id, offset } => Ask::BackupChunk {
-                id: id.clone(),
-                offset: *offset,
-            },
-            What::Restore(command) => Ask::Restore(Box::new(command.as_ref().clone())),
-            What::Limit { ask, exact } => {
-                let (asks, dry_run) = (vec![ask.as_ref().clone()], false);
-                Ask::Limit(Box::new(match exact {
-                    true => LimitRequest::Exact { asks, dry_run },
-                    false => LimitRequest::Check {
-                        asks,
-                        dry_run,
-                        hold: Some(number as u128),
-                    },
-                }))
-            }
-            What::LimitGiveBack { call, exact, .. } => {
-                let (name, exact) = (*call as u128, *exact);
-                Ask::Limit(Box::new(LimitRequest::GiveBack { name, exact }))
-            }
-            What::LimitReset { domain, key } => {
-                let reset = LimitCommand::Reset(ResetCounter {
-                    domain: domain.clone(),
-                    key: key.clone(),
-                    descriptor: "a counter".into(),
-                    by: "sim".into(),
-                    reason: String::new(),
-                });
-                Ask::Limit(Box::new(LimitRequest::Command(reset)))
-            }
-            What::Kv(op) => Ask::Kv(op.clone()),
-            What::KvGet(ask) => Ask::KvGet(ask.clone()),
-            What::KvList { bucket, ask } => {
-                return Asked::Cluster(Question::KvList {
-                    bucket: bucket.clone(),
-                    ask: ask.clone(),
-                });
-            }
-            What::Cluster => return Asked::Cluster(Question::ClusterStatus),
-            What::Lines => {
-                return Asked::Cluster(Question::ListLines(ListLines::default()));
-            }
-        })
-    }
-
     /// Whether any node may answer from its own state.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -187,6 +118,7 @@ impl What {
                 | What::Kv(_)
                 | What::KvGet(_)
                 | What::KvList { .. }
+                | What::LimitRules
                 | What::Limit { .. }
                 | What::LimitGiveBack { .. }
                 | What::LimitReset { .. }
@@ -224,6 +156,7 @@ impl What {
             What::Kv(kv::Op::Delete { .. }) => ("kv_delete", false),
             What::KvGet(_) => ("kv_get", false),
             What::KvList { .. } => ("kv_list", false),
+            What::LimitRules => ("limit_apply", true),
             What::Limit { exact: true, .. } => ("limit_exact", false),
             What::Limit { exact: false, .. } => ("limit_check", false),
             What::LimitGiveBack { exact: true, .. } => ("limit_exact_give_back", false),

@@ -210,7 +210,7 @@ impl Keys {
                 };
                 self.read(env, call, ask, found, now);
             }
-            What::KvList { ask, .. } => {
+            What::KvList { ask } => {
                 if let Ended::Ok(answer) = ended
                     && let Ok(Outcome::KvListed(page)) = answer.as_ref()
                     && let Err(why) = self.was_listed(ask, page)

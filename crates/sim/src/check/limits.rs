@@ -258,7 +258,7 @@ impl LimitChecks {
             }
             return;
         }
-        let (What::Limit { ask, exact }, Ended::Ok(answer)) = (&call.query.what, ended) else {
+        let (What::Limit { ask, exact, .. }, Ended::Ok(answer)) = (&call.query.what, ended) else {
             return;
         };
         let Ok(Outcome::LimitPart(part)) = answer.as_ref() else {
@@ -314,7 +314,10 @@ impl LimitChecks {
     pub fn at_end(&self, env: &mut Env) {
         let mut may_count: BTreeMap<&[u8], (u64, u64)> = BTreeMap::new();
         for call in &env.calls.all {
-            let What::Limit { ask, exact: true } = &call.query.what else {
+            let What::Limit {
+                ask, exact: true, ..
+            } = &call.query.what
+            else {
                 continue;
             };
             let (least, most) = may_count.entry(&ask.key).or_default();

@@ -80,7 +80,6 @@ impl Clients {
                 if_revision: revision.filter(|_| conditional),
             }),
             4 => What::KvList {
-                bucket: bucket.clone(),
                 ask: KvList {
                     prefix: KvPrefix::new("key-").ok().filter(|_| conditional),
                     after: (random.below(2) == 0).then(|| key.into()),

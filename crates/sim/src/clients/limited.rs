@@ -1,8 +1,10 @@
 //! Services that ask whether requests may pass.
 
-use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, key};
+use nowserving_front::limits::limit_ask;
+use nowserving_limit::Rules;
 use nowserving_line::LineName;
-use nowserving_shard::limits::LimitAsk;
+use nowserving_protocol::limits::{Check, Descriptor, Entry};
+use nowserving_shard::limits::{LimitAsk, home_of};
 
 use super::Clients;
 use crate::calls::{Ended, Manner, Query, What};
@@ -20,24 +22,43 @@ const PERIOD_US: Time = 5_000_000;
 const RESETS: u64 = 60;
 
 /// By the year: none of the hits is forgotten in a run, but by a failover.
-const UNIT: Unit = Unit::Year;
-const ALGORITHM: Algorithm = Algorithm::TokenBucket;
+pub const RULES: &str = "
+domain: shop
+descriptors:
+  - {key: counter, rate_limit: {unit: year, requests_per_unit: 30, algorithm: token_bucket}}
+  - {key: exact, rate_limit: {unit: year, requests_per_unit: 9, algorithm: token_bucket, exact: true}}
+";
 
-fn limit_ask(name: &str, requests_per_unit: u32, hits: u64) -> Option<LimitAsk> {
-    let parts = LimitParts {
-        algorithm: ALGORITHM,
-        ..Limit::fixed_window(requests_per_unit, UNIT).parts().clone()
-    };
-    let key = key::encode(ALGORITHM, UNIT, DOMAIN, [("counter", name)].into_iter());
-    Some(LimitAsk {
-        limit: Limit::new(parts).ok()?,
-        key: key.ok()?.into(),
-        hits,
-        max_delay_us: None,
-        when_full: WhenFull::Deny,
-        is_shadow: false,
-        is_quota: false,
-    })
+/// What the services know of the rules.
+#[derive(Debug)]
+pub struct Limits {
+    rules: Rules,
+    /// They are applied.
+    pub applied: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            rules: Rules::parse(RULES).unwrap_or_else(|errors| unreachable!("{errors}")),
+            applied: false,
+        }
+    }
+}
+
+impl Limits {
+    fn ask(&self, counter: &Descriptor, hits: u64) -> Option<LimitAsk> {
+        let entries = counter.iter();
+        let entries: Vec<(&str, &str)> = entries
+            .map(|entry| (entry.key.as_str(), entry.value.as_str()))
+            .collect();
+        let matched = self.rules.resolve(DOMAIN, &[&entries]).ok()?;
+        let check = Check {
+            hits: u32::try_from(hits).ok(),
+            ..Check::new(Vec::new())
+        };
+        limit_ask(matched.first()?, &check)
+    }
 }
 
 /// Whether another limit, in another shard, refuses the check of this call: its hits are given back then.
@@ -81,27 +102,36 @@ impl Clients {
         let exact = random.below(3) == 0;
         let counter = random.below(COUNTERS);
         let period = env.timeline.now() / PERIOD_US;
-        let name = format!("{exact}-{counter}-{period}");
-        let requests_per_unit = if exact { 9 } else { 30 };
-        let ask = limit_ask(&name, requests_per_unit, random.between(1, 3));
+        let kind = if exact { "exact" } else { "counter" };
+        let counter = vec![Entry::new(kind, format!("{counter}-{period}"))];
+        let ask = self.limits.ask(&counter, random.between(1, 3));
         let (Some(ask), Ok(domain)) = (ask, LineName::try_from(DOMAIN)) else {
             return;
         };
         let resets = random.below(RESETS) == 0;
-        let what = match resets {
-            true => What::LimitReset {
-                domain: domain.clone(),
-                key: ask.key,
-            },
-            false => What::Limit {
-                ask: Box::new(ask),
-                exact,
-            },
+        let shard = home_of(&ask.key, self.shards);
+        let (shard, what) = match (self.limits.applied, resets) {
+            (false, _) => (0, What::LimitRules),
+            (true, true) => {
+                let what = What::LimitReset {
+                    domain: domain.clone(),
+                    counter,
+                    key: ask.key,
+                };
+                (shard, what)
+            }
+            (true, false) => {
+                let what = What::Limit {
+                    counter,
+                    ask: Box::new(ask),
+                    exact,
+                };
+                (shard, what)
+            }
         };
-        let shard = ((counter + period) % u64::from(self.shards.max(1))) as u32;
         let manner = Manner {
             // As the nodes that ask for clients do.
-            has_id: exact || resets,
+            has_id: true,
             own_subject: true,
             ..client.manner
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nowserving_front::limits::{KnownDomain, KnownRules};
+use nowserving_front::limits::KnownRules;
 use nowserving_limit::Rules;
 use nowserving_shard::limits::RuleTexts;
 use tokio::sync::watch;
@@ -34,28 +34,16 @@ pub async fn run(
 
 /// Domains that have not changed are not read again.
 fn read(texts: &RuleTexts, before: Option<&KnownRules>, counters: &RuleCounters) -> KnownRules {
-    let domains = texts.domains().map(|(domain, of)| {
-        let known = before.and_then(|before| before.domains.get(domain));
-        let known = known
-            .filter(|known| known.of.version == of.version)
-            .cloned();
-        let domain_rules = known.unwrap_or_else(|| {
-            // They were read before they were replicated. A node with an older release may not understand all.
-            let rules = Rules::parse(&of.text).unwrap_or_else(|errors| {
-                let domain = domain.as_str();
-                tracing::error!(domain, %errors, "the rules of this domain are not understood");
-                Rules::default()
-            });
-            counters.begin(&rules);
-            let of = of.clone();
-            Arc::new(KnownDomain { of, rules })
+    let known = KnownRules::of(texts, before, |domain, text| {
+        // They were read before they were replicated. A node with an older release may not understand all.
+        let rules = Rules::parse(text).unwrap_or_else(|errors| {
+            let domain = domain.as_str();
+            tracing::error!(domain, %errors, "the rules of this domain are not understood");
+            Rules::default()
         });
-        (domain.clone(), domain_rules)
+        counters.begin(&rules);
+        rules
     });
-    let known = KnownRules {
-        domains: domains.collect(),
-        version: texts.version(),
-    };
     let all = known.domains.values().map(|domain| &domain.rules);
     counters.keep(all);
     known
