@@ -28,6 +28,8 @@ pub const PREFIX: &str = "nowserving";
 pub struct Link {
     pub subjects: Subjects,
     frames: FrameKeys,
+    /// Of messages about founding and joining.
+    pub joining: FrameKeys,
     prints: [KeyPrint; 1],
 }
 
@@ -38,6 +40,7 @@ impl Link {
         Link {
             subjects: Subjects::default(),
             frames: FrameKeys::new(FrameKey::of(&key), None),
+            joining: FrameKeys::new(FrameKey::for_joining(&key), None),
             prints: [key.print()],
         }
     }
@@ -182,7 +185,10 @@ impl Node {
                     }
                     self.push(env, input);
                 }
-                Out::NotTaken(_) => {}
+                Out::NotTaken(_)
+                | Out::Subscribe(_)
+                | Out::Publish { .. }
+                | Out::AskForConnection { .. } => {}
             }
         }
     }
@@ -210,7 +216,7 @@ impl Node {
             ));
         }
         if let (Some(running), Some(connection)) = (&mut self.running, connection_of(frame)) {
-            running.witnessed.named(from, connection);
+            running.connections.insert(from, connection);
         }
     }
 }
