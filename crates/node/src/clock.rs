@@ -27,6 +27,12 @@ pub fn monotonic_us() -> Micros {
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
 }
 
+/// Waits for a time on that clock.
+pub async fn until(due: Micros) {
+    let wait = due.saturating_sub(monotonic_us());
+    tokio::time::sleep(Duration::from_micros(wait)).await;
+}
+
 /// The CPU time that the calling thread has used.
 #[must_use]
 pub fn thread_cpu_time() -> Duration {

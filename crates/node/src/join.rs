@@ -124,7 +124,7 @@ impl Draft {
         );
         let welcome = tokio::select! {
             Some(missing) = denied.recv() => return Err(missing),
-            welcome = candidates::ask(&link, &keys, &candidate) => welcome?,
+            welcome = candidates::ask(&link, &keys, candidate) => welcome?,
         };
         data_dir::take_number(&self.data_dir, &welcome, 0)?;
         Ok(data_dir::identity_of(&self.data_dir)?)

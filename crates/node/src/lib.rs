@@ -13,7 +13,6 @@ pub mod damage;
 pub mod data_dir;
 pub mod disk_space;
 mod ended;
-pub mod founding;
 pub mod health;
 pub mod join;
 pub mod key_file;
@@ -31,13 +30,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use nowserving_engine::envelope::{Candidate, Founder, Welcome};
+use nowserving_engine::envelope::{Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_front::cluster::peers::Incoming;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
 use nowserving_log::{EngineLog, LogStore};
-use nowserving_protocol::admin::DiskId;
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
@@ -64,10 +62,9 @@ use crate::nats::service::Service;
 use crate::nats::stats::Stats;
 use crate::nats::subscriptions::PlainSubjects;
 use crate::nats::witness::{self, Connections, Listening, Witness};
-use crate::nats::{candidates, connect, forward, mapping, neighbours, probe};
+use crate::nats::{candidates, connect, forward, founding, mapping, neighbours, probe};
 use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
 use nowserving_shard::limits::RuleTexts;
-use nowserving_shard::members::Members;
 use nowserving_shard::published::OutEvent;
 
 /// Answers to candidates that wait to be sent at most.
@@ -75,8 +72,6 @@ const WELCOMES_MAX: usize = 64;
 /// Turns' events that wait to be published at most.
 const EVENT_TURNS_MAX: usize = 4_096;
 
-/// A node that is refused for so long asks for a new number.
-const REFUSED_BEFORE_ASKING: std::time::Duration = std::time::Duration::from_secs(3);
 /// A node that ends waits this long for answers that are still on their way.
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
@@ -309,7 +304,7 @@ impl Node {
         start("candidates", hearing);
         let welcoming = candidates::welcome(link.clone(), self.keys.clone(), welcomes);
         start("welcomes", welcoming);
-        let member = founding::Member {
+        let member = founding::Answering {
             id: self.config.id,
             cluster: self.config.cluster.clone(),
             disk_id: self.origin.disk_id,
@@ -330,7 +325,7 @@ impl Node {
         let control = ends.control.clone();
         let serving = self.start_service(&service, payload.service, ends, stats)?;
         let keys = self.keys.clone();
-        let renumbered = ask_while_refused(&mut self.data, standing, list, &link, &keys);
+        let renumbered = candidates::renumber(&self.data, standing, list, &link, &keys);
         let stop = async {
             tokio::select! {
                 Some(missing) = denied.recv() => Err(missing),
@@ -554,85 +549,6 @@ impl Node {
     }
 }
 
-/// Asks for a new number while this node needs one, until it gets it. A refusal that passes does not count: with the
-/// number, the node deletes what its disk holds.
-async fn ask_while_refused(
-    data: &mut DataDir,
-    mut standing: watch::Receiver<Standing>,
-    list: watch::Receiver<PeerList>,
-    link: &NatsLink,
-    keys: &Keys,
-) -> anyhow::Result<Welcome> {
-    let mut others = standing.clone();
-    loop {
-        let present = standing.borrow_and_update().clone();
-        let alive = match present {
-            Standing::Refused(refusal) if refusal.needs_number() => {
-                if refusal.disk && data.identity.note_refused(&refusal.reason) {
-                    data.write_identity()?;
-                }
-                // It may come to be its disk that is refused.
-                let changed = |it: &Standing| !matches!(it, Standing::Refused(it) if it.needs_number() && it.disk == refusal.disk);
-                tokio::select! {
-                    // If both are ready: it is refused no longer.
-                    biased;
-                    other = others.wait_for(changed) => other.is_ok(),
-                    welcome = ask_for_number(data, refusal.reason.clone(), &list, link, keys) => return welcome,
-                }
-            }
-            Standing::InTouch => {
-                // The disk of a member was added under a new number, which this node has not heard yet.
-                let disk = data.identity.candidate;
-                let was_added = list.borrow().members.with_disk(disk).is_some();
-                if !was_added && data.identity.forget_candidate() {
-                    data.write_identity()?;
-                }
-                standing.changed().await.is_ok()
-            }
-            Standing::Refused(_) | Standing::Waiting(_) => standing.changed().await.is_ok(),
-        };
-        if !alive {
-            // The loop ends, and with it the node.
-            return std::future::pending().await;
-        }
-    }
-}
-
-/// Asks for a new number after a while.
-async fn ask_for_number(
-    data: &mut DataDir,
-    reason: String,
-    list: &watch::Receiver<PeerList>,
-    link: &NatsLink,
-    keys: &Keys,
-) -> anyhow::Result<Welcome> {
-    tokio::time::sleep(REFUSED_BEFORE_ASKING).await;
-    let (disk_id, is_new) = data.identity.ask_as(data_dir::random_u64()?);
-    if is_new {
-        data.write_identity()?;
-    }
-    let candidate = Candidate {
-        disk_id,
-        number: data.identity.node,
-        reason,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    tracing::warn!(
-        "this node lost its number. To add it under a new one: {}",
-        command_for(&candidate, &list.borrow().members)
-    );
-    candidates::ask(link, keys, &candidate).await
-}
-
-/// The operator's command that gives a candidate its new number. One that was removed cannot be replaced.
-fn command_for(candidate: &Candidate, members: &Members) -> String {
-    let (number, disk) = (candidate.number, DiskId(candidate.disk_id));
-    match members.was_removed(number) {
-        true => format!("nowserving cluster add-node {disk}"),
-        false => format!("nowserving cluster replace-node {number} {disk}"),
-    }
-}
-
 fn channels(
     peers: Senders,
     (control, control_in): (Sender<Input>, Receiver<Input>),
@@ -699,6 +615,3 @@ fn start(
         }
     })
 }
-
-#[cfg(test)]
-mod tests;

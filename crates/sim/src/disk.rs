@@ -63,6 +63,12 @@ impl Disk {
         }
     }
 
+    /// Whether no shard was ever started on it, and none has come by a snapshot.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.log.load(0).is_ok_and(|log| log == LogState::default())
+    }
+
     /// What a start finds. At the first one the nodes that the cluster begins with are written down as the
     /// voters, unless the node joined later. An install of a snapshot that a crash interrupted is completed.
     ///

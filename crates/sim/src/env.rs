@@ -54,8 +54,6 @@ pub struct Env {
     pub counts: Counts,
     /// What happened.
     pub trace: Trace,
-    /// The disks of machines that ask to be added.
-    pub asking: BTreeSet<u64>,
     /// The nodes' service connections.
     pub connections: BTreeMap<NodeId, Connection>,
     /// The newest start of each node that runs.

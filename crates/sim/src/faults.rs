@@ -51,6 +51,8 @@ kinds! {
     ServiceHalfOpen = "service_half_open",
     /// The proof that a peer's service connection is closed comes late.
     ProofLate = "proof_late",
+    /// A server has lost its route to another one.
+    RouteLost = "route_lost",
     /// A node's service connection stands still, both ways, then goes on.
     ServiceStall = "service_stall",
     /// The server drops the connection of a node that reads too slowly.
@@ -282,6 +284,7 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         Fault::FrameDelayed | Fault::FrameReordered => percent(random, 3, 20),
         Fault::SubscriptionLate | Fault::ProofLate => percent(random, 20, 100),
         Fault::RequestLost | Fault::ReplyLost => percent(random, 1, 10),
+        Fault::RouteLost => percent(random, 2, 10),
         Fault::SlowConsumer => percent(random, 10, 50),
         Fault::ClientSlow => percent(random, 2, 10),
         // Of crashes.

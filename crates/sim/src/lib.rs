@@ -22,6 +22,7 @@ mod disk;
 mod env;
 mod faults;
 mod files;
+mod founding;
 mod ill;
 mod joining;
 mod lost_disks;

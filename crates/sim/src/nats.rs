@@ -431,6 +431,12 @@ impl Env {
         self.connection(node).number
     }
 
+    /// Whether what goes to a node by its service connection stands still.
+    pub fn is_stalled(&self, node: NodeId) -> bool {
+        let connection = self.connections.get(&node);
+        connection.is_some_and(|it| self.timeline.now() < it.stalled_until)
+    }
+
     /// Whether the server has this connection of a node.
     pub fn is_open(&self, node: NodeId, number: u64) -> bool {
         let connection = self.connections.get(&node);

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use nowserving_engine::envelope::Welcome;
 use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
+use nowserving_front::cluster::founding::Doubt;
 use nowserving_front::cluster::identity::{Configured, Identity};
+use nowserving_front::cluster::joining::{self, Renumbering};
 use nowserving_front::cluster::peers::{Incoming, Origin, Outgoing, PeerList};
+use nowserving_front::cluster::witness::{Connections, Witness};
 use nowserving_front::cluster::{File, members_file};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
@@ -17,11 +20,11 @@ use crate::clock::Clock;
 use crate::disk::{CLUSTER, Disk, FIRST_NODES};
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
+use crate::founding::Founds;
 use crate::nats::NodeId;
 use crate::peers::{MAX_PAYLOAD_MIN, PREFIX};
 use crate::service::Service;
 use crate::timeline::Time;
-use crate::witness::Witnessed;
 use crate::world::{Event, Process};
 
 /// Between two looks at the size of the log.
@@ -58,6 +61,8 @@ pub struct Node {
     pub disk: Disk,
     /// Its process.
     pub running: Option<Running>,
+    /// Its process, before it has begun.
+    pub founds: Option<Founds>,
     /// How often it was started.
     pub starts: u64,
     /// Until when its process stands still.
@@ -90,8 +95,16 @@ pub struct Running {
     pub outgoing: BTreeMap<NodeId, Outgoing>,
     /// Frames from all peers.
     pub incoming: Incoming,
-    /// What it knows of its peers' service connections.
-    pub witnessed: Witnessed,
+    /// Asks for a new number when it needs one.
+    pub renumbering: Renumbering,
+    /// Asks whether the cluster existed before this node founded it.
+    pub doubt: Option<Doubt>,
+    /// When these ask next.
+    pub questions_at: Option<Time>,
+    /// Its peers' service connections, from their frames.
+    pub connections: Connections,
+    /// What each server says of them.
+    pub witnesses: [Witness; 2],
     /// The number of its own, as the engine knows it.
     known_connection: u64,
     to_write: VecDeque<Job>,
@@ -131,6 +144,7 @@ impl Node {
             clock,
             disk,
             running: None,
+            founds: None,
             starts: 0,
             paused_until: None,
             deferred: VecDeque::new(),
@@ -145,14 +159,9 @@ impl Node {
         self.running.is_some() && self.paused_until.is_none()
     }
 
-    /// Starts the process; false if it refuses to, as its disk is damaged.
-    pub fn start(&mut self, env: &mut Env, setup: &Setup) -> bool {
-        let id = self.id;
-        self.starts += 1;
-        let start = self.starts;
-        let Some(identity) = self.count_start(env, setup) else {
-            return false;
-        };
+    /// The process begins; false if it refuses to, as its disk is damaged.
+    pub fn begin(&mut self, env: &mut Env, setup: &Setup, identity: Identity) -> bool {
+        let (id, start) = (self.id, self.starts);
         let restored = match self.disk.open(setup.shards, identity.joined) {
             Ok(restored) => restored,
             Err(why) => {
@@ -191,7 +200,7 @@ impl Node {
             me: id,
             disk_id: identity.disk_id,
             boots: identity.boots,
-            starts: identity.starts,
+            starts: identity.starts.clone(),
             metrics_addr: String::new(),
             shards: setup.shards,
             prefix: PREFIX.to_owned(),
@@ -218,7 +227,11 @@ impl Node {
             incoming: Incoming::new(origin.clone(), known),
             outgoing: BTreeMap::new(),
             origin,
-            witnessed: Witnessed::default(),
+            renumbering: Renumbering::new(identity, env.random.next(), String::new()),
+            doubt: None,
+            questions_at: None,
+            connections: Connections::new(),
+            witnesses: Default::default(),
             known_connection: 0,
             to_write: VecDeque::new(),
             writing: false,
@@ -241,7 +254,8 @@ impl Node {
     }
 
     /// Counts a start, and returns whose disk it is; `None`: another node's.
-    fn count_start(&mut self, env: &mut Env, setup: &Setup) -> Option<Identity> {
+    pub fn count_start(&mut self, env: &mut Env, setup: &Setup) -> Option<Identity> {
+        self.starts += 1;
         let files = &mut self.disk.files;
         let known = files.identity();
         let joined_as = known.as_ref().map(Identity::configured);
@@ -320,7 +334,7 @@ impl Node {
     /// The process is gone, with the power (`crash`) or without.
     pub fn end(&mut self, env: &mut Env, power_lost: bool) {
         let id = self.id;
-        self.running = None;
+        (self.running, self.founds) = (None, None);
         self.paused_until = None;
         self.deferred.clear();
         env.starts.remove(&id);
@@ -434,7 +448,11 @@ impl Node {
                     };
                 }
             }
-            Output::Welcome(welcome) => env.welcome(welcome),
+            Output::Welcome(welcome) => {
+                let link = env.link.clone();
+                let around = (&link.keys.joining, &link.subjects);
+                env.publish_to_all(joining::welcome(&welcome, around));
+            }
             Output::Frame { to, batch } => self.send_frame(env, to, batch),
             Output::Persist(writes) => self.queue_job(Job::Write(writes)),
             Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),
@@ -470,7 +488,7 @@ impl Node {
             Output::Standing(standing) => {
                 env.note(format_args!("n{id}: {standing:?}"));
                 self.listen_plain(env, standing.is_in_touch());
-                self.ask_if_refused(env, &standing);
+                self.note_standing(env, &standing);
             }
             Output::Exit(reason) => self.exit(env, &reason),
         }

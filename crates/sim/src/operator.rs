@@ -175,9 +175,9 @@ impl World {
         if let Some(MembersChange::Add { disk_id } | MembersChange::Replace { disk_id, .. }) =
             goal.map(|goal| goal.change)
             && self.lost_asks_as() != Some(disk_id)
-            && let Some(clock) = self.machines.remove(&disk_id)
+            && let Some(machine) = self.machines.remove(&disk_id)
         {
-            self.operator.switched_off.insert(disk_id, clock);
+            self.operator.switched_off.insert(disk_id, machine.clock);
         }
     }
 

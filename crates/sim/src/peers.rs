@@ -40,6 +40,14 @@ impl Link {
             keys: InUse::new(ring.unwrap_or_else(|_| unreachable!()), 0),
         }
     }
+
+    fn peer_keys(&self) -> PeerKeys<'_> {
+        PeerKeys {
+            frames: &self.keys.frames,
+            in_force: self.keys.ring.current().id(),
+            prints: &self.keys.prints,
+        }
+    }
 }
 
 /// A frame on its way.
@@ -175,7 +183,10 @@ impl Node {
                     }
                     self.push(env, input);
                 }
-                Out::NotTaken(_) => {}
+                Out::NotTaken(_)
+                | Out::Subscribe(_)
+                | Out::Publish { .. }
+                | Out::AskForConnection { .. } => {}
             }
         }
     }
@@ -203,7 +214,7 @@ impl Node {
             ));
         }
         if let (Some(running), Some(connection)) = (&mut self.running, connection_of(frame)) {
-            running.witnessed.named(from, connection);
+            running.connections.insert(from, connection);
         }
     }
 }

@@ -1,65 +1,113 @@
-//! How a node finds out that a peer's service connection is closed.
+//! How a node finds out that a peer's service connection is closed: it asks for it by a connection of its own to each
+//! server. The service connections are to the first of two servers.
 
-use std::collections::BTreeMap;
-
+use nowserving_front::cluster::Out;
+use nowserving_front::cluster::witness::{INTERVAL_US, Reply};
 use nowserving_replica::Connection;
 
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::nats::NodeId;
 use crate::node::Node;
-use crate::timeline::Time;
-use crate::world::Process;
+use crate::world::{Process, World};
 
-/// Between two questions to a peer.
-const INTERVAL_US: Time = 50_000;
+/// The witness's own connections are never lost.
+const BY: u64 = 1;
 
-/// What a node knows of its peers' service connections.
-#[derive(Debug, Default)]
-pub struct Witnessed(BTreeMap<NodeId, (Connection, bool)>);
-
-impl Witnessed {
-    /// A frame named this connection of a peer.
-    pub fn named(&mut self, peer: NodeId, connection: Connection) {
-        let known = self.0.entry(peer).or_insert((connection, false));
-        if known.0 != connection {
-            *known = (connection, false);
-        }
-    }
+/// A question on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// To which of the servers it goes.
+    server: usize,
+    peer: NodeId,
+    connection: Connection,
+    number: u64,
 }
 
 impl Node {
     /// Asks for each peer's connection, and plans the next time.
     pub fn witness(&mut self, env: &mut Env) {
-        let mut closed = Vec::new();
+        let now = self.clock.read(env.timeline.now()).us;
+        let mut asked = Vec::new();
         if let Some(running) = &mut self.running {
-            for (peer, (connection, answered)) in &mut running.witnessed.0 {
-                let open = env.is_open(*peer, connection.number);
-                #[cfg(feature = "bite")]
-                let open = open && !believes_another_server(env);
-                if !open && *answered {
-                    closed.push((*peer, *connection));
-                }
-                *answered = open;
+            for (server, witness) in running.witnesses.iter_mut().enumerate() {
+                let mut out = Vec::new();
+                witness.on_time(now, BY, &running.connections, &mut out);
+                asked.extend(out.into_iter().filter_map(|it| match it {
+                    Out::AskForConnection {
+                        peer,
+                        connection,
+                        number,
+                    } => Some(Asked {
+                        server,
+                        peer,
+                        connection,
+                        number,
+                    }),
+                    _ => None,
+                }));
             }
         }
-        for (peer, connection) in closed {
-            let mut delay = env.nats_delay() + env.nats_delay();
-            if env.strikes(Fault::ProofLate) {
-                delay += env.random.around(1_000_000);
-            }
-            env.note(format_args!(
-                "n{}: connection {} of n{peer} is closed, known in {delay} us",
-                self.id, connection.number
-            ));
-            self.process_event(env, delay, Process::Proof(peer, connection));
+        for it in asked {
+            let delay = env.nats_delay();
+            self.process_event(env, delay, Process::Asked(it));
         }
         self.process_event(env, INTERVAL_US, Process::Witness);
     }
+
+    /// A reply comes.
+    pub fn witnessed(&mut self, env: &mut Env, asked: Asked, reply: Reply) {
+        let mut out = Vec::new();
+        if let Some(running) = &mut self.running
+            && let Some(witness) = running.witnesses.get_mut(asked.server)
+        {
+            witness.on_reply(asked.number, reply, BY, &mut out);
+        }
+        for it in out {
+            if let Out::Engine(input) = it {
+                env.note(format_args!(
+                    "n{}: connection {} of n{} is closed",
+                    self.id, asked.connection.number, asked.peer
+                ));
+                match env.strikes(Fault::ProofLate) {
+                    true => {
+                        let delay = env.random.around(1_000_000);
+                        self.process_event(env, delay, Process::Proof(Box::new(input)));
+                    }
+                    false => self.push(env, input),
+                }
+            }
+        }
+    }
 }
 
-/// Takes the word of a server that has only lost its route to the connection's.
-#[cfg(feature = "bite")]
-fn believes_another_server(env: &mut Env) -> bool {
-    nowserving_bite::is(nowserving_bite::Break::S15Proof) && env.random.below(40) == 0
+impl World {
+    /// A server has the question of a node. It has nobody to give it to, or the peer answers in time.
+    pub fn asked(&mut self, id: NodeId, asked: Asked) {
+        let env = &mut self.env;
+        let Asked {
+            server,
+            peer,
+            connection,
+            ..
+        } = asked;
+        let open = env.is_open(peer, connection.number);
+        let route_lost = server > 0 && env.strikes(Fault::RouteLost);
+        let answers = self.nodes.get(&peer).is_some_and(Node::is_awake);
+        let mut delay = env.nats_delay();
+        let reply = match open && !route_lost {
+            true if !answers || env.is_stalled(peer) => return,
+            true => {
+                delay += env.nats_delay() + env.nats_delay();
+                match server {
+                    0 => Reply::Answer,
+                    _ => Reply::OtherServer,
+                }
+            }
+            false => Reply::NobodyThere,
+        };
+        if let Some(node) = self.nodes.get(&id) {
+            node.process_event(env, delay, Process::Witnessed(asked, reply));
+        }
+    }
 }

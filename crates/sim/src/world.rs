@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nowserving_engine::envelope::{Candidate, Welcome};
+use bytes::Bytes;
 use nowserving_engine::{Input, Output};
-use nowserving_replica::{ConfState, Connection as PeerConnection};
+use nowserving_front::cluster::witness::Reply;
+use nowserving_replica::ConfState;
 
 use crate::backups::{RESTORER, Restorer};
 use crate::calls::{Answer, Calls, NotAnswered};
@@ -19,6 +20,7 @@ use crate::env::{Env, Violation};
 use crate::faults::{Calm, Counts, Fault, Weather};
 use crate::files::Files;
 use crate::ill::Ill;
+use crate::joining::{Listener, Machine};
 use crate::lost_disks::Lost;
 use crate::nats::{NodeId, Subscribed, SubscriptionId};
 use crate::node::{Node, Setup, Written};
@@ -28,6 +30,7 @@ use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
 use crate::upgrade::Builds;
+use crate::witness::Asked;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -95,8 +98,25 @@ pub enum Event {
         /// The disk.
         disk_id: u64,
     },
-    /// The cluster answers a machine that it has added.
-    Welcomed(Box<Welcome>),
+    /// The server has a message for all nodes and machines.
+    ToAll {
+        /// Where it was published.
+        subject: Rc<str>,
+        payload: Bytes,
+    },
+    /// One of them hears it.
+    Heard {
+        to: Listener,
+        /// Where it was published.
+        subject: Rc<str>,
+        payload: Bytes,
+    },
+    /// A process on an empty disk looks at what has come.
+    Founds {
+        node: NodeId,
+        /// Its start.
+        start: u64,
+    },
     /// The cluster's operator does the next thing.
     OperatorActs,
     /// A backup or restore goes on.
@@ -173,10 +193,14 @@ pub enum Process {
     Probe,
     /// Questions to peers, whether their service connections are open, are due.
     Witness,
-    /// A server said that this connection of a peer is closed.
-    Proof(NodeId, PeerConnection),
-    /// A machine asks to be added.
-    Candidate(Candidate),
+    /// A server has a question for a peer.
+    Asked(Asked),
+    /// The reply to it comes.
+    Witnessed(Asked, Reply),
+    /// The engine is told of a closed connection.
+    Proof(Box<Input>),
+    /// Questions to the cluster may be due.
+    Questions,
     /// The persister is done.
     Written(Written),
     /// The maker of snapshots makes one.
@@ -283,7 +307,7 @@ pub struct World {
     pub(crate) operator: Operator,
     pub(crate) restorer: Restorer,
     /// Machines that are no nodes yet, and ask to be added: by their disks.
-    pub(crate) machines: BTreeMap<u64, Clock>,
+    pub(crate) machines: BTreeMap<u64, Machine>,
     /// A member whose disk lost what it had promised.
     pub(crate) lost: Option<Lost>,
     /// Whether machines' clocks run at different speeds.
@@ -347,7 +371,6 @@ impl World {
             calm,
             counts: Counts::default(),
             trace: Trace::new(options.trace),
-            asking: BTreeSet::new(),
             connections: BTreeMap::new(),
             starts: BTreeMap::new(),
             links_cut: BTreeMap::new(),
@@ -517,7 +540,13 @@ impl World {
             }
             Event::StartNode { node } => self.start_node(node),
             Event::Asks { disk_id } => self.asks(disk_id),
-            Event::Welcomed(welcome) => self.welcomed(*welcome),
+            Event::ToAll { subject, payload } => self.to_all(&subject, &payload),
+            Event::Heard {
+                to,
+                subject,
+                payload,
+            } => self.heard(to, &subject, &payload),
+            Event::Founds { node, start } => self.founds(node, start),
             Event::OperatorActs => self.operator_acts(),
             Event::RestorerActs => self.restorer_acts(),
             Event::RollBack { node, copy } => self.roll_back(node, *copy),
@@ -544,6 +573,10 @@ impl World {
         let node = match &event {
             Event::Process { node, .. } | Event::ReadByNode { node, .. } => *node,
             Event::Frame { to, .. } => *to,
+            Event::Heard {
+                to: Listener::Node(node),
+                ..
+            } => *node,
             _ => return Some(event),
         };
         let Some(node) = self.nodes.get_mut(&node) else {
@@ -579,10 +612,10 @@ impl World {
             Process::CarryOut(outputs) => node.carry_out(env, outputs),
             Process::Probe => node.probe(env),
             Process::Witness => node.witness(env),
-            Process::Candidate(candidate) => node.push(env, Input::Candidate(candidate)),
-            Process::Proof(peer, connection) => {
-                node.push(env, Input::ConnectionClosed { peer, connection });
-            }
+            Process::Questions => node.questions(env),
+            Process::Asked(asked) => self.asked(id, asked),
+            Process::Witnessed(asked, reply) => node.witnessed(env, asked, reply),
+            Process::Proof(input) => node.push(env, *input),
             Process::Written(written) => node.written(env, written),
             Process::MakeSnapshot {
                 shard,
@@ -620,18 +653,16 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
         };
-        if node.running.is_some() || node.removed || gone {
+        if node.running.is_some() || node.founds.is_some() || node.removed || gone {
             return;
         }
         self.env.counts.add(Fault::Start);
-        if node.start(&mut self.env, &self.setup) {
-            self.checks.started(&mut self.env, node);
-        } else if !node.disk.is_log_damaged() {
-            // An operator looks at it, and puts the file back.
-            node.disk.repair_snapshot();
-            let delay = self.env.random.around(1_500_000);
-            let again = Event::StartNode { node: id };
-            self.env.timeline.after(delay, again);
+        let Some(identity) = node.count_start(&mut self.env, &self.setup) else {
+            return;
+        };
+        match node.disk.is_empty() {
+            true => node.found(&mut self.env, identity),
+            false => self.begin_node(id, identity, None),
         }
     }
 

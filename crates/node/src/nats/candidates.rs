@@ -1,60 +1,106 @@
-//! Nodes that ask to be added, on both sides: the node that asks, and the members that hear it.
-
-use std::time::Duration;
+//! Nodes that ask to be added, and the members that hear them: [`nowserving_front::cluster::joining`] over NATS.
 
 use anyhow::Context as _;
 use crossbeam_channel::Sender;
 use futures::StreamExt as _;
-use nowserving_engine::Input;
-use nowserving_engine::envelope::{self, Candidate, Welcome};
-use tokio::sync::mpsc;
+use nowserving_engine::envelope::{Candidate, Welcome};
+use nowserving_engine::{Input, Standing};
+use nowserving_front::cluster::Out;
+use nowserving_front::cluster::joining::{self, Asking, Renumbering};
+use tokio::sync::{mpsc, watch};
 
-use super::peers::NatsLink;
+use super::neighbours;
+use super::peers::{NatsLink, PeerList};
+use crate::clock::{monotonic_us, until};
+use crate::data_dir::{self, DataDir};
 use crate::keys::Keys;
 
-/// A node asks this often.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Asks until the cluster has added this node, with each key, as it does not know which one is in force.
+/// Asks until the cluster has added this node.
 ///
 /// # Errors
 /// The connection is closed.
-pub async fn ask(link: &NatsLink, keys: &Keys, candidate: &Candidate) -> anyhow::Result<Welcome> {
-    let subject = link.subjects.welcome(candidate.disk_id);
+pub async fn ask(link: &NatsLink, keys: &Keys, candidate: Candidate) -> anyhow::Result<Welcome> {
+    let mut asking = Asking::new(candidate, monotonic_us());
+    let subject = asking.subject(&link.subjects);
     let mut answers = link.client.subscribe(subject).await?;
-    let mut ticks = tokio::time::interval(INTERVAL);
+    let mut out = Vec::new();
     loop {
         tokio::select! {
-            _ = ticks.tick() => {
-                for key in keys.in_use().asking().each() {
-                    let sealed = envelope::seal(key, candidate);
-                    link.client.publish(link.subjects.join(), sealed.into()).await?;
-                }
+            () = until(asking.next_due()) => {
+                let keys = keys.in_use().asking();
+                asking.on_time(monotonic_us(), (&keys, &link.subjects), &mut out);
+                link.publish_all(&mut out).await?;
             }
             answer = answers.next() => {
                 let answer = answer.context("the connection to NATS is closed")?;
-                match keys.in_use().asking().open::<Welcome>(answer.payload) {
-                    Ok((welcome, _)) if welcome.disk_id == candidate.disk_id => return Ok(welcome),
-                    Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "an answer of the cluster is not taken"),
+                let keys = keys.in_use().asking();
+                if let Some(welcome) = asking.on_answer(&answer.payload, &keys) {
+                    return Ok(welcome);
                 }
             }
         }
     }
 }
 
-/// Hands the candidates that ask to the engine: those that have the key in force, as without it one could take no part.
+/// Asks for a new number while this node needs one, until it gets it.
+///
+/// # Errors
+/// The connection is closed, or the identity cannot be written down.
+pub async fn renumber(
+    data: &DataDir,
+    mut standing: watch::Receiver<Standing>,
+    list: watch::Receiver<PeerList>,
+    link: &NatsLink,
+    keys: &Keys,
+) -> anyhow::Result<Welcome> {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let drawn = data_dir::random_u64()?;
+    let mut node = Renumbering::new(data.identity.clone(), drawn, version);
+    let (mut answers, mut out) = (None, Vec::new());
+    loop {
+        tokio::select! {
+            // If it is refused no longer, no answer counts.
+            biased;
+            changed = standing.changed() => {
+                if changed.is_err() {
+                    // The loop ends, and with it the node.
+                    return std::future::pending().await;
+                }
+                let (standing, list) = (standing.borrow_and_update(), list.borrow());
+                node.on_standing(monotonic_us(), &standing, &list.members, &mut out);
+            }
+            () = until(node.next_due()) => {
+                let keys = keys.in_use().asking();
+                let around = (&keys, &link.subjects);
+                node.on_time(monotonic_us(), &list.borrow().members, around, &mut out);
+            }
+            Some(answer) = neighbours::next_of(&mut answers) => {
+                let keys = keys.in_use().asking();
+                if let Some(welcome) = node.on_answer(&answer.payload, &keys) {
+                    return Ok(welcome);
+                }
+            }
+        }
+        for it in out.drain(..) {
+            match it {
+                Out::Write(file, bytes) => data_dir::write(&data.path, file, &bytes)?,
+                Out::Subscribe(subject) => answers = Some(link.client.subscribe(subject).await?),
+                other => link.publish(other).await?,
+            }
+        }
+    }
+}
+
+/// Hands the candidates that ask to the engine.
 ///
 /// # Errors
 /// The connection is closed.
 pub async fn hear(link: NatsLink, keys: Keys, inputs: Sender<Input>) -> anyhow::Result<()> {
     let mut asking = link.client.subscribe(link.subjects.join()).await?;
     while let Some(message) = asking.next().await {
-        let keys = keys.in_use();
-        match envelope::open::<Candidate>(keys.joining.current(), message.payload) {
+        if let Some(input) = joining::candidate(&message.payload, &keys.in_use().joining) {
             // Full: it asks again.
-            Ok(candidate) => drop(inputs.try_send(Input::Candidate(candidate))),
-            Err(error) => tracing::debug!(%error, "a node that asks to be added is not heard"),
+            let _ = inputs.try_send(input);
         }
     }
     Ok(())
@@ -70,9 +116,9 @@ pub async fn welcome(
     mut welcomes: mpsc::Receiver<Welcome>,
 ) -> anyhow::Result<()> {
     while let Some(welcome) = welcomes.recv().await {
-        let subject = link.subjects.welcome(welcome.disk_id);
-        let sealed = envelope::seal(keys.in_use().joining.current(), &welcome);
-        link.client.publish(subject, sealed.into()).await?;
+        let in_use = keys.in_use();
+        let welcome = joining::welcome(&welcome, (&in_use.joining, &link.subjects));
+        link.publish(welcome).await?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ pub mod candidates;
 pub mod connect;
 pub mod discovery;
 pub mod forward;
+pub mod founding;
 pub mod limits;
 pub mod many_lines;
 pub mod mapping;

@@ -1,121 +1,38 @@
-//! Other clusters that serve on this NATS. They are reported, and keep a node with an empty disk from beginning on their
-//! prefix. Nothing else is decided by them, as any client with rights there can answer.
+//! Asks discovery for other clusters that serve on this NATS: [`nowserving_front::cluster::neighbours`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-use async_nats::Client;
+use async_nats::{Client, Message, Subscriber};
 use crossbeam_channel::Sender;
 use futures::StreamExt as _;
-use nowserving_protocol::admin::OtherCluster;
-use serde::Deserialize;
+use nowserving_engine::{Input, Standing};
+use nowserving_front::cluster::Out;
+use nowserving_front::cluster::neighbours::{Neighbours, SUBJECT};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
 
 use super::peers::{Origin, PeerList};
-use nowserving_engine::{Input, Standing};
+use crate::clock::{monotonic_us, until};
 
-const SUBJECT: &str = "$SRV.INFO.nowserving";
-/// A node asks as often.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// Soon after the start: an error in the configuration is the most likely cause then.
-const FIRST: Duration = Duration::from_secs(2);
-/// Answers are awaited for this long.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Answers that are read at most, and the bytes of each text in them: anybody may send them.
-const ANSWERS_MAX: usize = 256;
-const TEXT_BYTES_MAX: usize = 256;
-/// Clusters that are named at most.
-const NAMED_MAX: usize = 8;
-
-#[derive(Debug, Deserialize)]
-struct Info {
-    metadata: Metadata,
-}
-
-/// A node's metadata in discovery.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub struct Metadata {
-    cluster: String,
-    prefix: String,
-    shards: String,
-    /// `None`: it has no identity yet.
-    #[serde(default)]
-    cluster_id: Option<String>,
-}
-
-impl Metadata {
-    /// The answer of a node; that of another form comes from another service.
-    fn read(payload: &[u8]) -> Option<Metadata> {
-        let Info { metadata } = serde_json::from_slice(payload).ok()?;
-        let Metadata {
-            cluster,
-            prefix,
-            shards,
-            cluster_id,
-        } = &metadata;
-        let is_short = [cluster, prefix, shards]
-            .into_iter()
-            .chain(cluster_id)
-            .all(|text| text.len() <= TEXT_BYTES_MAX);
-        is_short.then_some(metadata)
-    }
-
-    /// `identity`: of this node's cluster, if it is known.
-    fn is_like(&self, origin: &Origin, identity: Option<&str>) -> bool {
-        let same_identity = match (&self.cluster_id, identity) {
-            (Some(theirs), Some(ours)) => theirs == ours,
-            _ => true,
-        };
-        same_identity
-            && self.cluster == origin.cluster
-            && self.prefix == origin.prefix
-            && self.shards == origin.shards.to_string()
-    }
-
-    /// The cluster's name.
-    pub(crate) fn cluster(&self) -> &str {
-        &self.cluster
-    }
-
-    /// Whether it is of a cluster of this name, which may have one of these identities.
-    pub(crate) fn is_of(&self, cluster: &str, identities: &BTreeSet<String>) -> bool {
-        let identity = self.cluster_id.as_ref();
-        self.cluster == cluster && identity.is_none_or(|it| identities.contains(it))
-    }
-
-    /// Why a node of `cluster` with an empty disk does not begin beside this one.
-    pub(crate) fn keeps_out(&self, cluster: &str) -> anyhow::Error {
-        let Metadata { prefix, .. } = self;
-        let identity = self.cluster_id.as_deref().unwrap_or("not known yet");
-        let advice = match self.cluster == cluster {
-            true => {
-                "It does not know this node. If the node is to belong to it, give it the cluster's key file (--key-file); \
-                 otherwise"
-            }
-            false => "If the name is misspelt, correct it (--cluster); otherwise",
-        };
-        anyhow::anyhow!(
-            "this node of cluster {cluster:?} has an empty disk, and cluster {:?} (identity {identity}) serves on the same \
-             NATS with the same prefix {prefix:?}: each would answer the other's users. {advice} set another prefix \
-             (--prefix), or use another NATS account",
-            self.cluster
-        )
-    }
-}
-
-/// The nodes that serve on this prefix.
+/// Asks all nodes that serve. The answers count from here.
 ///
 /// # Errors
 /// The connection is closed.
-pub async fn on_prefix(client: &Client, prefix: &str) -> anyhow::Result<Vec<Metadata>> {
-    let mut found = ask(client).await?;
-    found.retain(|it| it.prefix == prefix);
-    Ok(found)
+pub async fn ask(client: &Client) -> anyhow::Result<Subscriber> {
+    let inbox = client.new_inbox();
+    let answers = client.subscribe(inbox.clone()).await?;
+    client.publish_with_reply(SUBJECT, inbox, "".into()).await?;
+    // While it is not connected, nobody could answer.
+    client.flush().await?;
+    Ok(answers)
 }
 
-/// Reports the other clusters that answer discovery, and its own if that serves without this node. While this node is
-/// in touch, only those with its prefix count. `joined`: as in the node's identity. Ends with the loop.
+/// The next message, once there is a subscription; `None`: it has ended.
+pub async fn next_of(subscriber: &mut Option<Subscriber>) -> Option<Message> {
+    match subscriber {
+        Some(subscriber) => subscriber.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reports what it finds, until the loop ends. `joined`: as in the node's identity.
 ///
 /// # Errors
 /// The connection is closed.
@@ -127,207 +44,36 @@ pub async fn run(
     mut standing: watch::Receiver<Standing>,
     engine: Sender<Input>,
 ) -> anyhow::Result<()> {
-    let mut pause = FIRST;
+    let mut neighbours = Neighbours::new(origin, joined, monotonic_us());
+    let (mut answers, mut out) = (None, Vec::new());
     loop {
-        let was_in_touch = standing.borrow_and_update().is_in_touch();
-        let changed = standing.wait_for(|it| it.is_in_touch() != was_in_touch);
-        match timeout(pause, changed).await {
-            Ok(Ok(_)) => continue,
-            Ok(Err(_)) => return Ok(()),
-            Err(_) => {}
+        tokio::select! {
+            biased;
+            changed = standing.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                neighbours.on_standing(monotonic_us(), &standing.borrow_and_update());
+            }
+            () = until(neighbours.next_due()) => {
+                if neighbours.asks(monotonic_us()) {
+                    answers = Some(ask(&client).await?);
+                    neighbours.asked(monotonic_us());
+                } else {
+                    answers = None;
+                    let identity = list.borrow().members.identity();
+                    let around = (identity.as_deref(), &*standing.borrow());
+                    neighbours.on_time(monotonic_us(), around, &mut out);
+                }
+            }
+            Some(answer) = next_of(&mut answers) => neighbours.on_answer(&answer.payload),
         }
-        let found = ask(&client).await?;
-        let identity = list.borrow().members.identity();
-        let is_like = |it: &&Metadata| it.is_like(&origin, identity.as_deref());
-        let members = found.iter().filter(is_like).count();
-        if members > 0 && !joined && hears_of_none(&standing.borrow()) {
-            tracing::warn!(
-                nodes = ?origin.nodes,
-                "{members} nodes of this cluster serve without this one: their list of nodes (--nodes) may be \
-                 another one"
-            );
+        for it in out.drain(..) {
+            if let Out::Engine(input) = it
+                && engine.send(input).is_err()
+            {
+                return Ok(());
+            }
         }
-        let others = others(found, &origin, identity.as_deref(), was_in_touch);
-        if !others.is_empty() {
-            warn(&others, &origin);
-        }
-        let on_prefix = Input::OtherClusters(on_prefix_of(&others, &origin));
-        if engine.send(on_prefix).is_err() {
-            return Ok(());
-        }
-        pause = INTERVAL;
-    }
-}
-
-/// Whether the list of nodes may be why this node takes no part. Peers that refuse it say why, and a node that joined
-/// has the list from its cluster.
-fn hears_of_none(standing: &Standing) -> bool {
-    matches!(standing, Standing::Waiting(_))
-}
-
-async fn ask(client: &Client) -> anyhow::Result<Vec<Metadata>> {
-    let inbox = client.new_inbox();
-    let mut answers = client.subscribe(inbox.clone()).await?;
-    client.publish_with_reply(SUBJECT, inbox, "".into()).await?;
-    // While it is not connected, nobody could answer.
-    client.flush().await?;
-    let until = Instant::now() + PATIENCE;
-    let mut found = Vec::new();
-    while found.len() < ANSWERS_MAX
-        && let Ok(Some(answer)) = timeout_at(until, answers.next()).await
-    {
-        found.extend(Metadata::read(&answer.payload));
-    }
-    Ok(found)
-}
-
-/// The number of nodes that answer for each other cluster. A node that is in touch ignores those on another
-/// prefix.
-fn others(
-    found: Vec<Metadata>,
-    origin: &Origin,
-    identity: Option<&str>,
-    in_touch: bool,
-) -> BTreeMap<Metadata, u64> {
-    let mut others = BTreeMap::new();
-    for it in found {
-        if !it.is_like(origin, identity) && (it.prefix == origin.prefix || !in_touch) {
-            *others.entry(it).or_default() += 1;
-        }
-    }
-    others
-}
-
-fn on_prefix_of(others: &BTreeMap<Metadata, u64>, origin: &Origin) -> Vec<OtherCluster> {
-    let on_prefix = others.iter().filter(|(it, _)| it.prefix == origin.prefix);
-    on_prefix
-        .take(NAMED_MAX)
-        .map(|(it, nodes)| OtherCluster {
-            cluster: it.cluster.clone(),
-            cluster_id: it.cluster_id.clone(),
-            nodes: *nodes,
-        })
-        .collect()
-}
-
-fn warn(others: &BTreeMap<Metadata, u64>, origin: &Origin) {
-    let named = others.iter().take(NAMED_MAX).map(|(it, nodes)| {
-        format!(
-            "cluster {:?} (identity {}) with prefix {:?}, {} shards and {nodes} nodes",
-            it.cluster,
-            it.cluster_id.as_deref().unwrap_or("not known"),
-            it.prefix,
-            it.shards
-        )
-    });
-    let named = named.collect::<Vec<_>>().join("; ");
-    let (cluster, prefix, shards) = (&origin.cluster, &origin.prefix, origin.shards);
-    tracing::warn!(
-        cluster,
-        prefix,
-        shards,
-        "on this NATS serve others than this node was configured for: {named}"
-    );
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use nowserving_engine::Refusal;
-
-    use super::*;
-
-    fn origin() -> Origin {
-        Origin {
-            cluster: "prod".into(),
-            me: 1,
-            disk_id: 1,
-            boots: 1,
-            starts: vec![1],
-            metrics_addr: String::new(),
-            shards: 16,
-            prefix: "nowserving".into(),
-            nodes: vec![1, 2, 3],
-            election_ms: 750,
-            version: String::new(),
-        }
-    }
-
-    fn metadata(cluster: &str, prefix: &str, shards: &str) -> Metadata {
-        Metadata {
-            cluster: cluster.to_owned(),
-            prefix: prefix.to_owned(),
-            shards: shards.to_owned(),
-            cluster_id: None,
-        }
-    }
-
-    fn of_identity(identity: &str) -> Metadata {
-        Metadata {
-            cluster_id: Some(identity.to_owned()),
-            ..metadata("prod", "nowserving", "16")
-        }
-    }
-
-    #[test]
-    fn fuzz_an_answer() {
-        let seed = r#"{"name": "nowserving", "id": "x", "version": "0.1.0", "type": "t", "description": "", "metadata":
-            {"cluster": "prod", "prefix": "nowserving", "shards": "16", "node": "1", "cluster_id": "01"}, "endpoints": []}"#;
-        nowserving_fuzz::target!(vec![seed.as_bytes().to_vec()], |bytes| {
-            let Some(metadata) = Metadata::read(bytes) else {
-                return;
-            };
-            let others = others(vec![metadata], &origin(), Some("01"), false);
-            assert!(others.len() <= 1);
-            warn(&others, &origin());
-        });
-    }
-
-    #[test]
-    fn only_what_differs_is_named_and_another_prefix_only_while_nobody_is_found() {
-        let origin = origin();
-        let test = metadata("test", "nowserving", "16");
-        let eight = metadata("prod", "nowserving", "8");
-        let elsewhere = metadata("prod", "elsewhere", "16");
-        let found = vec![
-            metadata("prod", "nowserving", "16"),
-            of_identity("01"),
-            test.clone(),
-            eight.clone(),
-            elsewhere.clone(),
-            test.clone(),
-        ];
-        let expected = [(eight, 1), (test, 2)];
-        let expected = BTreeMap::from(expected);
-        assert_eq!(others(found.clone(), &origin, Some("01"), true), expected);
-        let mut all = expected;
-        all.insert(elsewhere, 1);
-        assert_eq!(others(found, &origin, Some("01"), false), all);
-    }
-
-    #[test]
-    fn a_cluster_of_the_same_name_is_another_one_by_its_identity() {
-        let twin = of_identity("02");
-        let seen = |identity| {
-            let others = others(vec![twin.clone()], &origin(), identity, true);
-            on_prefix_of(&others, &origin()).len()
-        };
-        assert_eq!([seen(None), seen(Some("02")), seen(Some("01"))], [0, 0, 1]);
-        let known = ["01".to_owned()].into();
-        assert!(!twin.is_of("prod", &known) && of_identity("01").is_of("prod", &known));
-        assert!(!of_identity("01").is_of("test", &known));
-        let error = twin.keeps_out("prod").to_string();
-        assert!(error.contains("identity 02") && error.contains("--key-file"));
-    }
-
-    #[test]
-    fn a_node_that_its_peers_refuse_is_not_told_to_look_at_its_list() {
-        let refused = Refusal::passing("the key id 0".to_owned());
-        assert!(!hears_of_none(&Standing::Refused(refused)));
-        assert!(!hears_of_none(&Standing::InTouch));
-        assert!(hears_of_none(&Standing::Waiting(
-            "nothing heard".to_owned()
-        )));
     }
 }

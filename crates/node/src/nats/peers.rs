@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use async_nats::Client;
+use async_nats::client::PublishError;
 use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 use nowserving_engine::envelope::PeerDisk;
@@ -33,6 +34,30 @@ pub struct NatsLink {
     pub client: Client,
     pub limit: PayloadLimit,
     pub subjects: Subjects,
+}
+
+impl NatsLink {
+    /// Publishes what a machine asks for, and nothing else.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn publish(&self, out: Out) -> Result<(), PublishError> {
+        match out {
+            Out::Publish { subject, payload } => self.client.publish(subject, payload).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`NatsLink::publish`], of all.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn publish_all(&self, out: &mut Vec<Out>) -> Result<(), PublishError> {
+        for it in out.drain(..) {
+            self.publish(it).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Sends frames, with one task for each peer.
@@ -173,6 +198,7 @@ pub async fn receive_frames(receiver: Receiver, mut incoming: Incoming) -> anyho
                         return Ok(());
                     }
                 }
+                Out::Subscribe(_) | Out::Publish { .. } | Out::AskForConnection { .. } => {}
                 Out::NotTaken(refused) => {
                     if let Some(count) = warnings.count() {
                         tracing::warn!(refused, count, "frames refused");
