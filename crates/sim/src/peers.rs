@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
 use nowserving_front::Message;
 use nowserving_front::cluster::Out;
-use nowserving_front::cluster::peers::{Outgoing, connection_of};
+use nowserving_front::cluster::peers::{Outgoing, PeerKeys, connection_of};
 use nowserving_front::keys::InUse;
 use nowserving_protocol::keys::{ClusterKey, KeyRing};
 use nowserving_protocol::subject::Subjects;
