@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::logs::Logs;
 #[cfg(feature = "envoy")]
 use crate::envoy;
+use crate::logs::Logs;
 use crate::{
-    archive, cluster, context, doctor, help, kv, limit, line, no_such_line, node, pass,
-    rehearse, shells, top, user, watch,
+    archive, cluster, context, doctor, help, kv, limit, line, no_such_line, node, pass, rehearse,
+    shells, top, user, watch,
 };
 use nowserving_terminal::global::Global;
 use nowserving_terminal::number;
