@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "envoy")]
+use crate::envoy;
 use crate::logs::Logs;
 use crate::{
-    archive, cluster, context, doctor, envoy, help, kv, limit, line, no_such_line, node, pass,
-    rehearse, shells, top, user, watch,
+    archive, cluster, context, doctor, help, kv, limit, line, no_such_line, node, pass, rehearse,
+    shells, top, user, watch,
 };
 use nowserving_terminal::global::Global;
 use nowserving_terminal::number;
@@ -48,6 +50,7 @@ pub enum Command {
     Demo(demo::DemoArgs),
     Dev(dev::DevArgs),
     Doctor(doctor::DoctorArgs),
+    #[cfg(feature = "envoy")]
     Envoy(envoy::EnvoyArgs),
     Node(node::NodeArgs),
     // Boxed: its many flags would make every command as large.
@@ -139,6 +142,7 @@ async fn dispatch(
     match command {
         Command::Node(args) => node::run(args, global, output, logs).await,
         Command::Dev(args) => dev::run(args).await,
+        #[cfg(feature = "envoy")]
         Command::Envoy(args) => envoy::run(args, global, logs).await,
         Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),

@@ -9,6 +9,7 @@ mod commands;
 mod confirm;
 mod context;
 mod doctor;
+#[cfg(feature = "envoy")]
 mod envoy;
 mod help;
 mod import;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
     let output = Output::new(cli.global.json);
     let logs = match &cli.command {
         Command::Node(args) => logs::start(args.logs()),
+        #[cfg(feature = "envoy")]
         Command::Envoy(args) => logs::start(args.logs()),
         _ => logs::start(&LogArgs::default()),
     };

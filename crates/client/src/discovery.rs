@@ -129,7 +129,7 @@ mod tests {
             r#"{"metadata":{"shards":"4294967295"}}"#,
         ];
         let seeds = texts.map(|text| text.as_bytes().to_vec());
-        nowserving_fuzz::target!(seeds.into(), |bytes| {
+        nowserving_testkit::target!(seeds.into(), |bytes| {
             assert_ne!(read(bytes, "nowserving"), Some(0));
         });
     }

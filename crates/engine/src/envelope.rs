@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn frames_of_format_1() {
         let golden = |name, written: &[u8]| {
-            nowserving_golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
+            nowserving_testkit::golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
         };
         let key = FrameKey::of(&ClusterKey::new([7; 32]));
         let kept = golden("frame-1.bin", &seal(&key, &first_frame()));
@@ -394,7 +394,7 @@ mod tests {
     /// Anybody may send: only what was sealed is opened.
     #[test]
     fn fuzz_an_envelope() {
-        nowserving_fuzz::target!(vec![KEPT.to_vec()], |bytes| {
+        nowserving_testkit::target!(vec![KEPT.to_vec()], |bytes| {
             let key = FrameKey::of(&ClusterKey::new([7; 32]));
             if open::<Frame>(&key, Bytes::copy_from_slice(bytes)).is_ok() {
                 assert_eq!(bytes, KEPT);
@@ -417,7 +417,7 @@ mod tests {
             #[test]
             fn $name() {
                 let seeds = vec![include_bytes!($kept)[OVERHEAD_BYTES..].to_vec()];
-                nowserving_fuzz::target!(seeds, opened::<$type>);
+                nowserving_testkit::target!(seeds, opened::<$type>);
             }
         )*};
     }

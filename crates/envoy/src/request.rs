@@ -226,7 +226,7 @@ mod tests {
         large.descriptors[4].is_negative_hits = true;
         let small = request(vec![descriptor(&[("ip", b"1.2.3.4"), ("path", b"")])]);
         let seeds = [small, large].map(|request| request.encode_to_vec());
-        nowserving_fuzz::target!(seeds.into(), |bytes| {
+        nowserving_testkit::target!(seeds.into(), |bytes| {
             let Ok(request) = RateLimitRequest::decode(bytes) else {
                 return;
             };

@@ -1,8 +1,8 @@
 //! Fuzz targets of what comes from NATS: messages and frames.
 
 use nowserving_engine::{ShardDelivery, Via};
-use nowserving_fuzz::{both_formats, target};
 use nowserving_protocol::error::Code;
+use nowserving_testkit::{both_formats, target};
 
 use crate::parse::tests::parser_that_trusts;
 use crate::testing::{Owned, read};

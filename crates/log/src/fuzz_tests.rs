@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use nowserving_fuzz::target;
+use nowserving_testkit::target;
 
 use crate::Refused;
 use crate::synced_record::{

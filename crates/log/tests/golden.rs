@@ -64,7 +64,7 @@ fn write(dir: &Path) {
 
 #[test]
 fn a_log_of_format_2() {
-    let golden = nowserving_golden::path(env!("CARGO_MANIFEST_DIR"), "log-2", write);
+    let golden = nowserving_testkit::golden::path(env!("CARGO_MANIFEST_DIR"), "log-2", write);
     let copy = tempfile::tempdir().unwrap();
     for file in fs::read_dir(golden).unwrap() {
         let file = file.unwrap();

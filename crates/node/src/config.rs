@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn fuzz_a_file() {
         let seeds = vec![GOOD.as_bytes().to_vec()];
-        nowserving_fuzz::target!(seeds, |bytes| {
+        nowserving_testkit::target!(seeds, |bytes| {
             let text = String::from_utf8_lossy(bytes);
             if let Ok(table) = text.parse() {
                 drop(Config::from_table(table, Path::new("test.toml")));

@@ -22,6 +22,7 @@ pub mod metrics_server;
 pub mod nats;
 pub mod shards;
 pub mod throttle;
+#[cfg_attr(not(feature = "otlp"), path = "traces/none.rs")]
 pub mod traces;
 
 use std::collections::BTreeMap;

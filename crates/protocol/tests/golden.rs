@@ -25,7 +25,7 @@ const HOME: Home = Home {
 fn kept<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, expected: &T) {
     for (format, ending) in [(Format::Json, "json"), (Format::MsgPack, "msgpack")] {
         let name = format!("{name}.{ending}");
-        let path = nowserving_golden::path(env!("CARGO_MANIFEST_DIR"), &name, |path| {
+        let path = nowserving_testkit::golden::path(env!("CARGO_MANIFEST_DIR"), &name, |path| {
             fs::write(path, encode(expected, format)).unwrap();
         });
         let read: T = decode(&fs::read(path).unwrap()).unwrap();

@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use nowserving_fuzz::target;
+use nowserving_testkit::target;
 
 use crate::Security;
 

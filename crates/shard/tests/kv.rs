@@ -12,7 +12,7 @@ use nowserving_shard::state::{Observer, State};
 use proptest::prelude::*;
 
 fn golden(name: &str, written: &[u8]) -> Vec<u8> {
-    nowserving_golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
+    nowserving_testkit::golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
 }
 
 fn put(key: &str, value: &[u8], ttl_ms: Option<u64>) -> Op {

@@ -19,7 +19,7 @@ const NOW_MS: u64 = 1_766_222_333_444;
 const NOW_US: u64 = NOW_MS * 1_000;
 
 fn golden(name: &str, written: &[u8]) -> Vec<u8> {
-    nowserving_golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
+    nowserving_testkit::golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
 }
 
 fn name(name: &str) -> LineName {

@@ -8,7 +8,7 @@ use nowserving_shard::snapshot::{self, Header};
 use nowserving_shard::state::State;
 
 fn golden(name: &str, written: &[u8]) -> Vec<u8> {
-    nowserving_golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
+    nowserving_testkit::golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
 }
 
 fn line(name: &str) -> LineName {

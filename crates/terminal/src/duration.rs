@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn fuzz_a_duration() {
         let seeds = ["1h30m", "250ms", "7d"].map(|text| text.as_bytes().to_vec());
-        nowserving_fuzz::target!(seeds.into(), |bytes| {
+        nowserving_testkit::target!(seeds.into(), |bytes| {
             if let Ok(ms) = parse_ms(&String::from_utf8_lossy(bytes)) {
                 assert_eq!(parse_ms(&typed(ms)), Ok(ms));
             }

@@ -98,7 +98,8 @@ async fn as_table(cluster: &Cluster, url: &str) -> Result<()> {
     .await?;
     ensure!(
         rows[0]
-            == "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD",
+            == "elapsed_ms,next_token,done_through,admitted_through,accepts_through,waiting,in_checkout,\
+                completed,gone_from_seats,gone_waiting,refused,people",
         "{rows:?}"
     );
     let mut before = None;

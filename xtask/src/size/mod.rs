@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::{shell, tidy};
 
 /// Crates that are no part of any product: they test the others.
-const TESTING: [&str; 4] = ["tests/", "crates/bite/", "crates/fuzz/", "crates/golden/"];
+const TESTING: [&str; 3] = ["tests/", "crates/bite/", "crates/testkit/"];
 /// Words are counted in these, lines in all documents.
 const FRONT_PAGES: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
 

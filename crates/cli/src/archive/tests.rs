@@ -433,7 +433,7 @@ fn fuzz_a_row() {
         r#"nowserving.event.shop.line {"line": "shop", "event": "created"}"#,
     ];
     let seeds = rows.iter().map(|row| row.as_bytes().to_vec()).collect();
-    nowserving_fuzz::target!(seeds, |bytes| {
+    nowserving_testkit::target!(seeds, |bytes| {
         let mut archive = Archive::default();
         archive.begin("fuzz");
         archive.add(bytes);

@@ -274,7 +274,7 @@ mod tests {
             writer.finish().unwrap();
         };
         let of = env!("CARGO_MANIFEST_DIR");
-        let path = nowserving_golden::path(of, "backup-1-snapshot-7.bin", write);
+        let path = nowserving_testkit::golden::path(of, "backup-1-snapshot-7.bin", write);
         let mut reader = Reader::open(&path).unwrap();
         for shard in 0..2 {
             let (found, state) = reader.shard().unwrap().unwrap();
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_backup_of_format_1() {
         let of = env!("CARGO_MANIFEST_DIR");
-        let path = nowserving_golden::path(of, "backup-1.bin", written);
+        let path = nowserving_testkit::golden::path(of, "backup-1.bin", written);
         let mut reader = Reader::open(&path).unwrap();
         assert_eq!(reader.header, header());
         for shard in 0..2 {
@@ -357,7 +357,7 @@ mod tests {
         written(&path);
         let mut whole = fs::read(&path).unwrap();
         whole.truncate(whole.len() - DIGEST_BYTES as usize);
-        nowserving_fuzz::target!(vec![whole], |bytes| {
+        nowserving_testkit::target!(vec![whole], |bytes| {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("backup");
             let digest = blake3::hash(bytes);

@@ -208,7 +208,7 @@ mod tests {
             "{\"key\":\"a\",\"entered_at\":1700000000000}\n{\"key\":\"b\",\"lane\":\"vip\"}\n",
         ];
         let seeds = seeds.map(|text| text.as_bytes().to_vec());
-        nowserving_fuzz::target!(seeds.into(), |bytes| {
+        nowserving_testkit::target!(seeds.into(), |bytes| {
             let text = String::from_utf8_lossy(bytes);
             for format in [RowFormat::Csv, RowFormat::Jsonl] {
                 drop(format.read(&text));

@@ -1,4 +1,4 @@
-//! `nowserving watch --csv`: a line over time as a table, with the columns of a rehearsal's.
+//! `nowserving watch --csv`: a line over time as a table, with the first columns of a rehearsal's.
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -10,8 +10,12 @@ use tokio::time::MissedTickBehavior;
 use crate::top;
 use nowserving_terminal::output::{Output, error_text};
 
-/// The seed article's columns, in its order; docs/operations/watching.md explains each.
-const HEADER: &str =
+/// docs/operations/watching.md explains each column.
+pub const HEADER: &str = "elapsed_ms,next_token,done_through,admitted_through,accepts_through,waiting,in_checkout,\
+    completed,gone_from_seats,gone_waiting,refused,people";
+
+/// The names of the same columns in a rehearsal's table, which are those of the seed article.
+pub const ARTICLE_HEADER: &str =
     "SN,SEED,SINCE,UNTIL,LIMIT,ITEMS,CHECKIN,ORDER,ABORTCHECKIN,ABORTQUEUE,NOENTRY,THREAD";
 
 /// A line that has a leader answers sooner.
@@ -19,12 +23,17 @@ const HEADER_AFTER: Duration = Duration::from_secs(1);
 
 /// Prints the header, and a row each interval, until the line is gone or the reader of stdout is. An interval without an
 /// answer has no row.
-pub async fn run(line: &AdminLine, every: Duration, output: &Output) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    line: &AdminLine,
+    header: &str,
+    every: Duration,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks.tick().await;
     let start = Instant::now();
-    let mut shown = first(line, output).await?;
+    let mut shown = first(line, header, output).await?;
     loop {
         match shown {
             Ok(reply) => output.line(&row(elapsed_ms(start), &reply))?,
@@ -41,19 +50,20 @@ pub async fn run(line: &AdminLine, every: Duration, output: &Output) -> anyhow::
 /// Prints the header: at once after the first answer, as a line that does not exist has none, and soon without one.
 async fn first(
     line: &AdminLine,
+    header: &str,
     output: &Output,
 ) -> anyhow::Result<nowserving_client::Result<LineReply>> {
     let mut answer = pin!(line.show());
     let shown = match tokio::time::timeout(HEADER_AFTER, &mut answer).await {
         Ok(shown) => shown,
         Err(_) => {
-            output.line(HEADER)?;
+            output.line(header)?;
             eprintln!("the line has not answered yet; still trying");
             return Ok(answer.await);
         }
     };
     if !matches!(&shown, Err(error) if !error.is_transient()) {
-        output.line(HEADER)?;
+        output.line(header)?;
     }
     Ok(shown)
 }
@@ -123,6 +133,8 @@ mod tests {
         .unwrap();
         let row = row(1_500, &shown);
         assert_eq!(row, "1500,26,3,10,32,16,5,3,3,4,6,23");
-        assert_eq!(row.split(',').count(), HEADER.split(',').count());
+        for header in [HEADER, ARTICLE_HEADER] {
+            assert_eq!(row.split(',').count(), header.split(',').count());
+        }
     }
 }

@@ -50,8 +50,7 @@ pub struct WatchArgs {
     /// its token (position, moved, …). A screen always shows them.
     #[arg(long)]
     events: bool,
-    /// Prints a table instead: a header, then a row each --interval, with the columns of `rehearse --csv`. It takes the
-    /// rights of an operator.
+    /// Prints a table instead: a header, then a row each --interval. It takes the rights of an operator.
     #[arg(long, conflicts_with_all = ["ticket", "events"])]
     csv: bool,
     /// With --csv: the time between two rows.
@@ -60,6 +59,9 @@ pub struct WatchArgs {
         value_parser = duration::between(100..=3_600_000)
     )]
     interval: u64,
+    /// With --csv: names the columns as `rehearse --csv` does, after the article whose test that repeats.
+    #[arg(long, requires = "csv")]
+    article_header: bool,
 }
 
 enum Update {
@@ -76,7 +78,11 @@ pub async fn run(args: WatchArgs, global: &Global, output: &Output) -> anyhow::R
     let client = global.connect().await?;
     if args.csv {
         let line = client.admin().line(&args.line)?;
-        return csv::run(&line, Duration::from_millis(args.interval), output).await;
+        let header = match args.article_header {
+            true => csv::ARTICLE_HEADER,
+            false => csv::HEADER,
+        };
+        return csv::run(&line, header, Duration::from_millis(args.interval), output).await;
     }
     let line = client.line(&args.line)?;
     let mut events = match args.events || output.live {

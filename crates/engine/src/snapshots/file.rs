@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn fuzz_a_description() {
-        nowserving_fuzz::target!(vec![vec![7; 8 + DIGEST_BYTES]], |bytes| {
+        nowserving_testkit::target!(vec![vec![7; 8 + DIGEST_BYTES]], |bytes| {
             if let Some(file) = SnapshotFile::from_data(bytes) {
                 assert_eq!(file.to_data(), bytes);
             }

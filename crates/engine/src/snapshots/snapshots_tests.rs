@@ -407,7 +407,7 @@ fn the_answer_to_an_earlier_job_is_not_taken_for_that_of_a_later_one() {
 #[test]
 fn fuzz_parts_of_a_snapshot() {
     let seeds = [part(0, 4), part(0, 10), part(4, 6)].map(|part| part.encode_to_vec());
-    nowserving_fuzz::target!(seeds.into(), |bytes| {
+    nowserving_testkit::target!(seeds.into(), |bytes| {
         let Ok(chunk) = SnapshotChunk::decode(bytes) else {
             return;
         };

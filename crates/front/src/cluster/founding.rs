@@ -448,7 +448,7 @@ mod tests {
             ..founder(3)
         };
         let seeds = [founder(2), later].map(|founder| founder.encode_to_vec());
-        nowserving_fuzz::target!(seeds.into(), |bytes| {
+        nowserving_testkit::target!(seeds.into(), |bytes| {
             let Ok(other) = Founder::decode(bytes) else {
                 return;
             };

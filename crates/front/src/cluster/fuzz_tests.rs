@@ -1,6 +1,6 @@
 //! Fuzz targets of the small files of a data directory. Their checksum holds, or no change would come past it.
 
-use nowserving_fuzz::target;
+use nowserving_testkit::target;
 
 use super::checked_file;
 use super::identity::Identity;

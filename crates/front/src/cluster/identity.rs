@@ -246,7 +246,7 @@ mod tests {
             boots: 2,
             starts: vec![u64::MAX, 12],
         };
-        let kept = nowserving_golden::bytes(
+        let kept = nowserving_testkit::golden::bytes(
             env!("CARGO_MANIFEST_DIR"),
             "files-1/identity.toml",
             &written.write(),

@@ -145,7 +145,7 @@ mod tests {
         let mut peers = KnownPeers::default();
         let written = peers.note(&frame(20, 5, &[15], 7), false).unwrap();
         let of = env!("CARGO_MANIFEST_DIR");
-        let kept = nowserving_golden::bytes(of, "files-1/peers.toml", &written.unwrap());
+        let kept = nowserving_testkit::golden::bytes(of, "files-1/peers.toml", &written.unwrap());
         let known = KnownDisk {
             disk_id: 20,
             boots: 5,

@@ -55,7 +55,7 @@ mod tests {
         let fifth = members.nodes.entry(5).or_default();
         (fifth.disk_id, fifth.drained) = (7, true);
         members.preferred.insert(3, 5);
-        let kept = nowserving_golden::bytes(
+        let kept = nowserving_testkit::golden::bytes(
             env!("CARGO_MANIFEST_DIR"),
             "files-1/members.toml",
             &write(&members.encode()),

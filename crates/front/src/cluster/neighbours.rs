@@ -329,7 +329,7 @@ mod tests {
     fn fuzz_an_answer() {
         let seed = r#"{"name": "nowserving", "id": "x", "version": "0.1.0", "type": "t", "description": "", "metadata":
             {"cluster": "prod", "prefix": "nowserving", "shards": "16", "node": "1", "cluster_id": "01"}, "endpoints": []}"#;
-        nowserving_fuzz::target!(vec![seed.as_bytes().to_vec()], |bytes| {
+        nowserving_testkit::target!(vec![seed.as_bytes().to_vec()], |bytes| {
             let Some(metadata) = Metadata::read(bytes) else {
                 return;
             };

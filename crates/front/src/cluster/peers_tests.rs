@@ -308,7 +308,7 @@ fn fuzz_a_frame() {
         ..frame()
     };
     let seeds = vec![frame().encode_to_vec(), whole.encode_to_vec()];
-    nowserving_fuzz::target!(seeds, |bytes| {
+    nowserving_testkit::target!(seeds, |bytes| {
         let Ok(frame) = Frame::decode(bytes) else {
             return;
         };

@@ -85,7 +85,7 @@ fn root() -> PathBuf {
 fn the_document_is_that_of_the_table() {
     let path = root().join("docs/metrics.md");
     let made = document();
-    if std::env::var_os(nowserving_golden::WRITE).is_some() {
+    if std::env::var_os(nowserving_testkit::golden::WRITE).is_some() {
         fs::write(&path, &made).unwrap();
     }
     let kept = fs::read_to_string(&path).unwrap();

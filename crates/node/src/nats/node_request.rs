@@ -189,7 +189,7 @@ mod tests {
         let refused = ErrorReply::from(late());
         let formats = [Format::Json, Format::MsgPack];
         let seeds = formats.map(|format| [encode(&part, format), encode(&refused, format)]);
-        nowserving_fuzz::target!(seeds.concat(), |bytes| {
+        nowserving_testkit::target!(seeds.concat(), |bytes| {
             if let Err(error) = read_answer::<PartReply>(&with(HeaderMap::new(), bytes)) {
                 assert_eq!(error.code, Code::Unavailable);
             }
@@ -204,7 +204,7 @@ mod tests {
     fn fuzz_times() {
         let seeds = ["5000\n1766222333444", "1\n0", "60000\n9007199254740992"];
         let seeds = seeds.map(|text| text.as_bytes().to_vec());
-        nowserving_fuzz::target!(seeds.into(), |bytes| {
+        nowserving_testkit::target!(seeds.into(), |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let mut headers = HeaderMap::new();
             for (name, value) in [TIMEOUT_HEADER, SENT_MS_HEADER]

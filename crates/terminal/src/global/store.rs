@@ -229,7 +229,7 @@ mod tests {
         contexts.add("prod", prod, false).unwrap();
         contexts.choose(Some("prod")).unwrap();
         let seeds = vec![toml::to_string(&contexts).unwrap().into_bytes()];
-        nowserving_fuzz::target!(seeds, |bytes| {
+        nowserving_testkit::target!(seeds, |bytes| {
             let dir = tempfile::tempdir().unwrap();
             let store = Store {
                 dir: dir.path().to_owned(),

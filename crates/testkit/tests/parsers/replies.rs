@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use nowserving_fuzz::{both_formats, target};
 use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::error::ErrorReply;
 use nowserving_protocol::{admin, backup, event, kv, limits, user};
+use nowserving_testkit::{both_formats, target};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

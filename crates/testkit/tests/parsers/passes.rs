@@ -2,10 +2,10 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use ed25519_dalek::{Signer as _, SigningKey};
-use nowserving_fuzz::target;
 use nowserving_line::{LaneName, LineName};
 use nowserving_pass::{Jwk, Jwks, PassClaims, PassKey, PassKeys, PassVerifier};
 use nowserving_protocol::keys::ClusterKey;
+use nowserving_testkit::target;
 
 const NOW_S: u64 = 1_766_222_333;
 

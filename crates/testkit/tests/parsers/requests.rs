@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use nowserving_fuzz::{both_formats, target};
 use nowserving_protocol::codec::{Format, decode, decode_request, encode};
 use nowserving_protocol::{admin, backup, kick, kv, limits, user};
+use nowserving_testkit::{both_formats, target};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -1,11 +1,13 @@
-//! Fuzz targets for parsers; for tests only, in no build of a node.
+//! What tests of several crates share: golden files ([`golden`]), and fuzz targets for parsers. In no build of a node.
 //!
 //! A target takes good inputs and changes them: a few bytes, a cut, bytes behind the end. So it comes past the checks
 //! that random bytes fail at once. Targets of public parsers are in `tests/parsers`, those of private ones beside
 //! them, in the `fuzz_tests.rs` of their crates or as tests named `fuzz_…`.
 //!
 //! `cargo nextest run` runs each target on 2,000 inputs, `BOLERO_RANDOM_ITERATIONS=1000000` on more, and
-//! `cargo bolero test -p nowserving-fuzz <target>` guided by coverage (needs `cargo install cargo-bolero` and clang).
+//! `cargo bolero test -p nowserving-testkit <target>` guided by coverage (needs `cargo install cargo-bolero` and clang).
+
+pub mod golden;
 
 use bolero::{TypeGenerator, generator};
 

@@ -1,6 +1,5 @@
 //! Subjects, headers, tickets, keys, rules and times.
 
-use nowserving_fuzz::target;
 use nowserving_limit::Rules;
 use nowserving_line::{LaneName, LineName, TokenRef};
 use nowserving_protocol::header::{RequestId, TraceContext, parse_sent_ms};
@@ -10,6 +9,7 @@ use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::time;
+use nowserving_testkit::target;
 
 fn of(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use nowserving_fuzz::target;
 use nowserving_shard::members::Members;
 use nowserving_shard::{command, snapshot};
+use nowserving_testkit::target;
 
 /// The golden files with this ending, of all formats.
 fn golden(ending: &str) -> Vec<Vec<u8>> {
