@@ -52,8 +52,7 @@ fn requester() -> ReplyTo {
     ReplyTo {
         inbox: Inbox::Subject("_INBOX.1".into()),
         format: Format::Json,
-        op: "limit",
-        admin: false,
+        op: nowserving_protocol::operation::Operation::LimitCheck,
         pass: false,
         taken: monotonic_us(),
         trace: None,
