@@ -13,7 +13,6 @@ use nowserving_protocol::operation::{Effect, Operation};
 use serde::Deserialize;
 
 use crate::Message;
-use crate::forward::USER_HEADER;
 use crate::parse::header;
 
 /// JSON about the client, by the server or by anybody.

@@ -106,7 +106,7 @@ async fn a_node_that_leads_no_longer_asks_the_leader() {
     let shard = shard_of("ip", "a");
     assert_eq!(
         published.subject,
-        format!("nowserving.shard.{shard}.shop.limit_check")
+        format!("nowserving.shard.{shard}.shop.limit_part")
     );
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! limit.<domain>.check, leader.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
 //!     ─► this node's own engine, if it leads the shard (`direct.rs`, if that is all that is asked); or
-//!        forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact: one for each shard, at once
+//!        forward.shard.<n>.<domain>.limit_part or shard.<n>.<domain>.limit_exact: one for each shard, at once
 //!     ─► combine ─► the answer; if it is a refusal, forward.shard.<n>.<domain>.limit_give_back or
 //!        shard.<n>.<domain>.limit_exact_give_back first (`give_back.rs`)
 //! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
