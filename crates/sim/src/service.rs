@@ -357,7 +357,7 @@ impl Node {
         service.requests += 1;
         let number = service.requests;
         service.asked.insert(number, it.id);
-        let subject = forward::subject(&service.parser.forward, &it);
+        let subject = service.parser.forward.leader(it.op, it.shard, &it.line);
         env.note(format_args!(
             "n{node}: passes on to {subject} as {}, {} ms",
             it.id.0, it.timeout_ms

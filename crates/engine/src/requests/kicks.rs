@@ -44,7 +44,12 @@ impl Kicks {
         out: &mut Outbox,
     ) {
         let kicks = &mut leader_state.kicks;
-        match kicks.begin(state, &waiter.line, ask, waiter.id) {
+        match kicks.begin(
+            state,
+            &waiter.line,
+            (ask, waiter.note.as_deref()),
+            waiter.id,
+        ) {
             Begun::Answered(answer) => answer_one(waiter, answer, out),
             Begun::Waits => {
                 let kick = self.0.entry(waiter.line.clone()).or_default();
