@@ -108,7 +108,7 @@ impl Body<'_> {
                 }
                 let step = RestoreStep::Part {
                     number: ask.part,
-                    data: ask.data.0.into(),
+                    data: bytes::Bytes::from(ask.data.0).into(),
                 };
                 (ask.upload, step)
             }

@@ -439,7 +439,7 @@ impl Node {
             Output::Rules(texts) => self.learn_rules(env, &texts),
             Output::Members { wanted, peers } => {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
-                let file = members_file::write(&wanted.encode());
+                let file = members_file::write(&wanted.to_bytes());
                 self.disk.files.write(File::Members, file);
                 if let Some(running) = &mut self.running {
                     running.peers = PeerList {

@@ -134,12 +134,7 @@ impl Pending {
     ) -> Vec<Option<Waiter>> {
         let mut waiters = Vec::new();
         while let Some(Queued { command, waiter }) = self.queue.pop_front() {
-            let format = builder.format();
-            let command = match command.format() > format {
-                true => command.fitted(format),
-                false => command,
-            };
-            if command.format() > format {
+            if command.format() > builder.format() {
                 self.left_log([&command]);
                 leader_state.not_proposed(&command, older_member());
                 if let Some(waiter) = waiter {

@@ -42,8 +42,6 @@ mod limits_tests;
 #[cfg(test)]
 mod replay_tests;
 
-/// The first format of log entries that has kicks.
-const KICK_FORMAT: u32 = 7;
 
 /// The shards of a node, by number.
 pub(crate) type Shards = BTreeMap<u32, Shard>;
@@ -548,9 +546,6 @@ impl Shard {
     fn kick(&mut self, waiter: Waiter, ask: &Kick, ctx: &mut NodeCtx) {
         if !ask.dry_run && !ctx.has_room {
             return ctx.out.refuse(waiter.reply, disk_full());
-        }
-        if !ask.dry_run && self.entry_format(ctx) < KICK_FORMAT {
-            return ctx.out.refuse(waiter.reply, older_member());
         }
         let Some(leader_state) = &mut self.leader_state else {
             return ctx.lead_lost(waiter, self.known_leader());

@@ -1,30 +1,16 @@
-//! Entries and snapshots with rate limits, as `golden.rs`.
-
-#![allow(clippy::unwrap_used)]
+//! Every command about rate limits.
 
 use nowserving_limit::{
     Algorithm, Change, ChangedState, Counter, Drain, FixedWindow, Limit, LimitParts, LogHits,
     LogPart, Moment, SlidingWindowCounter, Unit, WhenFull, Window, key,
 };
-use nowserving_line::LineName;
-use nowserving_shard::command::{Command, Entry, FORMAT, decode, encode};
 use nowserving_shard::limits::{
     ApplyRules, DeleteRules, GiveBack, LimitAsk, LimitCommand, ResetCounter, TimedAsk,
 };
-use nowserving_shard::requests::{Origin, RequestId};
-use nowserving_shard::snapshot::{self, Header};
-use nowserving_shard::state::State;
 
-const NOW_MS: u64 = 1_766_222_333_444;
-const NOW_US: u64 = NOW_MS * 1_000;
+use super::*;
 
-fn golden(name: &str, written: &[u8]) -> Vec<u8> {
-    nowserving_testkit::golden::bytes(env!("CARGO_MANIFEST_DIR"), name, written)
-}
-
-fn name(name: &str) -> LineName {
-    LineName::try_from(name).unwrap()
-}
+const NOW_US: u64 = 1_766_222_333_444_000;
 
 fn key_of(algorithm: Algorithm, unit: Unit) -> Box<[u8]> {
     let entries = [("ip", "127.0.0.1"), ("path", "/")].into_iter();
@@ -127,55 +113,26 @@ fn hits() -> LimitCommand {
     }
 }
 
-fn reset_of(key: Box<[u8]>, [descriptor, by, reason]: [&str; 3]) -> LimitCommand {
-    LimitCommand::Reset(ResetCounter {
-        domain: name("shop"),
-        key,
-        descriptor: descriptor.into(),
-        by: by.into(),
-        reason: reason.into(),
-    })
-}
-
 fn once(key: u128, command: LimitCommand) -> Command {
     let origin = Origin::Client;
     let id = RequestId { key, origin };
     Command::Once(id, Box::new(Command::Limit(command)))
 }
 
-fn entry(format: u32, reset: LimitCommand) -> Entry {
+pub fn commands() -> Vec<Command> {
     let delete = LimitCommand::Delete(DeleteRules {
         domain: name("other"),
         if_version: Some(2),
         by: "bob".into(),
         reason: "over".into(),
     });
-    Entry {
-        format,
-        now_ms: NOW_MS,
-        wall_ms: NOW_MS,
-        compact_floor: 5,
-        commands: vec![
-            once(1, apply("shop")),
-            once(2, apply("other")),
-            once(3, apply("shop-2")),
-            once(4, delete),
-            Command::Limit(checkpoint()),
-            once(5, hits()),
-            once(6, reset),
-        ],
-    }
-}
-
-fn old() -> Entry {
-    let key = key_of(Algorithm::FixedWindow, Unit::Hour);
-    entry(7, reset_of(key, [""; 3]))
-}
-
-/// A reset says what it forgets, who asked and why; and hits are given back.
-fn new() -> Entry {
-    let key = key_of(Algorithm::FixedWindow, Unit::Hour);
-    let mut entry = entry(8, reset_of(key, ["ip=127.0.0.1", "ann", "a bug of ours"]));
+    let reset = LimitCommand::Reset(ResetCounter {
+        domain: name("shop"),
+        key: key_of(Algorithm::FixedWindow, Unit::Hour),
+        descriptor: "ip=127.0.0.1".into(),
+        by: "ann".into(),
+        reason: "a bug of ours".into(),
+    });
     let LimitCommand::Hits { domain, asks } = hits() else {
         panic!("no hits");
     };
@@ -185,49 +142,18 @@ fn new() -> Entry {
     };
     let give_back = LimitCommand::GiveBack(GiveBack {
         domain,
-        request: 5,
+        request: 105,
         marks: vec![mark; asks.len()],
         asks,
     });
-    entry.commands.push(once(7, give_back));
-    entry
-}
-
-#[test]
-fn an_entry_with_every_command_of_limits() {
-    for (file, entry) in [("entry-7-limit.bin", old()), ("entry-8-limit.bin", new())] {
-        let kept = golden(file, &encode(&entry));
-        assert_eq!(decode(&kept, FORMAT).unwrap(), entry);
-    }
-}
-
-#[test]
-fn a_snapshot_with_limits() {
-    comes_back("snapshot-7-limits.snap", &old(), (0, 6));
-    comes_back("snapshot-8-limits.snap", &new(), (5, 6));
-}
-
-fn comes_back(file: &str, entry: &Entry, (changes, requests): (usize, usize)) {
-    let header = Header {
-        cluster: "prod".into(),
-        shard: 0,
-        index: 9,
-        term: 2,
-        voters: vec![1, 2, 3],
-        ..Header::default()
-    };
-    let mut state = State::default();
-    state.apply_entry(9, entry, &mut ());
-    let kept = golden(file, &snapshot::encode(&header, &state));
-    let (_, restored) = snapshot::decode(kept.clone().into(), FORMAT, "prod", 0).unwrap();
-    assert!(snapshot::encode(&header, &restored) == kept);
-    let limits = restored.limits();
-    assert_eq!(limits, state.limits());
-    assert_eq!(limits.rules().version(), 4);
-    assert_eq!(limits.changes().iter().len(), changes);
-    assert_eq!(
-        (limits.rules().domains().len(), limits.saved().len()),
-        (2, 5)
-    );
-    assert_eq!(restored.requests().len(), requests);
+    vec![
+        once(101, apply("shop")),
+        once(102, apply("other")),
+        once(103, apply("shop-2")),
+        once(104, delete),
+        Command::Limit(checkpoint()),
+        once(105, hits()),
+        once(106, reset),
+        once(107, give_back),
+    ]
 }

@@ -1,10 +1,10 @@
-//! States with what entries of format 7 add.
+//! States of lines on which much happens.
 
 use super::*;
 
 /// Seats as told, a quota that is renewed, positions that were told of, and keys that wait for room, one of which was
 /// offered some.
-pub fn with_what_format_7_adds(shard: &mut Shard) {
+pub fn fill(shard: &mut Shard) {
     let line = || name("busy");
     let mut settings = Settings::new(1, 2);
     settings.position_events = vec![2, 1];
@@ -56,7 +56,7 @@ pub fn with_what_format_7_adds(shard: &mut Shard) {
         line: line(),
         told: Some((1, 60_000)),
     });
-    let refused = line::RefusedCounts::from_stored(&[1, 2]).unwrap();
+    let refused = line::RefusedCounts::new([1, 2, 0, 0]);
     shard.apply(Op::CountRefused {
         line: line(),
         incarnation,
@@ -74,7 +74,7 @@ pub fn with_what_format_7_adds(shard: &mut Shard) {
     assert!(lane.marks.iter().all(|mark| mark.through > 0));
 }
 
-/// What entries of format 7 add.
+/// A line from which an operator has kicked a token.
 pub fn a_shard_with_a_kick() -> State {
     let mut shard = Shard::new();
     let settings = Settings::new(1, 9);
