@@ -10,7 +10,7 @@ use nowserving_client::{
 
 use crate::kick::key;
 use crate::{tables, token_name};
-use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::global::Why;
 use nowserving_terminal::number;
 use nowserving_terminal::output::Output;
 

@@ -7,7 +7,7 @@ use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, To
 use crate::phase::UNASKED_MAX;
 use crate::{confirm, tables, token_name};
 use nowserving_terminal::duration;
-use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::global::Why;
 use nowserving_terminal::output::Output;
 
 /// The longest `--idle-over`: 30 days.

@@ -19,6 +19,7 @@ use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
 };
+use nowserving_protocol::note;
 use nowserving_protocol::operation::{On, Operation};
 use nowserving_protocol::subject::Subjects;
 
@@ -218,7 +219,9 @@ impl Call {
         let timeout = Some((TIMEOUT_HEADER, sent.timeout_ms.to_string()));
         let sent_ms = sent.sent_ms.map(|ms| (SENT_MS_HEADER, ms.to_string()));
         let id = (self.manner.has_id).then(|| (REQUEST_ID_HEADER, request_name(self.query.call)));
-        let all = timeout.into_iter().chain(sent_ms).chain(id);
+        let note = self.query.what.note();
+        let note = note.iter().flat_map(note::headers);
+        let all = timeout.into_iter().chain(sent_ms).chain(id).chain(note);
         all.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 

@@ -112,7 +112,7 @@ impl World {
             }
             Outcome::Refused { members, reason } => {
                 env.note(format_args!("n{id}: is refused: {reason}"));
-                let members = members_file::write(&members.encode());
+                let members = members_file::write(&members.to_bytes());
                 node.disk.files.write(File::Members, members);
                 identity.lose_number(reason, env.random.next());
                 node.disk.files.write_identity(&identity);

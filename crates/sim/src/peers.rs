@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
 use nowserving_front::Message;
 use nowserving_front::cluster::Out;
-use nowserving_front::cluster::peers::{Outgoing, PeerKeys, connection_of};
+use nowserving_front::cluster::peers::{Outgoing, connection_of};
 use nowserving_front::keys::InUse;
 use nowserving_protocol::keys::{ClusterKey, KeyRing};
 use nowserving_protocol::subject::Subjects;
@@ -38,14 +38,6 @@ impl Link {
         Link {
             subjects: Subjects::default(),
             keys: InUse::new(ring.unwrap_or_else(|_| unreachable!()), 0),
-        }
-    }
-
-    fn peer_keys(&self) -> PeerKeys<'_> {
-        PeerKeys {
-            frames: &self.keys.frames,
-            in_force: self.keys.ring.current().id(),
-            prints: &self.keys.prints,
         }
     }
 }

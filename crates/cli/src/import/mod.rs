@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::rows::{Row, RowFormat};
 use crate::{confirm, phase, tables};
-use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::global::Why;
 use nowserving_terminal::output::{Output, WrongFile, WrongUsage};
 use nowserving_terminal::progress::Progress;
 

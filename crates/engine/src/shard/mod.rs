@@ -23,7 +23,7 @@ use crate::delivery::Via;
 use crate::following::Following;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
 use crate::leading::{Leading, Offer};
-use crate::refusals::{disk_full, older_member, outcome_unknown, overloaded};
+use crate::refusals::{disk_full, outcome_unknown, overloaded};
 use crate::request::Ask;
 use crate::requests::decide::{Copy, turned_away, unless_in_doubt};
 use crate::requests::pending::{Pending, Proposed};

@@ -284,7 +284,7 @@ fn answer_to(me: &Founder, payload: &Bytes, keys: &FrameKeys) -> Option<(Members
     });
     let (existing, _) = existing.ok()?;
     let to_me = existing.disk_id == me.disk_id && existing.cluster == me.cluster;
-    let members = Members::decode(&existing.members).filter(|_| to_me)?;
+    let members = Members::from_bytes(&existing.members).filter(|_| to_me)?;
     Some((members, existing))
 }
 
@@ -339,7 +339,7 @@ impl Member<'_> {
         may_say.then(|| Existing {
             cluster: self.cluster.to_owned(),
             refused,
-            members: members.encode().into(),
+            members: members.to_bytes().into(),
             disk_id: founder.disk_id,
             from: self.id,
         })

@@ -86,7 +86,7 @@ fn settle(data: &mut DataDir, outcome: Outcome) -> anyhow::Result<()> {
         return Ok(());
     };
     tracing::warn!(%reason, "the cluster exists, and this disk is empty");
-    let members = members_file::write(&members.encode());
+    let members = members_file::write(&members.to_bytes());
     data_dir::write(&data.path, File::Members, &members)?;
     let reason = format!("the cluster refuses this node: {reason}");
     data.identity.lose_number(reason, data_dir::random_u64()?);

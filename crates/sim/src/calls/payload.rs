@@ -64,8 +64,6 @@ impl What {
                 rules: limited::RULES.to_owned(),
                 dry_run: false,
                 if_version: None,
-                by: Some("sim".to_owned()),
-                reason: None,
             }),
             What::Limit { counter, ask, .. } => bytes(&Check {
                 hits: u32::try_from(ask.hits).ok(),
@@ -79,8 +77,6 @@ impl What {
             } => bytes(&ResetLimit {
                 domain: domain.clone(),
                 descriptor: counter.clone(),
-                by: Some("sim".to_owned()),
-                reason: None,
             }),
         })
     }
@@ -128,12 +124,9 @@ fn write(op: &Op, ticket: &impl Fn(&TokenRef) -> String) -> Result<Vec<u8>, ApiE
 }
 
 fn operators_write(op: &Op) -> Result<Vec<u8>, ApiError> {
-    let (by, reason) = (None, None);
     Ok(match op {
         Op::Create { settings, .. } => bytes(&admin::Create {
             settings: all_of(settings),
-            by,
-            reason,
         }),
         Op::Configure {
             patch,
@@ -145,16 +138,12 @@ fn operators_write(op: &Op) -> Result<Vec<u8>, ApiError> {
             incarnation: *incarnation,
             dry_run: false,
             settings: SettingsPatch::clone(patch),
-            by,
-            reason,
         }),
         Op::Delete {
             force, incarnation, ..
         } => bytes(&admin::Delete {
             force: *force,
             incarnation: *incarnation,
-            by,
-            reason,
         }),
         Op::Move {
             lane, token, to, ..
@@ -162,14 +151,10 @@ fn operators_write(op: &Op) -> Result<Vec<u8>, ApiError> {
             lane: lane.clone(),
             token: *token,
             to: to.clone(),
-            by,
-            reason,
         }),
         Op::CapacityTold { told, .. } => bytes(&admin::CapacityTold {
             seats: told.map(|(seats, _)| seats),
             for_ms: told.map(|(_, for_ms)| for_ms),
-            by,
-            reason,
         }),
         Op::Import {
             import_id,
@@ -188,8 +173,6 @@ fn operators_write(op: &Op) -> Result<Vec<u8>, ApiError> {
                 import_id: import_id.to_string(),
                 first_row: *first_row,
                 rows: rows.iter().map(row).collect::<Result<_, _>>()?,
-                by,
-                reason,
             })
         }
         Op::CallNext {
@@ -198,8 +181,6 @@ fn operators_write(op: &Op) -> Result<Vec<u8>, ApiError> {
             n: *n,
             lane: lane.clone(),
             call_id: call_id.to_string(),
-            by,
-            reason,
         }),
         Op::Take {
             by: whom, call_id, ..
@@ -213,8 +194,6 @@ fn operators_write(op: &Op) -> Result<Vec<u8>, ApiError> {
                 lane,
                 token,
                 call_id: call_id.as_deref().map(str::to_owned),
-                by,
-                reason,
             })
         }
         _ => return Err(ApiError::bad_request("op: one of leaders")),
@@ -233,8 +212,6 @@ fn all_of(settings: &Settings) -> SettingsPatch {
 fn members(request: &MembersRequest) -> admin::ChangeMembers {
     let mut ask = admin::ChangeMembers {
         if_version: request.if_version,
-        by: Some(request.by.clone()),
-        reason: Some(request.reason.clone()),
         ..admin::ChangeMembers::default()
     };
     match &request.change {
@@ -263,7 +240,7 @@ fn restore(command: &RestoreCommand) -> Vec<u8> {
         RestoreStep::Part { number, data } => bytes(&RestorePart {
             upload,
             part: *number,
-            data: Blob(data.to_vec()),
+            data: Blob(data.0.to_vec()),
         }),
         RestoreStep::Finish { parts, digest, how } => bytes(&RestoreLine {
             upload,
@@ -271,8 +248,6 @@ fn restore(command: &RestoreCommand) -> Vec<u8> {
             digest: Hex(*digest),
             clock_ms: how.clock_ms,
             overwrite: how.overwrite,
-            by: None,
-            reason: None,
         }),
     }
 }

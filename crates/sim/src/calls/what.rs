@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use nowserving_kv as kv;
-use nowserving_line::{LineName, Op, TokenBy};
+use nowserving_line::{LineName, Op, OperatorNote, TokenBy};
 use nowserving_protocol::admin::ListTokens;
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
@@ -139,6 +139,17 @@ impl What {
                 | What::LimitGiveBack { exact: true, .. }
                 | What::LimitReset { .. }
         )
+    }
+
+    /// Who asks for a change of the members, and why: the checkers know a recorded change by that.
+    pub(super) fn note(&self) -> Option<OperatorNote> {
+        match self {
+            What::Members(request) => Some(OperatorNote {
+                by: Some(request.by.as_str().into()),
+                reason: Some(request.reason.as_str().into()),
+            }),
+            _ => None,
+        }
     }
 
     /// Its operation.

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use nowserving_client::{Client, ClientOptions};
-use nowserving_line::OperatorNote;
+use nowserving_client::{Client, ClientOptions, OperatorNote};
 use nowserving_protocol::servers::Servers;
 use nowserving_security::Security;
 
