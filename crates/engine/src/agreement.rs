@@ -12,9 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::Engine;
 use crate::envelope::StateHash;
-use crate::io::ExitReason;
 use nowserving_shard::snapshot::HASH_FORMAT;
 
 /// Hashes of a shard kept for each node: a peer that lags by more is not compared.
@@ -114,35 +112,6 @@ fn short(hash: &[u8]) -> String {
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-impl Engine {
-    /// Compares the hash of a node, perhaps this one, with those of the others.
-    ///
-    /// # Errors
-    /// This node's state differs from that of a majority.
-    pub(crate) fn note_hash(&mut self, node: u64, hash: StateHash) -> Result<(), ExitReason> {
-        let (me, index) = (self.config.id, hash.index);
-        let Some(shard) = self.shards.get_mut(&hash.shard) else {
-            return Ok(());
-        };
-        let voters = shard.replica.voters();
-        if !voters.contains(&node) {
-            return Ok(());
-        }
-        let differing = shard.agreement.note(me, voters.len(), node, hash);
-        for peer in differing.map_err(ExitReason::StateDiffers)? {
-            metrics::counter!("nowserving_state_differs_total").increment(1);
-            tracing::error!(
-                shard = shard.id,
-                index,
-                peer,
-                "the state of the peer differs from this node's: one of them is wrong; a node that \
-                 differs from a majority stops"
-            );
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

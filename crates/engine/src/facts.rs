@@ -5,15 +5,14 @@
 //! within a second, and 100,000 within five. Only of the busiest lines of a shard more is asked, such as an ETA. Whether a
 //! line is full and what holds it back is asked of each: 0.06 µs of those 0.7.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{Gate, HeldBackBy, LaneName, Line, LineName, Phase};
-use nowserving_shard::clock::Micros;
+use nowserving_shard::clock::{ClientReachability, Micros};
 use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::tallies::Tally;
 
-use crate::engine::Engine;
-use crate::shard::Shard;
+use crate::shard::{Shard, Shards};
 
 /// So many lines have metrics of their own: the busiest, of all shards together.
 pub const LINES_SHOWN: usize = 50;
@@ -257,34 +256,40 @@ impl ShardFacts {
     }
 }
 
-impl Engine {
-    /// What has been found since the last call, for a node that shows metrics. Cheap while no step is due.
-    pub fn gather(&mut self, now: Micros) -> Vec<Gathered> {
+impl Gathering {
+    /// What has been found since the last call. Cheap while no step is due.
+    pub fn gather(
+        &mut self,
+        shards: &Shards,
+        reachability: &ClientReachability,
+        peers: &BTreeSet<u64>,
+        now: Micros,
+    ) -> Vec<Gathered> {
         let mut gathered = Vec::new();
-        if now < self.gathering.next_step_at {
+        if now < self.next_step_at {
             return gathered;
         }
-        self.gathering.next_step_at = now + STEP_US;
-        if self.gathering.shard == 0 && self.gathering.part.is_none() {
-            self.gathering.round_began_at = now;
+        self.next_step_at = now + STEP_US;
+        if self.shard == 0 && self.part.is_none() {
+            self.round_began_at = now;
         }
         let mut room = LINES_AT_ONCE;
         while room > 0 {
-            let from = self.gathering.shard;
-            let Some((id, shard)) = self.shards.range(from..).next() else {
-                gathered.push(Gathered::PeerLag(self.peer_lag()));
-                let round_ends_at = self.gathering.round_began_at + ROUND_US;
-                self.gathering = Gathering {
+            let from = self.shard;
+            let Some((id, shard)) = shards.range(from..).next() else {
+                gathered.push(Gathered::PeerLag(peer_lag(shards, peers)));
+                let round_ends_at = self.round_began_at + ROUND_US;
+                *self = Gathering {
                     next_step_at: round_ends_at.max(now + STEP_US),
                     ..Gathering::default()
                 };
                 break;
             };
-            let part = self.gathering.part.take();
-            let now_ms = shard.service_ms(&self.ctx.reachability);
+            let part = self.part.take();
+            let now_ms = shard.service_ms(reachability);
             let (Some(leader_state), Some(now_ms)) = (&shard.leader_state, now_ms) else {
                 gathered.push(Gathered::Shard(*id, None));
-                self.gathering.shard = id + 1;
+                self.shard = id + 1;
                 continue;
             };
             let part = part.filter(|part| part.term == leader_state.term);
@@ -298,30 +303,30 @@ impl Engine {
                 part.add(line, leader_state, now_ms);
                 room -= 1;
             }
-            self.gathering.shard = *id;
+            self.shard = *id;
             match lines.next() {
-                Some(_) => self.gathering.part = Some(part),
+                Some(_) => self.part = Some(part),
                 None => {
                     part.finish(shard, leader_state, now_ms);
                     gathered.push(Gathered::Shard(*id, Some(part)));
-                    self.gathering.shard = id + 1;
+                    self.shard = id + 1;
                 }
             }
         }
         gathered
     }
+}
 
-    fn peer_lag(&self) -> BTreeMap<u64, u64> {
-        let mut most = BTreeMap::new();
-        for shard in self.shards.values() {
-            // Known to the leader alone.
-            for peer in self.others() {
-                if let Some(progress) = shard.replica.progress_of(peer) {
-                    let lag: &mut u64 = most.entry(peer).or_default();
-                    *lag = progress.lag.max(*lag);
-                }
+fn peer_lag(shards: &Shards, peers: &BTreeSet<u64>) -> BTreeMap<u64, u64> {
+    let mut most = BTreeMap::new();
+    for shard in shards.values() {
+        // Known to the leader alone.
+        for &peer in peers {
+            if let Some(progress) = shard.replica.progress_of(peer) {
+                let lag: &mut u64 = most.entry(peer).or_default();
+                *lag = progress.lag.max(*lag);
             }
         }
-        most
     }
+    most
 }

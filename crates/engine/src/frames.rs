@@ -5,11 +5,10 @@ use nowserving_replica::Message;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 
-use crate::contact::{PeerHeader, Refusal};
-use crate::engine::Engine;
 use crate::envelope::{
     ClosedConnection, LaggingMember, SnapshotChunk, SnapshotRequest, StateHash, Verdict,
 };
+use crate::peers::contact::{PeerHeader, Refusal};
 
 /// A received frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,34 +113,5 @@ impl OutMessage {
             raft: raft.ok()?,
             append: message.has_entries(),
         })
-    }
-}
-
-impl Engine {
-    /// A frame without content.
-    pub(crate) fn batch(&self, to: u64, now: Micros) -> PeerBatch {
-        PeerBatch {
-            client_reachable: self.client_reachable(now),
-            disk_full: self.ctx.disk_full,
-            refuses_snapshots: self.refuses_snapshots(now),
-            clock_us: now,
-            connection: self.connection,
-            closed: self.closed.to_frame(),
-            lagging: self.lagging.clone(),
-            entry_format: self.ctx.entry_format,
-            max_payload: self.ctx.payload.max as u64,
-            keys: self.keys.clone(),
-            in_touch: self.contact.is_in_touch(),
-            in_no_group: self.is_in_no_group(),
-            verdicts: self.contact.verdicts(to, now),
-            reports_disks: self.is_out_of_touch(to),
-            messages: Vec::new(),
-            state_hashes: Vec::new(),
-            cluster_id: self.membership.wanted.cluster_id,
-            members_version: self.membership.wanted.version,
-            members: self.members_for(to),
-            snapshot_request: None,
-            snapshot_chunk: None,
-        }
     }
 }

@@ -18,12 +18,12 @@ use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::state::State;
 
-use crate::contact::Standing;
 use crate::delivery::{Delivery, LeaderTime};
 use crate::envelope::{Candidate, SnapshotChunk, SnapshotRequest, Welcome};
 use crate::frames::{PeerBatch, PeerFrame};
+use crate::peers::contact::Standing;
 use crate::request::{Outcome, Question, ReplyTo, Request};
-use crate::snapshot_file::SnapshotFile;
+use crate::snapshots::file::SnapshotFile;
 
 /// The clocks, read by the caller for each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,68 +12,56 @@
 //! ones into at most one batch of log entries a shard, one [`Output::Persist`], and one [`Output::Frame`] a
 //! peer. The engine reads no clock, draws no random number and iterates over
 //! nothing in hash order: the same inputs at the same times give the same outputs.
+//!
+//! State is kept in parts, each with its own: `requests` that wait, what a leader does (`leading`) and what a follower
+//! knows (`following`), `snapshots`, `membership`, `peers`. A part borrows only what it needs of the others. `shard` has
+//! those of one shard, `engine` those of the node, `ctx` what all shards of a node share. Uses go one way: a part names
+//! neither `engine` nor its neighbours' insides.
 
-mod age;
 pub mod agreement;
-mod apply;
-mod balance;
-mod candidates;
-mod compaction;
-mod contact;
+mod ctx;
 mod delivery;
-mod disk_room;
-mod elections;
-mod electorates;
+mod draw;
 mod engine;
 pub mod envelope;
 pub mod facts;
-mod forwards;
+#[cfg(test)]
+mod facts_tests;
+mod following;
 pub mod frame_parts;
 mod frames;
-mod gauges;
 mod io;
-mod keys;
-mod kicks;
-mod known_disk;
 mod kv;
-mod lagging;
-mod limits;
+mod leading;
 mod listing;
-mod maintenance;
 mod membership;
 mod outbox;
 mod payload;
-mod peer;
-mod peer_refusal;
-mod reconcile;
+mod peers;
 pub mod refusals;
 mod request;
-mod shard;
-mod snapshot_file;
-mod snapshot_frames;
-pub mod snapshot_header;
-mod snapshot_receive;
-mod snapshot_send;
-mod staging;
-mod standing;
-mod status;
+mod requests;
 #[cfg(test)]
-mod tests;
-mod waiter;
-mod waiting_reads;
+mod rig;
+mod shard;
+mod snapshots;
+mod stopping;
+mod timers;
 
-pub use age::{lay_unread, left_by_sender_ms};
-pub use contact::{PeerHeader, Refusal, Standing};
-pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via, turned_away};
+pub use delivery::{Delivery, LeaderTime, ShardDelivery, Via};
 pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{
     Boot, Config, Dropped, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled,
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
 };
-pub use known_disk::{KnownDisk, KnownDisks, NotTaken};
+pub use peers::contact::{PeerHeader, Refusal, Standing};
+pub use peers::known_disk::{KnownDisk, KnownDisks, NotTaken};
 pub use request::{Ask, Effect, Inbox, LimitRequest, Outcome, Question, ReplyTo, Request};
-pub use snapshot_file::SnapshotFile;
+pub use requests::age::{lay_unread, left_by_sender_ms};
+pub use requests::decide::turned_away;
+pub use snapshots::file::SnapshotFile;
+pub use snapshots::header as snapshot_header;
 
 /// Generated from `proto/frame.proto`.
 #[allow(missing_docs, clippy::all)]

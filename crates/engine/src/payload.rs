@@ -4,10 +4,7 @@
 use nowserving_line::Op;
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_protocol::error::ApiError;
-use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
-
-use crate::engine::Engine;
 
 /// Raft messages in one frame at most this many bytes, whatever the transport takes. Hashes of the state, one a shard
 /// at most, come on top.
@@ -62,37 +59,6 @@ impl Payload {
         (max < min).then(|| {
             format!("the NATS server takes {max} bytes in one message (max_payload), and {min} are needed")
         })
-    }
-}
-
-impl Engine {
-    /// This node was connected to another server, or to one with another limit.
-    pub(crate) fn max_payload(&mut self, bytes: usize, now: Micros) {
-        let was = std::mem::replace(&mut self.ctx.payload.max, bytes);
-        let problem = self.ctx.payload.problem();
-        match problem {
-            Some(problem) => tracing::error!(problem, "this node serves nobody"),
-            None if was < self.ctx.payload.min => {
-                tracing::info!(max_payload = bytes, "the NATS server takes enough again");
-            }
-            None => tracing::info!(
-                max_payload = bytes,
-                "bytes that the NATS server takes in one message"
-            ),
-        }
-        self.announce_standing(now);
-    }
-
-    /// The transport has refused a frame. It is lost, and Raft must know: it would go on sending what follows entries that
-    /// the peer lacks, and wait for the answer to a snapshot until that is offered again.
-    pub(crate) fn frame_refused(&mut self, to: u64, shards: &[u32], now: Micros) {
-        for id in shards {
-            if let Some(shard) = self.shards.get_mut(id) {
-                shard.replica.report_unreachable(to);
-                shard.offer_snapshot_again(to, now);
-                shard.dirty = true;
-            }
-        }
     }
 }
 

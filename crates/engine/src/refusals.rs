@@ -4,7 +4,7 @@ use nowserving_line::LineName;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::SENT_MS_HEADER;
 
-use crate::age::{CLOCK_TOLERANCE_MS, LATE_MAX_US};
+use crate::requests::age::{CLOCK_TOLERANCE_MS, LATE_MAX_US};
 
 /// Nothing happened, and it may be tried again.
 pub fn unavailable() -> ApiError {

@@ -1,0 +1,145 @@
+//! Snapshots of all shards: which one is made, and which part of a peer's is asked for.
+
+use nowserving_replica::SnapshotMeta;
+use nowserving_shard::clock::Micros;
+use nowserving_shard::leader_state::LeaderState;
+
+use super::Engine;
+use crate::envelope::{SnapshotChunk, SnapshotRequest};
+use crate::frames::PeerBatch;
+use crate::io::{NotInstalled, Output, ReceivedState};
+use crate::shard::Shard;
+use crate::snapshots::file::SnapshotFile;
+use crate::snapshots::{LogSize, Snapshots};
+
+/// Concurrent snapshots at most.
+const SNAPSHOTS_MAX: usize = 4;
+
+impl Engine {
+    /// Starts one snapshot at most.
+    pub(super) fn start_snapshot(&mut self, now: Micros) {
+        let own = |shard: &Shard| shard.snapshots.own.is_under_way();
+        if self.shards.values().filter(|it| own(it)).count() >= SNAPSHOTS_MAX {
+            return;
+        }
+        let entries = self.config.snapshot_entries;
+        let due = |shard: &&mut Shard| {
+            let applied = shard.replica.applied();
+            shard.snapshots.is_due(shard.id, applied, entries, now)
+        };
+        if let Some(shard) = self.shards.values_mut().find(due) {
+            let written = shard.snapshots.own.write(shard.id, &shard.replica);
+            self.ctx.out.outputs.push(written);
+        }
+    }
+
+    /// The log has so many bytes, which is over its bound, and these shards keep its oldest files alive: a
+    /// snapshot of each is due, and their logs are compacted through it.
+    pub(super) fn files_pinned(&mut self, shards: &[u32], log_bytes: u64) {
+        let size = match log_bytes > self.config.log_bytes_max.saturating_mul(2) {
+            true => LogSize::OverTwice,
+            false => LogSize::Over,
+        };
+        for id in shards {
+            let Some(shard) = self.shards.get_mut(id) else {
+                continue;
+            };
+            // Followers learn the compact floor from an entry.
+            let leader_state = shard.leader_state.as_mut();
+            let stamp = leader_state.and_then(LeaderState::propose_stamp);
+            shard.pending.push_own(stamp);
+            let through = shard.snapshots.own.pinned(size, &mut shard.replica);
+            let shard = shard.id;
+            self.ctx
+                .out
+                .outputs
+                .push(Output::Compact { shard, through });
+        }
+    }
+
+    pub(super) fn snapshot_written(
+        &mut self,
+        shard: u32,
+        written: Option<(SnapshotMeta, SnapshotFile)>,
+        now: Micros,
+    ) {
+        let Some(it) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        let through = it.snapshots.own.written(written, &mut it.replica, now);
+        let compact = through.map(|through| Output::Compact { shard, through });
+        self.ctx.out.outputs.extend(compact);
+    }
+
+    pub(super) fn snapshot_stored(
+        &mut self,
+        shard: u32,
+        file: SnapshotFile,
+        offset: Option<u64>,
+        now: Micros,
+    ) {
+        if let Some(it) = self.shards.get_mut(&shard) {
+            let receiving = &mut it.snapshots.receiving;
+            receiving.stored(shard, file, offset, now, &mut self.ctx.out);
+        }
+        self.ask_for_snapshot(now);
+    }
+
+    pub(super) fn snapshot_received(
+        &mut self,
+        shard: u32,
+        file: SnapshotFile,
+        state: Result<ReceivedState, NotInstalled>,
+        now: Micros,
+    ) {
+        let Some(it) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        let Snapshots { own, receiving, .. } = &mut it.snapshots;
+        let own = (own, &mut it.replica);
+        match receiving.received(shard, file, state, own, now) {
+            Ok(given) => it.dirty |= given,
+            Err(refusal) => self.send_request(refusal, now),
+        }
+    }
+
+    /// In how many shards this node has just refused a snapshot.
+    pub(crate) fn refuses_snapshots(&self, now: Micros) -> u32 {
+        let shards = self.shards.values();
+        let refuses = shards.filter(|shard| shard.snapshots.receiving.has_refused(now));
+        refuses.count() as u32
+    }
+
+    /// Asks for the next part of a peer's snapshot, if one is due.
+    pub(super) fn ask_for_snapshot(&mut self, now: Micros) {
+        let parts_max = self.ctx.payload.snapshot_parts_max();
+        let ids: Vec<u32> = self.shards.keys().copied().collect();
+        let ask = |id| {
+            let shard = self.shards.get_mut(&id)?;
+            shard.snapshots.receiving.ask(id, now)
+        };
+        if let Some(request) = self.fetching.next(ids, ask, parts_max) {
+            self.send_request(request, now);
+        }
+    }
+
+    pub(super) fn send_snapshot_part(&mut self, to: u64, chunk: SnapshotChunk, now: Micros) {
+        if let Some(shard) = self.shards.get_mut(&chunk.shard) {
+            shard.snapshots.part_sent(to, &chunk, now);
+        }
+        let batch = PeerBatch {
+            snapshot_chunk: Some(Box::new(chunk)),
+            ..self.batch(to, now)
+        };
+        self.ctx.out.outputs.push(Output::Frame { to, batch });
+    }
+
+    /// Asks a peer for a part of its snapshot, or refuses it.
+    fn send_request(&mut self, (to, request): (u64, SnapshotRequest), now: Micros) {
+        let batch = PeerBatch {
+            snapshot_request: Some(request),
+            ..self.batch(to, now)
+        };
+        self.ctx.out.outputs.push(Output::Frame { to, batch });
+    }
+}
