@@ -308,8 +308,6 @@ impl Queue {
     /// Calls the next `n` riders. Gives their orders.
     async fn call(&self, n: u32, call_id: &str) -> Result<Vec<u32>> {
         let next = CallNext {
-            by: None,
-            reason: None,
             n,
             lane: None,
             call_id: call_id.to_owned(),

@@ -10,7 +10,7 @@ use nowserving_client::{
 
 use crate::kick::key;
 use crate::{tables, token_name};
-use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::global::Why;
 use nowserving_terminal::number;
 use nowserving_terminal::output::Output;
 
@@ -39,7 +39,7 @@ pub struct CallNextArgs {
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
     #[command(flatten)]
-    why: Why,
+    pub why: Why,
 }
 
 /// Admits one waiting token out of order, if a seat is free.
@@ -62,7 +62,7 @@ pub struct TakeArgs {
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
     #[command(flatten)]
-    why: Why,
+    pub why: Why,
 }
 
 impl CallNextArgs {
@@ -82,34 +82,24 @@ impl TakeArgs {
 pub async fn call_next(
     args: CallNextArgs,
     line: &AdminLine,
-    global: &Global,
     output: &Output,
 ) -> anyhow::Result<()> {
     let request = CallNext {
         n: args.n,
         lane: args.lane,
         call_id: args.call_id.unwrap_or_else(new_call_id),
-        by: global.by(),
-        reason: args.why.reason,
     };
     let called = line.call_next(&request).await?;
     output.answer(&called, |called| text(called, output))
 }
 
-pub async fn take(
-    args: TakeArgs,
-    line: &AdminLine,
-    global: &Global,
-    output: &Output,
-) -> anyhow::Result<()> {
+pub async fn take(args: TakeArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
     let (lane, token) = args.token.map(|it| (it.lane, it.token)).unzip();
     let request = Take {
         key: args.key,
         lane,
         token,
         call_id: args.call_id,
-        by: global.by(),
-        reason: args.why.reason,
     };
     let taken = line.take(&request).await?;
     output.answer(&taken, |taken| {

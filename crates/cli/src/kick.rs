@@ -7,7 +7,7 @@ use nowserving_client::{AdminLine, Key, Kick, KickReply, LaneName, LiveState, To
 use crate::phase::UNASKED_MAX;
 use crate::{confirm, tables, token_name};
 use nowserving_terminal::duration;
-use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::global::Why;
 use nowserving_terminal::output::Output;
 
 /// The longest `--idle-over`: 30 days.
@@ -53,7 +53,7 @@ pub struct KickArgs {
     #[arg(long, value_name = "STATE", value_parser = live_state())]
     state: Option<LiveState>,
     #[command(flatten)]
-    why: Why,
+    pub why: Why,
     /// Only counts them.
     #[arg(long)]
     dry_run: bool,
@@ -81,7 +81,7 @@ impl KickArgs {
         &self.name
     }
 
-    fn request(&self, by: Option<String>) -> Kick {
+    fn request(&self) -> Kick {
         Kick {
             tokens: (!self.tokens.is_empty()).then(|| self.tokens.clone()),
             keys: (!self.keys.is_empty()).then(|| self.keys.clone()),
@@ -89,8 +89,6 @@ impl KickArgs {
             lane: self.lane.clone(),
             all: self.all,
             state: self.state,
-            reason: self.why.reason.clone(),
-            by,
             dry_run: true,
             ..Kick::default()
         }
@@ -98,13 +96,8 @@ impl KickArgs {
 }
 
 /// Counts, asks if need be, and ends them.
-pub async fn run(
-    args: &KickArgs,
-    line: &AdminLine,
-    global: &Global,
-    output: &Output,
-) -> anyhow::Result<()> {
-    let mut request = args.request(global.by());
+pub async fn run(args: &KickArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
+    let mut request = args.request();
     if !args.yes || args.dry_run {
         let counted = line.kick(&request).await?;
         if args.dry_run {
@@ -217,7 +210,7 @@ mod tests {
                 other_state: other_state.to_vec(),
                 ..KickReply::default()
             };
-            passed_over(&args.request(None), &reply)
+            passed_over(&args.request(), &reply)
         };
         let keys = "--key ann --key bob --key cat";
         assert_eq!(

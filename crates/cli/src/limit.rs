@@ -145,7 +145,7 @@ pub struct ChangesArgs {
 
 #[derive(Debug, Args)]
 struct Note {
-    /// Why, to be shown: at most 512 bytes.
+    /// Why, to be shown: at most 128 bytes.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -251,11 +251,10 @@ pub async fn run(
             let request = ResetLimit {
                 domain: args.domain,
                 descriptor: args.descriptor.0,
-                by: global.by(),
-                reason: args.note.reason,
             };
             request.check().map_err(wrong)?;
             let admin = global.connect().await?.admin();
+            let admin = admin.with_note(global.note(args.note.reason.as_deref()))?;
             let reset = admin.reset_limit(&request).await?;
             output.answer(&reset, text::reset)?;
         }
@@ -292,8 +291,6 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         rules: text,
         dry_run: true,
         if_version: args.if_version,
-        by: global.by(),
-        reason: args.note.reason,
     };
     request.check().map_err(wrong)?;
     if rules.rules().is_empty() && !output.json {
@@ -303,6 +300,7 @@ async fn apply(args: ApplyArgs, global: &Global, output: &Output) -> anyhow::Res
         );
     }
     let admin = global.connect().await?.admin();
+    let admin = admin.with_note(global.note(args.note.reason.as_deref()))?;
     let tried = admin.apply_limits(&request).await?;
     if !output.json {
         tried
@@ -367,11 +365,9 @@ async fn delete(args: DeleteArgs, global: &Global, output: &Output) -> anyhow::R
         domain: args.domain,
         dry_run: args.dry_run,
         if_version: args.if_version,
-        by: global.by(),
-        reason: args.note.reason,
     };
-    request.check().map_err(wrong)?;
     let admin = global.connect().await?.admin();
+    let admin = admin.with_note(global.note(args.note.reason.as_deref()))?;
     if !args.yes && !args.dry_run {
         let dry = DeleteRules {
             dry_run: true,

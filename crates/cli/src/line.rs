@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
 use nowserving_client::{
-    AdminLine, CapacityTold, Code, Create, Delete, LaneName, LineName, ListLines, Move, Phase,
+    AdminLine, CapacityTold, Code, Create, Delete, LaneName, LineName, ListLines, Phase,
 };
 use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
@@ -228,12 +228,8 @@ pub async fn run(
         } => {
             let settings = settings.patch(&[])?;
             past::ask(&settings, yes, false, output)?;
-            let create = Create {
-                settings,
-                by: global.by(),
-                reason: why.reason,
-            };
-            let made = line(global, &name).await?.create(&create).await?;
+            let line = noted(global, &name, &why).await?;
+            let made = line.create(&Create { settings }).await?;
             output.answer(&made, tables::created)?;
         }
         LineCommand::Set(args) => return set::run(args, global, output).await,
@@ -258,13 +254,8 @@ pub async fn run(
             forget: _,
             why,
         } => {
-            let told = CapacityTold {
-                seats,
-                for_ms,
-                by: global.by(),
-                reason: why.reason,
-            };
-            let line = line(global, &name).await?;
+            let told = CapacityTold { seats, for_ms };
+            let line = noted(global, &name, &why).await?;
             let line = line.capacity_told(&told).await?;
             output.answer(&line, |line| tables::line(line, output))?;
         }
@@ -277,20 +268,14 @@ pub async fn run(
         } => {
             let (lane, token) = token.in_lane(lane)?;
             let no_lane = || WrongUsage("--token: LANE:NUMBER, such as vip:3".to_owned());
-            let request = Move {
-                lane: lane.ok_or_else(no_lane)?,
-                token,
-                to,
-                by: global.by(),
-                reason: why.reason,
-            };
-            let line = line(global, &name).await?;
-            let status = line.move_with(&request).await?;
+            let lane = lane.ok_or_else(no_lane)?;
+            let line = noted(global, &name, &why).await?;
+            let status = line.move_token(lane, token, to).await?;
             output.answer(&status, |status| tables::status(status, output))?;
         }
         LineCommand::Import(args) => {
-            let line = line(global, args.line()).await?;
-            import::run(&args, &line, global, output).await?;
+            let line = noted(global, args.line(), &args.why).await?;
+            import::run(&args, &line, output).await?;
         }
         LineCommand::Journal(args) => {
             let place = args.place()?;
@@ -299,16 +284,18 @@ pub async fn run(
         }
         LineCommand::Kick(args) => {
             let client = global.connect_for(KICK_TIME).await?;
-            let line = client.admin().line(args.line())?;
-            kick::run(&args, &line, global, output).await?;
+            let admin = client
+                .admin()
+                .with_note(global.note(args.why.reason.as_deref()))?;
+            kick::run(&args, &admin.line(args.line())?, output).await?;
         }
         LineCommand::CallNext(args) => {
-            let line = line(global, args.line()).await?;
-            calls::call_next(args, &line, global, output).await?;
+            let line = noted(global, args.line(), &args.why).await?;
+            calls::call_next(args, &line, output).await?;
         }
         LineCommand::Take(args) => {
-            let line = line(global, args.line()).await?;
-            calls::take(args, &line, global, output).await?;
+            let line = noted(global, args.line(), &args.why).await?;
+            calls::take(args, &line, output).await?;
         }
         LineCommand::Tokens(args) => {
             let line = line(global, args.line()).await?;
@@ -337,13 +324,18 @@ pub async fn run(
             let request = Delete {
                 force,
                 incarnation: None,
-                by: global.by(),
-                reason: why.reason,
             };
-            delete(&line(global, &name).await?, request, yes, output).await?;
+            let line = noted(global, &name, &why).await?;
+            delete(&line, request, yes, output).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// For changes: with who asks, and why.
+async fn noted(global: &Global, name: &str, why: &Why) -> anyhow::Result<AdminLine> {
+    let note = global.note(why.reason.as_deref());
+    Ok(line(global, name).await?.with_note(note)?)
 }
 
 async fn line(global: &Global, name: &str) -> anyhow::Result<AdminLine> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use nowserving_client::{
-    Admin, ChangeMembers, ClusterStatus, Code, DiskId, MembersReply, NodeStatus,
+    Admin, ChangeMembers, ClusterStatus, Code, DiskId, MembersReply, NodeStatus, Operation,
 };
 use tokio::time::Instant;
 
@@ -102,17 +102,6 @@ pub struct Transfer {
     change: Change,
 }
 
-impl Change {
-    /// The fields of every change.
-    pub fn request(&self, global: &Global) -> ChangeMembers {
-        ChangeMembers {
-            by: global.by(),
-            reason: self.reason.clone(),
-            ..ChangeMembers::default()
-        }
-    }
-}
-
 /// A value parser for the numbers of nodes.
 pub fn node_number(text: &str) -> Result<u64, String> {
     number::between(1..=65_535)(text)
@@ -133,13 +122,20 @@ pub async fn add(
 ) -> anyhow::Result<ExitCode> {
     let disk = match args.disk {
         Some(disk) => disk,
-        None => disk_of(admin, "add_node", None).await?,
+        None => disk_of(admin, Operation::AddNode, None).await?,
     };
     let request = ChangeMembers {
         disk: Some(disk),
-        ..args.change.request(global)
+        ..ChangeMembers::default()
     };
-    make(admin, "add_node", request, &args.change, output).await
+    make(
+        admin,
+        Operation::AddNode,
+        request,
+        (&args.change, global),
+        output,
+    )
+    .await
 }
 
 /// Removes a node.
@@ -154,9 +150,16 @@ pub async fn remove(
     }
     let request = ChangeMembers {
         node: Some(args.node),
-        ..args.change.request(global)
+        ..ChangeMembers::default()
     };
-    make(admin, "remove_node", request, &args.change, output).await
+    make(
+        admin,
+        Operation::RemoveNode,
+        request,
+        (&args.change, global),
+        output,
+    )
+    .await
 }
 
 /// Replaces a node.
@@ -168,14 +171,21 @@ pub async fn replace(
 ) -> anyhow::Result<ExitCode> {
     let disk = match args.disk {
         Some(disk) => disk,
-        None => disk_of(admin, "replace_node", Some(args.node)).await?,
+        None => disk_of(admin, Operation::ReplaceNode, Some(args.node)).await?,
     };
     let request = ChangeMembers {
         node: Some(args.node),
         disk: Some(disk),
-        ..args.change.request(global)
+        ..ChangeMembers::default()
     };
-    make(admin, "replace_node", request, &args.change, output).await
+    make(
+        admin,
+        Operation::ReplaceNode,
+        request,
+        (&args.change, global),
+        output,
+    )
+    .await
 }
 
 /// Drains a node, or ends that.
@@ -191,9 +201,16 @@ pub async fn drain(
     let request = ChangeMembers {
         node: Some(args.node),
         drained: Some(!args.undo),
-        ..args.change.request(global)
+        ..ChangeMembers::default()
     };
-    make(admin, "drain", request, &args.change, output).await
+    make(
+        admin,
+        Operation::Drain,
+        request,
+        (&args.change, global),
+        output,
+    )
+    .await
 }
 
 /// Another node can lead: else drained ones go on leading, and the drain never ends.
@@ -234,9 +251,16 @@ pub async fn transfer(
     let request = ChangeMembers {
         shards: Some(shards),
         node: args.to,
-        ..args.change.request(global)
+        ..ChangeMembers::default()
     };
-    make(admin, "transfer", request, &args.change, output).await
+    make(
+        admin,
+        Operation::Transfer,
+        request,
+        (&args.change, global),
+        output,
+    )
+    .await
 }
 
 /// `all`, or as `cluster status` shows them: `0, 3-5`. There are `count`.
@@ -273,7 +297,7 @@ fn shards_of(text: &str, count: u32) -> Result<Vec<u32>, WrongUsage> {
 }
 
 /// The disk of the node to be added: of the candidate that fits, or of the same change if it is decided already.
-async fn disk_of(admin: &Admin, op: &str, replaced: Option<u64>) -> anyhow::Result<DiskId> {
+async fn disk_of(admin: &Admin, op: Operation, replaced: Option<u64>) -> anyhow::Result<DiskId> {
     for _ in 0..BEHIND_MAX {
         if let Some(disk) = known_disk(admin, op, replaced).await? {
             return Ok(disk);
@@ -288,7 +312,7 @@ async fn disk_of(admin: &Admin, op: &str, replaced: Option<u64>) -> anyhow::Resu
 /// That disk, as far as the node that answers knows.
 async fn known_disk(
     admin: &Admin,
-    op: &str,
+    op: Operation,
     replaced: Option<u64>,
 ) -> anyhow::Result<Option<DiskId>> {
     let status = admin.cluster_status().await?;
@@ -298,10 +322,10 @@ async fn known_disk(
     let mut changes = admin.members_changes().await?.changes.into_iter().rev();
     let decided = match replaced {
         // A number is replaced only once.
-        Some(_) => changes.find(|it| it.op == op && it.request.node == replaced),
+        Some(_) => changes.find(|it| it.op == op.name() && it.request.node == replaced),
         None => changes
             .next()
-            .filter(|it| it.op == op && status.members.shards_changing > 0),
+            .filter(|it| it.op == op.name() && status.members.shards_changing > 0),
     };
     Ok(decided.and_then(|it| it.request.disk))
 }
@@ -324,11 +348,12 @@ fn the_candidate(status: &ClusterStatus, of: Option<u64>) -> anyhow::Result<Opti
 /// Asks for a change, and waits until it is made.
 pub async fn make(
     admin: &Admin,
-    op: &str,
+    op: Operation,
     request: ChangeMembers,
-    change: &Change,
+    (change, global): (&Change, &Global),
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
+    let admin = &admin.with_note(global.note(change.reason.as_deref()))?;
     let within = Duration::from_millis(change.within);
     let reply = match change.no_wait {
         true => admin.change_members(op, &request).await?,
@@ -347,7 +372,7 @@ pub async fn make(
 /// copy of a refused request is refused.
 async fn accepted(
     admin: &Admin,
-    op: &str,
+    op: Operation,
     request: &ChangeMembers,
     until: Instant,
 ) -> anyhow::Result<MembersReply> {
@@ -377,7 +402,7 @@ async fn accepted(
 
 /// What is left of a change.
 fn left(
-    op: &str,
+    op: Operation,
     request: &ChangeMembers,
     reply: &MembersReply,
     status: &ClusterStatus,
@@ -403,10 +428,10 @@ fn left(
 
 /// The nodes that take no part, of those that a change waits for: the ones without a vote everywhere, and all
 /// while a shard has no leader.
-fn absent<'a>(op: &str, status: &'a ClusterStatus) -> impl Iterator<Item = String> + 'a {
+fn absent<'a>(op: Operation, status: &'a ClusterStatus) -> impl Iterator<Item = String> + 'a {
     // A node that has taken the place of another can only be replaced.
     let instead = match op {
-        "add_node" => "remove-node",
+        Operation::AddNode => "remove-node",
         _ => "replace-node",
     };
     let is_leaderless = status.shards.iter().any(|it| it.leader.is_none());
@@ -420,7 +445,7 @@ fn absent<'a>(op: &str, status: &'a ClusterStatus) -> impl Iterator<Item = Strin
 }
 
 /// The shards that do not have the change yet.
-fn open_shards(op: &str, request: &ChangeMembers, status: &ClusterStatus) -> usize {
+fn open_shards(op: Operation, request: &ChangeMembers, status: &ClusterStatus) -> usize {
     let led = |such: &dyn Fn(u32, Option<u64>) -> bool| {
         let shards = status.shards.iter();
         shards.filter(|it| such(it.shard, it.leader)).count()
@@ -432,16 +457,20 @@ fn open_shards(op: &str, request: &ChangeMembers, status: &ClusterStatus) -> usi
             .is_some_and(|it| it.contains(&shard))
     };
     match op {
-        "drain" if request.drained == Some(true) => led(&|_, leader| leader == request.node),
-        "transfer" if request.node.is_some() => {
+        Operation::Drain if request.drained == Some(true) => {
+            led(&|_, leader| leader == request.node)
+        }
+        Operation::Transfer if request.node.is_some() => {
             led(&|shard, leader| asked(shard) && leader != request.node)
         }
-        "drain" | "transfer" | "rotate_key" => led(&|_, leader| leader.is_none()),
+        Operation::Drain | Operation::Transfer | Operation::RotateKey => {
+            led(&|_, leader| leader.is_none())
+        }
         _ => status.members.shards_changing as usize + led(&|_, leader| leader.is_none()),
     }
 }
 
-fn said(op: &str, reply: &MembersReply, decided_only: bool) -> String {
+fn said(op: Operation, reply: &MembersReply, decided_only: bool) -> String {
     let node = reply
         .node
         .map_or_else(String::new, |id| format!(", node {id}"));
@@ -477,19 +506,19 @@ mod tests {
         };
         let silent = "node 6 is silent: start it, or `nowserving cluster";
         assert_eq!(
-            text("add_node", &status),
+            text(Operation::AddNode, &status),
             format!("add_node: 1 shard to go; {silent} remove-node 6`")
         );
-        let replaced = text("replace_node", &status);
+        let replaced = text(Operation::ReplaceNode, &status);
         assert!(
             replaced.ends_with(&format!("{silent} replace-node 6`")),
             "{replaced}"
         );
         status.nodes[2].votes_in = 1;
-        let begun = text("add_node", &status);
+        let begun = text(Operation::AddNode, &status);
         assert!(begun.ends_with("; node 6 is silent: start it"), "{begun}");
         status.shards[1].leader = None;
-        let leaderless = text("add_node", &status);
+        let leaderless = text(Operation::AddNode, &status);
         assert!(
             leaderless.contains("; node 2 is silent: start it;"),
             "{leaderless}"

@@ -69,29 +69,21 @@ impl PhaseArgs {
         }
     }
 
-    fn request(&self, phase: Phase, before: &LineReply, global: &Global) -> Configure {
+    fn request(&self, phase: Phase, before: &LineReply) -> Configure {
         Configure {
             if_version: self.if_version,
             incarnation: Some(before.incarnation),
             dry_run: self.dry_run,
             settings: PhaseArgs::set(phase),
-            by: global.by(),
-            reason: self.why.reason.clone(),
         }
     }
 
-    fn request_for_labels(
-        &self,
-        phase: Phase,
-        global: &Global,
-    ) -> Result<ConfigureLines, WrongUsage> {
+    fn request_for_labels(&self, phase: Phase) -> Result<ConfigureLines, WrongUsage> {
         let labels = settings::labels(self.labels.iter().cloned()).map_err(WrongUsage)?;
         Ok(ConfigureLines {
             labels,
             set: SettingsChanges(PhaseArgs::set(phase)),
             dry_run: self.dry_run,
-            by: global.by(),
-            reason: self.why.reason.clone(),
             ..ConfigureLines::default()
         })
     }
@@ -121,8 +113,9 @@ async fn run(
 ) -> anyhow::Result<ExitCode> {
     args.check()?;
     let admin = global.connect().await?.admin();
+    let admin = admin.with_note(global.note(args.why.reason.as_deref()))?;
     if args.names.is_empty() {
-        let request = args.request_for_labels(phase, global)?;
+        let request = args.request_for_labels(phase)?;
         if !yes && !args.dry_run {
             ask_for_labels(output)?;
         }
@@ -142,7 +135,7 @@ async fn run(
         ask_to_end(people, output)?;
     }
     for (line, before) in &found {
-        let request = args.request(phase, before, global);
+        let request = args.request(phase, before);
         one(line, before, &request, output).await?;
     }
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use nowserving_client::{Admin, ChangeMembers, ClusterStatus, KeyReply};
+use nowserving_client::{Admin, ChangeMembers, ClusterStatus, KeyReply, Operation};
 use nowserving_node::key_file;
 use serde::Serialize;
 
@@ -76,9 +76,16 @@ pub async fn rotate(
     let request = ChangeMembers {
         key_id: Some(key_id),
         old_for_ms: Some(args.tickets_until),
-        ..args.change.request(global)
+        ..ChangeMembers::default()
     };
-    make(admin, "rotate_key", request, &args.change, output).await
+    make(
+        admin,
+        Operation::RotateKey,
+        request,
+        (&args.change, global),
+        output,
+    )
+    .await
 }
 
 /// The key that waits to be put in force.

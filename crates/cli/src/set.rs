@@ -104,13 +104,12 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
             return Err(nothing().into());
         }
         let line = global.connect().await?.admin().line(name)?;
+        let line = line.with_note(global.note(args.why.reason.as_deref()))?;
         let request = Configure {
             if_version: args.if_version,
             incarnation: None,
             dry_run: args.dry_run,
             settings: set,
-            by: global.by(),
-            reason: args.why.reason,
         };
         return one(&line, request, asks, output).await;
     }
@@ -125,11 +124,10 @@ pub async fn run(args: SetArgs, global: &Global, output: &Output) -> anyhow::Res
         labels: labels.into_iter().collect::<BTreeMap<_, _>>(),
         set: SettingsChanges(set),
         dry_run: args.dry_run,
-        by: global.by(),
-        reason: args.why.reason,
         ..ConfigureLines::default()
     };
     let admin = global.connect().await?.admin();
+    let admin = admin.with_note(global.note(args.why.reason.as_deref()))?;
     if asks.closes {
         phase::ask_for_labels(output)?;
     }

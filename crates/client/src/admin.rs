@@ -1,6 +1,6 @@
 //! Operations of operators.
 
-use nowserving_line::{LaneName, LineName};
+use nowserving_line::{LaneName, LineName, OperatorNote};
 use nowserving_pass::Jwks;
 use nowserving_protocol::admin::{
     CallNext, CalledReply, CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest,
@@ -15,8 +15,8 @@ use nowserving_protocol::limits::{
     ApplyRules, CheckReply, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
     ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules, TestLimits,
 };
+use nowserving_protocol::operation::{Operation, Request};
 use nowserving_protocol::user::StatusReply;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::client::{Client, line_name};
@@ -45,6 +45,16 @@ impl Admin {
         Admin { client }
     }
 
+    /// The same, for requests of which this is noted: who asks, and why. Journals, lists of changes and logs show it.
+    ///
+    /// # Errors
+    /// [`crate::Kind::BadArgument`] unless each text has 1 to 128 bytes without control characters.
+    pub fn with_note(&self, note: OperatorNote) -> Result<Admin> {
+        Ok(Admin {
+            client: self.client.with_note(note)?,
+        })
+    }
+
     /// A line, which may not exist yet. Sends no request.
     ///
     /// # Errors
@@ -61,7 +71,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn cluster_status(&self) -> Result<ClusterStatus> {
-        self.read("status", &ClusterStatusRequest {}).await
+        self.ask(Operation::ClusterStatus).await
     }
 
     /// One page of lines, in the order of their names.
@@ -69,7 +79,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn list_lines(&self, page: &ListLines) -> Result<LineList> {
-        self.read("list_lines", page).await
+        self.call(page).await
     }
 
     /// Changes the settings of one page of the lines that have some labels, each line whole or not at all. The answer has
@@ -79,8 +89,7 @@ impl Admin {
     /// # Errors
     /// `bad_request` naming the field; `overloaded` if the node works on too many such requests.
     pub async fn configure_lines(&self, page: &ConfigureLines) -> Result<ConfigureLinesReply> {
-        let subject = self.client.subjects().admin_cluster("configure_lines");
-        self.client.admin_call(subject, Effect::Write, page).await
+        self.call(page).await
     }
 
     /// Changes the members of the cluster: `add_node`, `remove_node`, `replace_node`, `drain` or `transfer`.
@@ -91,8 +100,12 @@ impl Admin {
     /// `node_not_found`; `members_changing` while an earlier change is not finished; `members_refused` if the
     /// cluster cannot have such members; `version_conflict`; `bad_request`. Those that pass have
     /// [`crate::Error::retry_after`].
-    pub async fn change_members(&self, op: &str, change: &ChangeMembers) -> Result<MembersReply> {
-        let subject = self.client.subjects().admin_cluster(op);
+    pub async fn change_members(
+        &self,
+        op: Operation,
+        change: &ChangeMembers,
+    ) -> Result<MembersReply> {
+        let subject = self.client.subjects().of_cluster(op);
         self.client.admin_call(subject, Effect::Write, change).await
     }
 
@@ -102,7 +115,7 @@ impl Admin {
     /// # Errors
     /// `members_refused` naming the nodes that have not loaded that key; `version_conflict`; `bad_request`.
     pub async fn rotate_key(&self, change: &ChangeMembers) -> Result<MembersReply> {
-        self.change_members("rotate_key", change).await
+        self.change_members(Operation::RotateKey, change).await
     }
 
     /// The newest changes of the members.
@@ -110,7 +123,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn members_changes(&self) -> Result<MembersChangesReply> {
-        self.read("members_changes", &ClusterStatusRequest {}).await
+        self.ask(Operation::MembersChanges).await
     }
 
     /// The public keys by which passes are checked, the one that signs first.
@@ -118,7 +131,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn jwks(&self) -> Result<Jwks> {
-        self.read("jwks", &ClusterStatusRequest {}).await
+        self.ask(Operation::Jwks).await
     }
 
     /// Replaces the rules of rate limits of one domain, or only compares them ([`ApplyRules::dry_run`]).
@@ -126,8 +139,7 @@ impl Admin {
     /// # Errors
     /// `bad_request` with line and column of a mistake; `version_conflict`.
     pub async fn apply_limits(&self, request: &ApplyRules) -> Result<RulesChanged> {
-        let effect = effect_of_change(request.dry_run);
-        self.limit("apply", effect, request).await
+        self.call(request).await
     }
 
     /// Removes the rules of a domain, or only shows them ([`DeleteRules::dry_run`]).
@@ -135,8 +147,7 @@ impl Admin {
     /// # Errors
     /// `domain_not_found`, `version_conflict`.
     pub async fn delete_limits(&self, request: &DeleteRules) -> Result<RulesChanged> {
-        let effect = effect_of_change(request.dry_run);
-        self.limit("delete", effect, request).await
+        self.call(request).await
     }
 
     /// The domains that have rules of rate limits, without these, or one domain with them, in the view of the nodes that answer.
@@ -151,7 +162,7 @@ impl Admin {
         };
         let mut whole = RulesReply::default();
         for _ in 0..SHOW_PAGES_MAX {
-            let page: RulesReply = self.limit("show", Effect::Read, &ask).await?;
+            let page: RulesReply = self.call(&ask).await?;
             for of in page.domains {
                 match whole.domains.last_mut().filter(|it| it.domain == of.domain) {
                     None => whole.domains.push(of),
@@ -180,10 +191,10 @@ impl Admin {
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn limit_stats(&self) -> Result<LimitStatsReply> {
         let mut ask = LimitStats::default();
-        let mut whole: LimitStatsReply = self.limit("stats", Effect::Read, &ask).await?;
+        let mut whole: LimitStatsReply = self.call(&ask).await?;
         while whole.next.is_some() {
             ask.from = whole.next;
-            whole.append(self.limit("stats", Effect::Read, &ask).await?);
+            whole.append(self.call(&ask).await?);
         }
         Ok(whole)
     }
@@ -194,7 +205,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn limit_changes(&self, request: &ListLimitChanges) -> Result<LimitChangesReply> {
-        self.limit("changes", Effect::Read, request).await
+        self.call(request).await
     }
 
     /// Forgets what was counted of one descriptor.
@@ -202,7 +213,7 @@ impl Admin {
     /// # Errors
     /// `domain_not_found`; `bad_request` if no rule limits it.
     pub async fn reset_limit(&self, request: &ResetLimit) -> Result<ResetReply> {
-        self.limit("reset", Effect::Write, request).await
+        self.call(request).await
     }
 
     /// What a check would answer, and by which rules. Counts nothing.
@@ -210,26 +221,36 @@ impl Admin {
     /// # Errors
     /// `bad_request` naming the field.
     pub async fn test_limits(&self, request: &TestLimits) -> Result<CheckReply> {
-        self.limit("test", Effect::Read, request).await
+        self.call(request).await
     }
 
-    async fn limit<Q: Serialize, R: DeserializeOwned>(
-        &self,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
-        let subject = self.client.subjects().admin_limit(op);
-        self.client.admin_call(subject, effect, body).await
+    async fn call<Q: Request>(&self, request: &Q) -> Result<Q::Reply> {
+        let subject = self.client.subjects().of_cluster(Q::OPERATION);
+        let effect = Effect::of(request);
+        self.client.admin_call(subject, effect, request).await
     }
 
-    async fn read<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {
-        let subject = self.client.subjects().admin_cluster(op);
-        self.client.admin_call(subject, Effect::Read, body).await
+    async fn ask<R: DeserializeOwned>(&self, op: Operation) -> Result<R> {
+        let (subject, all) = (
+            self.client.subjects().of_cluster(op),
+            ClusterStatusRequest {},
+        );
+        self.client.admin_call(subject, Effect::Read, &all).await
     }
 }
 
 impl AdminLine {
+    /// The same line, for a request of which this is noted: who asks, and why, for the journal.
+    ///
+    /// # Errors
+    /// As [`Admin::with_note`].
+    pub fn with_note(&self, note: OperatorNote) -> Result<AdminLine> {
+        Ok(AdminLine {
+            client: self.client.with_note(note)?,
+            name: self.name.clone(),
+        })
+    }
+
     /// The line's name.
     #[must_use]
     pub fn name(&self) -> &LineName {
@@ -241,7 +262,7 @@ impl AdminLine {
     /// # Errors
     /// `line_exists`; `bad_request` naming the setting that is out of its range.
     pub async fn create(&self, settings: &Create) -> Result<LineReply> {
-        self.call("create", Effect::Write, settings).await
+        self.call(settings).await
     }
 
     /// Changes any subset of the settings, at once and all or none.
@@ -250,7 +271,7 @@ impl AdminLine {
     /// `line_not_found`; `bad_request`; `version_conflict` if the settings have changed since
     /// [`Configure::if_version`], or the line has another incarnation than [`Configure::incarnation`].
     pub async fn configure(&self, changes: &Configure) -> Result<LineReply> {
-        self.call("configure", Effect::Write, changes).await
+        self.call(changes).await
     }
 
     /// Settings, board and counts.
@@ -258,7 +279,7 @@ impl AdminLine {
     /// # Errors
     /// `line_not_found`.
     pub async fn show(&self) -> Result<LineReply> {
-        self.call("show", Effect::Read, &Show {}).await
+        self.call(&Show {}).await
     }
 
     /// Deletes the line. With [`Delete::force`] also if it has live tokens; ending many of them takes
@@ -269,7 +290,7 @@ impl AdminLine {
     /// `line_not_empty` without `force`; `version_conflict` if the line has another incarnation than
     /// [`Delete::incarnation`]; `line_not_found`.
     pub async fn delete(&self, request: &Delete) -> Result<DeleteReply> {
-        self.call("delete", Effect::Write, request).await
+        self.call(request).await
     }
 
     /// Puts a waiting token into another lane, where it gets the next number. It keeps its key and order
@@ -285,22 +306,7 @@ impl AdminLine {
         token: u64,
         to: LaneName,
     ) -> Result<StatusReply> {
-        let body = Move {
-            lane,
-            token,
-            to,
-            by: None,
-            reason: None,
-        };
-        self.move_with(&body).await
-    }
-
-    /// The same, with who asks and why for the journal.
-    ///
-    /// # Errors
-    /// Those of [`AdminLine::move_token`].
-    pub async fn move_with(&self, request: &Move) -> Result<StatusReply> {
-        self.call("move", Effect::Write, request).await
+        self.call(&Move { lane, token, to }).await
     }
 
     /// Ends tokens, or only counts them ([`Kick::dry_run`]). The leader works through the line in steps: for a long line
@@ -311,11 +317,7 @@ impl AdminLine {
     /// `line_not_found`, `line_closed`; `bad_request` that names the field; `overloaded` while another kick of the line is
     /// under way.
     pub async fn kick(&self, request: &Kick) -> Result<KickReply> {
-        let effect = match request.dry_run {
-            true => Effect::Read,
-            false => Effect::Write,
-        };
-        self.call("kick", effect, request).await
+        self.call(request).await
     }
 
     /// Tells how many tokens may hold seats, as a backend that knows its capacity does every few seconds: that is in force
@@ -325,7 +327,7 @@ impl AdminLine {
     /// # Errors
     /// `line_not_found`; `bad_request`; `line_closed` while the line is being deleted.
     pub async fn capacity_told(&self, told: &CapacityTold) -> Result<LineReply> {
-        self.call("capacity_told", Effect::Write, told).await
+        self.call(told).await
     }
 
     /// Lets the next rows of a queue that runs elsewhere enter, in their order. A row that is refused ends the request: as its
@@ -336,7 +338,7 @@ impl AdminLine {
     /// `bad_request` for a field of a row, which it names, and for a `first_row` beyond those that are done; as `enter` for the
     /// first row that is not.
     pub async fn import(&self, request: &Import) -> Result<LineReply> {
-        self.call("import", Effect::Write, request).await
+        self.call(request).await
     }
 
     /// A page of the line's journal, oldest entry first; with a token also the reasons why others were
@@ -346,7 +348,7 @@ impl AdminLine {
     /// `line_not_found`; `token_not_found` if the number was never issued; `bad_request` for a lane
     /// that the line never had.
     pub async fn journal(&self, page: &Journal) -> Result<JournalReply> {
-        self.call("journal", Effect::Read, page).await
+        self.call(page).await
     }
 
     /// Admits the next waiting tokens in service order, as far as seats, quota and rate allow. A call with the id of an
@@ -355,7 +357,7 @@ impl AdminLine {
     /// # Errors
     /// `line_not_found`, `line_closed`; `bad_request` for a lane that the line does not have.
     pub async fn call_next(&self, request: &CallNext) -> Result<CalledReply> {
-        self.call("call_next", Effect::Write, request).await
+        self.call(request).await
     }
 
     /// Admits one waiting token, whoever waits before it. A token that holds a seat already is the answer, too.
@@ -364,7 +366,7 @@ impl AdminLine {
     /// `not_admitted` if nobody can be admitted now (no seat is free, for example), `token_gone`, `token_not_found`,
     /// `line_closed`.
     pub async fn take(&self, request: &Take) -> Result<CalledReply> {
-        self.call("take", Effect::Write, request).await
+        self.call(request).await
     }
 
     /// A page of the line's live tokens: by number, or the waiting ones in the order in which they would be admitted now.
@@ -373,7 +375,7 @@ impl AdminLine {
     /// # Errors
     /// `line_not_found`; `bad_request` for a lane that the line never had.
     pub async fn list_tokens(&self, page: &ListTokens) -> Result<TokensReply> {
-        self.call("list_tokens", Effect::Read, page).await
+        self.call(page).await
     }
 
     /// A snapshot of the shard that the line's name belongs to; there need not be such a line.
@@ -381,7 +383,7 @@ impl AdminLine {
     /// # Errors
     /// `overloaded` if the node keeps too many of them.
     pub async fn backup(&self, request: &Backup) -> Result<BackupReply> {
-        self.call("backup", Effect::Read, request).await
+        self.call(request).await
     }
 
     /// A chunk of that snapshot.
@@ -389,7 +391,7 @@ impl AdminLine {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node leads the shard.
     pub async fn backup_chunk(&self, request: &BackupChunk) -> Result<BackupChunkReply> {
-        self.call("backup_chunk", Effect::Read, request).await
+        self.call(request).await
     }
 
     /// Sends a part of the line, which [`AdminLine::restore`] puts in place.
@@ -397,7 +399,7 @@ impl AdminLine {
     /// # Errors
     /// `bad_request` for a part that makes no sense; `overloaded` if the shard restores too many lines already.
     pub async fn restore_part(&self, part: &RestorePart) -> Result<RestorePartReply> {
-        self.call("restore_part", Effect::Write, part).await
+        self.call(part).await
     }
 
     /// Puts the line in place of which all parts were sent.
@@ -406,23 +408,10 @@ impl AdminLine {
     /// `line_exists` without [`RestoreLine::overwrite`]; `version_conflict` if the line has another incarnation than in
     /// the backup; `bad_request` if parts are missing.
     pub async fn restore(&self, request: &RestoreLine) -> Result<LineReply> {
-        self.call("restore", Effect::Write, request).await
+        self.call(request).await
     }
 
-    async fn call<Q: Serialize, R: DeserializeOwned>(
-        &self,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
-        let subject = self.client.subjects().admin_line(&self.name, op);
-        self.client.admin_call(subject, effect, body).await
-    }
-}
-
-fn effect_of_change(dry_run: bool) -> Effect {
-    match dry_run {
-        true => Effect::Read,
-        false => Effect::Write,
+    async fn call<Q: Request>(&self, request: &Q) -> Result<Q::Reply> {
+        self.client.plain_call(&self.name, request).await
     }
 }

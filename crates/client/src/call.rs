@@ -1,6 +1,7 @@
 //! One call: attempts under one deadline until a reply settles it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +26,8 @@ const REPEAT_MAX: Duration = Duration::from_secs(110);
 pub(crate) struct Attempt<'a> {
     pub(crate) subject: &'a str,
     pub(crate) payload: &'a Bytes,
+    /// Headers: who asks, and why.
+    pub(crate) note: &'a [(&'static str, String)],
     /// Of a write: the same in all attempts of a call.
     pub(crate) request_id: Option<&'a RequestId>,
     /// By when the cluster must have answered: the header.
@@ -48,6 +51,8 @@ pub(crate) struct Request {
     /// Any node's.
     pub(crate) plain_subject: String,
     pub(crate) payload: Bytes,
+    /// Headers: who asks, and why.
+    pub(crate) note: Arc<[(&'static str, String)]>,
     pub(crate) effect: Effect,
 }
 
@@ -78,6 +83,7 @@ pub(crate) async fn call<T: Transport>(
         let attempt = Attempt {
             subject,
             payload: &request.payload,
+            note: &request.note,
             request_id: request_id.as_ref(),
             timeout: (wait * 10 / 11).max(Duration::from_millis(1)),
             wait,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use bytes::Bytes;
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{self, Format};
-use nowserving_protocol::kv::kv_shard_of;
-use nowserving_protocol::limits::{Check, limit_shard_of};
+use nowserving_protocol::note;
+use nowserving_protocol::operation;
 use nowserving_protocol::servers::{BadServers, Servers};
-use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects, shard_of};
+use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects};
 use nowserving_security::{Security, SecurityError};
 use rand::RngExt;
 use serde::Serialize;
@@ -101,6 +101,8 @@ impl ClientOptions {
 pub struct Client {
     inner: Arc<Inner>,
     deadline: Duration,
+    /// Headers: who asks, and why.
+    note: Arc<[(&'static str, String)]>,
 }
 
 struct Inner {
@@ -176,6 +178,7 @@ impl Client {
         Ok(Client {
             inner: Arc::new(inner),
             deadline: options.deadline,
+            note: Arc::default(),
         })
     }
 
@@ -243,57 +246,29 @@ impl Client {
         &self.inner.feeds
     }
 
-    /// A user's operation on a line.
-    pub(crate) async fn line_call<Q: Serialize, R: DeserializeOwned>(
+    /// A request about something to the leader of its shard, which follows from the number of shards.
+    pub(crate) async fn leader_call<Q: operation::Request>(
         &self,
-        line: &LineName,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
+        name: &LineName,
+        shard: impl FnOnce(u32) -> u32,
+        request: &Q,
+    ) -> Result<Q::Reply> {
         let subjects = &self.inner.subjects;
-        let on_shard = |shards| {
-            let shard = shard_of(line.as_str(), shards);
-            subjects.shard(shard, line, op)
-        };
-        let plain = subjects.line(line, op);
-        self.shard_call(on_shard, plain, effect, body).await
+        let op = Q::OPERATION;
+        let on_shard = |shards| subjects.leader(op, shard(shards), name);
+        let plain = subjects.plain(op, name);
+        self.shard_call(on_shard, plain, Effect::of(request), request)
+            .await
     }
 
-    /// A user's operation on a key-value.
-    pub(crate) async fn kv_call<Q: Serialize, R: DeserializeOwned>(
+    /// A request about something to any node.
+    pub(crate) async fn plain_call<Q: operation::Request>(
         &self,
-        bucket: &LineName,
-        key: &str,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
-        let subjects = &self.inner.subjects;
-        let on_shard = |shards| {
-            let shard = kv_shard_of(bucket, key, shards);
-            subjects.kv_shard(shard, bucket, op)
-        };
-        let plain = subjects.kv(bucket, op);
-        self.shard_call(on_shard, plain, effect, body).await
-    }
-
-    /// A check of rate limits. The leader of the first descriptor's shard answers it from its memory, if it has the other
-    /// ones' counters, too.
-    pub(crate) async fn limit_call<R: DeserializeOwned>(
-        &self,
-        domain: &LineName,
-        effect: Effect,
-        check: &Check,
-    ) -> Result<R> {
-        let subjects = &self.inner.subjects;
-        let on_shard = |shards| {
-            let first = check.descriptors.first().map_or(&[][..], Vec::as_slice);
-            let shard = limit_shard_of(domain, first, shards);
-            subjects.limit_leader(shard, domain, "check")
-        };
-        let plain = subjects.limit(domain, "check");
-        self.shard_call(on_shard, plain, effect, check).await
+        name: &LineName,
+        request: &Q,
+    ) -> Result<Q::Reply> {
+        let subject = self.inner.subjects.plain(Q::OPERATION, name);
+        self.admin_call(subject, Effect::of(request), request).await
     }
 
     /// To the leader of a shard, of which `on_shard` has the subject in a cluster of so many shards.
@@ -319,9 +294,23 @@ impl Client {
             shard_subject: count.map(on_shard),
             plain_subject,
             payload: encode(body),
+            note: self.note.clone(),
             effect,
         };
         self.ask(&request, deadline).await
+    }
+
+    /// The same client, which sends this note with each request.
+    pub(crate) fn with_note(&self, note: OperatorNote) -> Result<Client> {
+        let headers: Vec<_> = note::headers(&note).collect();
+        for (name, value) in &headers {
+            note::read(name, value)
+                .map_err(|error| Error::new(Kind::BadArgument, error.message))?;
+        }
+        Ok(Client {
+            note: headers.into(),
+            ..self.clone()
+        })
     }
 
     /// An operator's operation, on its subject: the leader is not asked by itself.
@@ -335,6 +324,7 @@ impl Client {
             shard_subject: None,
             plain_subject,
             payload: encode(body),
+            note: self.note.clone(),
             effect,
         };
         self.ask(&request, Instant::now() + self.deadline).await

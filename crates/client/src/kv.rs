@@ -4,13 +4,12 @@ use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kv::{
     KvDelete, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvPut, KvReply, KvRestore, KvValue,
+    kv_shard_of,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use nowserving_protocol::operation::Request;
 
 use crate::client::{Client, line_name};
 use crate::error::{Error, Kind, Result};
-use crate::retry::Effect;
 
 /// The key-values of one bucket. Cheap to clone.
 ///
@@ -48,8 +47,7 @@ impl Kv {
     /// # Errors
     /// As [`Kv::get`].
     pub async fn get_with(&self, request: &KvGet) -> Result<KvGetReply> {
-        let key = request.key.as_str();
-        self.call(key, "get", Effect::Read, request).await
+        self.call(&request.key, request).await
     }
 
     /// Sets the value of a key, whatever it had. It does not expire.
@@ -71,8 +69,7 @@ impl Kv {
     /// # Errors
     /// `kv_full`; `version_conflict` if the key has another revision than [`KvPut::if_revision`].
     pub async fn put_with(&self, request: &KvPut) -> Result<KvReply> {
-        let key = request.key.as_str();
-        self.call(key, "put", Effect::Write, request).await
+        self.call(&request.key, request).await
     }
 
     /// Removes a key.
@@ -90,8 +87,7 @@ impl Kv {
     /// # Errors
     /// `key_not_found`; `version_conflict` if the key has another revision.
     pub async fn delete_with(&self, request: &KvDelete) -> Result<KvReply> {
-        let key = request.key.as_str();
-        self.call(key, "delete", Effect::Write, request).await
+        self.call(&request.key, request).await
     }
 
     /// A page of keys, in their order, from the state of any node: it may be behind. [`KvListReply::next`] is the
@@ -100,8 +96,7 @@ impl Kv {
     /// # Errors
     /// [`Kind::Unavailable`] if no node answers.
     pub async fn list(&self, page: &KvList) -> Result<KvListReply> {
-        let subject = self.client.subjects().kv(&self.bucket, "list");
-        self.client.admin_call(subject, Effect::Read, page).await
+        self.client.plain_call(&self.bucket, page).await
     }
 
     /// Puts a key back from a backup: an operator's request.
@@ -109,22 +104,12 @@ impl Kv {
     /// # Errors
     /// `version_conflict` if the key is there, unless [`KvRestore::overwrite`]; `kv_full`.
     pub async fn restore(&self, request: &KvRestore) -> Result<KvReply> {
-        let subject = self.client.subjects().admin_kv(&self.bucket, "restore");
-        self.client
-            .admin_call(subject, Effect::Write, request)
-            .await
+        self.client.plain_call(&self.bucket, request).await
     }
 
-    async fn call<Q: Serialize, R: DeserializeOwned>(
-        &self,
-        key: &str,
-        op: &str,
-        effect: Effect,
-        body: &Q,
-    ) -> Result<R> {
-        self.client
-            .kv_call(&self.bucket, key, op, effect, body)
-            .await
+    async fn call<Q: Request>(&self, key: &KvKey, request: &Q) -> Result<Q::Reply> {
+        let shard = |shards| kv_shard_of(&self.bucket, key.as_str(), shards);
+        self.client.leader_call(&self.bucket, shard, request).await
     }
 }
 

@@ -2,18 +2,17 @@
 
 use nowserving_line::{LaneName, LineName};
 use nowserving_protocol::event::{LineEvent, TokenEvent};
+use nowserving_protocol::operation::Request;
+use nowserving_protocol::subject::shard_of;
 use nowserving_protocol::user::{
     Callback, CallbackReply, Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Jump, Key,
     Leave, Renew, StatusReply, StatusRequest, TokenBy,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::error::{Error, Kind, Result};
 use crate::events::{self, EventStream};
 use crate::feed::Watcher;
-use crate::retry::Effect;
 use crate::track::{Tracker, track};
 use crate::watch::{BoardStream, boards};
 
@@ -65,7 +64,7 @@ impl Line {
         lane: Option<LaneName>,
     ) -> Result<StatusReply> {
         let key = Some(key.map_or_else(generated_key, Ok)?);
-        self.write("enter", &Enter { key, lane }).await
+        self.call(&Enter { key, lane }).await
     }
 
     /// The live token of a key, with its ticket, without entering.
@@ -74,7 +73,7 @@ impl Line {
     /// `token_not_found`, `line_not_found`.
     pub async fn find(&self, key: impl Into<Vec<u8>>) -> Result<StatusReply> {
         let key = self::key(key)?;
-        self.read("find", &Find { key }).await
+        self.call(&Find { key }).await
     }
 
     /// The status of a token. Also marks the token as seen: ask every `poll_after_ms`, or the token is
@@ -105,7 +104,7 @@ impl Line {
     /// # Errors
     /// As theirs.
     pub async fn status_with(&self, request: StatusRequest) -> Result<StatusReply> {
-        self.read("status", &request).await
+        self.call(&request).await
     }
 
     /// Goes into checkout. The reply carries the `epoch`, a fencing number that only grows, and
@@ -130,7 +129,7 @@ impl Line {
 
     async fn claims(&self, ticket: &str, pass: bool) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
-        self.write("claim", &Claim { ticket, pass }).await
+        self.call(&Claim { ticket, pass }).await
     }
 
     /// Keeps a claimed seat for another `checkout_timeout_ms`, until `checkout_max_ms` after the
@@ -140,7 +139,7 @@ impl Line {
     /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone`, `ticket_invalid`.
     pub async fn renew(&self, ticket: &str, epoch: u64) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
-        self.write("renew", &Renew { ticket, epoch }).await
+        self.call(&Renew { ticket, epoch }).await
     }
 
     /// Ends the checkout and gives the seat back. With an `epoch`, only if it is the current one.
@@ -150,7 +149,7 @@ impl Line {
     /// `completed`), `ticket_invalid`.
     pub async fn complete(&self, ticket: &str, epoch: Option<u64>) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
-        self.write("complete", &Complete { ticket, epoch }).await
+        self.call(&Complete { ticket, epoch }).await
     }
 
     /// Leaves the line, waiting or not.
@@ -159,7 +158,7 @@ impl Line {
     /// `token_gone` (for another reason than `left`), `ticket_invalid`.
     pub async fn leave(&self, ticket: &str) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
-        self.write("leave", &Leave { ticket }).await
+        self.call(&Leave { ticket }).await
     }
 
     /// Moves a waiting token into a lane that allows it, on behalf of its holder. The reply has its new `ticket`; the
@@ -169,7 +168,7 @@ impl Line {
     /// `forbidden` if the lane's `jump` is not set, or the token has jumped `jumps_max` times; `not_waiting`,
     /// `token_gone`, `ticket_invalid`, `token_not_found`; `line_full` if the lane is full.
     pub async fn jump(&self, token: TokenBy, to: LaneName) -> Result<StatusReply> {
-        self.write("jump", &Jump { token, to }).await
+        self.call(&Jump { token, to }).await
     }
 
     /// Asks to be told when the line has room for this key, after [`Line::enter`] was refused because the line, or the
@@ -185,7 +184,7 @@ impl Line {
         lane: Option<LaneName>,
     ) -> Result<CallbackReply> {
         let key = self::key(key)?;
-        self.write("callback", &Callback { key, lane }).await
+        self.call(&Callback { key, lane }).await
     }
 
     /// The board, and the settings that users may see.
@@ -202,7 +201,7 @@ impl Line {
     /// As [`Line::info`].
     pub async fn info_with(&self, consistency: Consistency) -> Result<InfoReply> {
         let consistency = (consistency != Consistency::Leader).then_some(consistency);
-        self.read("info", &Info { consistency }).await
+        self.call(&Info { consistency }).await
     }
 
     /// The current board, then each change of it (at most twenty a second). Resumes by itself after a
@@ -257,16 +256,9 @@ impl Line {
         feeds.watch(&self.name, self.client.deadline()).await
     }
 
-    async fn read<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {
-        self.client
-            .line_call(&self.name, op, Effect::Read, body)
-            .await
-    }
-
-    async fn write<Q: Serialize, R: DeserializeOwned>(&self, op: &str, body: &Q) -> Result<R> {
-        self.client
-            .line_call(&self.name, op, Effect::Write, body)
-            .await
+    async fn call<Q: Request>(&self, request: &Q) -> Result<Q::Reply> {
+        let shard = |shards| shard_of(self.name.as_str(), shards);
+        self.client.leader_call(&self.name, shard, request).await
     }
 }
 

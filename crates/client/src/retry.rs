@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::operation::Request;
 use rand::RngExt;
 
 use crate::error::{Error, Kind};
@@ -56,6 +57,15 @@ pub(crate) enum Effect {
     Read,
     /// Changes the line.
     Write,
+}
+
+impl Effect {
+    pub(crate) fn of(request: &impl Request) -> Effect {
+        match request.is_write() {
+            true => Effect::Write,
+            false => Effect::Read,
+        }
+    }
 }
 
 /// The attempts of one call.

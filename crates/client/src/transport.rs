@@ -78,6 +78,9 @@ fn headers(attempt: Attempt<'_>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let timeout_ms = attempt.timeout.as_millis().max(1);
     headers.insert(TIMEOUT_HEADER, timeout_ms.to_string());
+    for (name, value) in attempt.note {
+        headers.insert(*name, value.as_str());
+    }
     if let Some(request_id) = attempt.request_id {
         let sent = SystemTime::now().duration_since(UNIX_EPOCH);
         let sent_ms = sent.unwrap_or_default().as_millis();

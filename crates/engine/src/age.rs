@@ -162,8 +162,7 @@ mod tests {
             reply: crate::request::ReplyTo {
                 inbox: crate::request::Inbox::None,
                 format: nowserving_protocol::codec::Format::Json,
-                op: "enter",
-                admin: false,
+                op: nowserving_protocol::operation::Operation::Enter,
                 pass: false,
                 taken: TAKEN,
                 trace: None,
@@ -172,7 +171,6 @@ mod tests {
             id: None,
             sent_ms,
             note: None,
-            user: None,
             payload: bytes::Bytes::new(),
         }
     }

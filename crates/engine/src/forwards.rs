@@ -240,8 +240,7 @@ impl Forwards {
             shard: waiter.shard,
             line: waiter.line.clone(),
             op: waiter.reply.op,
-            admin: waiter.reply.admin,
-            user: waiter.user.clone(),
+            note: waiter.note.clone(),
             payload: waiter.payload.clone(),
             timeout_ms: (timeout_us / 1_000).max(1),
             request_id: waiter.id,
@@ -312,8 +311,7 @@ mod tests {
             reply: ReplyTo {
                 inbox: Inbox::Subject("inbox".into()),
                 format: Format::Json,
-                op: "enter",
-                admin: false,
+                op: nowserving_protocol::operation::Operation::Enter,
                 pass: false,
                 taken: NOW,
                 trace: None,
@@ -321,7 +319,6 @@ mod tests {
             deadline: DEADLINE,
             id: None,
             note: None,
-            user: None,
             payload: br#"{"anonymous":true}"#.as_slice().into(),
         }
     }

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::admin::{Mapping, OtherCluster};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::keys::KeyPrint;
+use nowserving_protocol::operation::Operation;
 use nowserving_replica::{ConfState, Connection, ReadFailed, Restored, SnapshotMeta, Write};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
@@ -327,12 +328,9 @@ pub struct ForwardTry {
     pub shard: u32,
     /// Or the bucket.
     pub line: LineName,
-    /// The last word of the subject; of a request about a key-value after `kv_`.
-    pub op: &'static str,
-    /// It is an operator's.
-    pub admin: bool,
-    /// The user that the NATS server named.
-    pub user: Option<Box<str>>,
+    pub op: Operation,
+    /// Who asked, and why.
+    pub note: Option<Box<OperatorNote>>,
     pub payload: Bytes,
     /// The leader's time to answer.
     pub timeout_ms: u64,

@@ -41,7 +41,12 @@ impl Shard {
             return ctx.lead_lost(waiter, self);
         };
         let kicks = &mut leader_state.kicks;
-        match kicks.begin(&self.state, &waiter.line, ask, waiter.id) {
+        match kicks.begin(
+            &self.state,
+            &waiter.line,
+            (ask, waiter.note.as_deref()),
+            waiter.id,
+        ) {
             Begun::Answered(answer) => answer_kick(waiter, answer, ctx),
             Begun::Waits => {
                 let kick = self.kicks.entry(waiter.line.clone()).or_default();

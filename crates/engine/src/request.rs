@@ -12,6 +12,7 @@ use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
 use nowserving_protocol::limits::{LimitChangesReply, PartReply, ResetReply, ShardLimitStats};
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::{LimitAsk, LimitCommand};
@@ -48,10 +49,8 @@ pub struct ReplyTo {
     pub inbox: Inbox,
     /// The format of the request.
     pub format: Format,
-    /// The operation, for metrics and for the subject on which it is forwarded.
-    pub op: &'static str,
-    /// It came on an operators' subject.
-    pub admin: bool,
+    /// For metrics, and for the subject on which it is forwarded.
+    pub op: Operation,
     /// The answer is a status to which a signed pass is added, if the token holds a seat.
     pub pass: bool,
     /// When it was read (monotonic).
@@ -74,10 +73,8 @@ pub struct Request {
     pub id: Option<RequestId>,
     /// The time of sending by the sender's clock, in milliseconds since 1970, if it gave one.
     pub sent_ms: Option<u64>,
-    /// Who asked, if an operator said so or the NATS server did, and why: for the journal.
+    /// Who asked, if an operator said so or the NATS server did, and why.
     pub note: Option<Box<OperatorNote>>,
-    /// The user that the NATS server named, for a forward.
-    pub user: Option<Box<str>>,
     /// The original bytes, for a forward.
     pub payload: Bytes,
 }

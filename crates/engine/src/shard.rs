@@ -240,7 +240,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn take_write(&mut self, mut waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
+    pub(crate) fn take_write(&mut self, waiter: Waiter, command: Command, ctx: &mut NodeCtx) {
         let gives_back = self.gives_back(waiter.id);
         if let Some(id) = waiter.id.filter(|_| !gives_back) {
             let in_lease = self.in_lease(ctx.now.us);
@@ -316,7 +316,7 @@ impl Shard {
     }
 
     /// The steps of a restore have no second effect, so copies of them need not be known.
-    fn take_restore(&mut self, mut waiter: Waiter, command: RestoreCommand, ctx: &mut NodeCtx) {
+    fn take_restore(&mut self, waiter: Waiter, command: RestoreCommand, ctx: &mut NodeCtx) {
         if let Some(error) = self.no_room_for(&waiter, false, ctx) {
             return ctx.out.refuse(waiter.reply, error);
         }

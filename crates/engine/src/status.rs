@@ -120,8 +120,6 @@ fn change_reply(it: &RecordedChange) -> MembersChangeReply {
     let text = |text: &str| Some(text.to_owned()).filter(|it| !it.is_empty());
     let mut request = ChangeMembers {
         if_version: it.request.if_version,
-        by: text(&it.request.by),
-        reason: text(&it.request.reason),
         ..ChangeMembers::default()
     };
     let op = match &it.request.change {
@@ -156,5 +154,7 @@ fn change_reply(it: &RecordedChange) -> MembersChangeReply {
         at_ms: it.at_ms,
         op: op.to_owned(),
         request,
+        by: text(&it.request.by),
+        reason: text(&it.request.reason),
     }
 }

@@ -21,7 +21,6 @@ pub(crate) struct Waiter {
     pub deadline: Micros,
     pub id: Option<RequestId>,
     pub note: Option<Box<OperatorNote>>,
-    pub user: Option<Box<str>>,
     pub payload: Bytes,
 }
 
@@ -41,17 +40,18 @@ impl Waiter {
             deadline: sent_with.map_or(request.deadline, |it| it.min(request.deadline)),
             id: request.id,
             note: request.note,
-            user: request.user,
             payload: request.payload,
         };
         (waiter, request.ask)
     }
 
-    /// The command of its request, with the operator's note if there is one.
-    pub fn noted(&mut self, command: Command) -> Command {
-        match self.note.take() {
-            Some(note) => Command::Noted(note, Box::new(command)),
-            None => command,
+    /// The command of its request, with the operator's note if there is one. Those of members and limits have it in them.
+    pub fn noted(&self, command: Command) -> Command {
+        match (&self.note, &command) {
+            (Some(note), Command::Line(_) | Command::Restore(_)) => {
+                Command::Noted(note.clone(), Box::new(command))
+            }
+            _ => command,
         }
     }
 }

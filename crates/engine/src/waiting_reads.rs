@@ -127,8 +127,7 @@ mod tests {
         let reply = ReplyTo {
             inbox: Inbox::None,
             format: Format::Json,
-            op: "show",
-            admin: true,
+            op: nowserving_protocol::operation::Operation::Show,
             pass: false,
             taken: 0,
             trace: None,
@@ -147,7 +146,6 @@ mod tests {
             deadline,
             id: None,
             note: None,
-            user: None,
             payload: Bytes::new(),
         };
         reads.push(Read {

@@ -9,6 +9,7 @@ use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::limits::RulesChanged;
+use nowserving_protocol::operation::{Effect, Operation};
 use nowserving_protocol::subject::Subjects;
 use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::StatusReply;
@@ -166,34 +167,13 @@ fn without_holes(event: &BoardEvent) -> BoardEvent {
     event
 }
 
-/// Operations that change nothing. Lists among them are cut to what every server takes; what is left can be too large
-/// where one item is.
-const READS: [&str; 17] = [
-    "status",
-    "find",
-    "info",
-    "show",
-    "journal",
-    "list_tokens",
-    "cluster_status",
-    "list_lines",
-    "members_changes",
-    "backup",
-    "backup_chunk",
-    "kv_get",
-    "kv_list",
-    "limit_show",
-    "limit_stats",
-    "limit_changes",
-    "limit_test",
-];
-
-/// The error instead of an answer that is too large. Nothing happened if it was a read.
+/// The error instead of an answer that is too large. Nothing happened if it was a read: lists are cut to what every server
+/// takes, but one item can be too large.
 #[must_use]
-pub fn too_large(op: &str, bytes: usize, max: usize) -> ApiError {
-    let code = match READS.contains(&op) {
-        true => Code::BadRequest,
-        false => Code::OutcomeUnknown,
+pub fn too_large(op: Operation, bytes: usize, max: usize) -> ApiError {
+    let code = match op.effect() {
+        Effect::Read => Code::BadRequest,
+        Effect::Write | Effect::Try => Code::OutcomeUnknown,
     };
     ApiError::new(
         code,

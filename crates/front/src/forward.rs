@@ -6,6 +6,7 @@ use nowserving_engine::{ForwardResult, ForwardTry, LeaderTime, RelayedAnswer};
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, TIMEOUT_HEADER, TRACEPARENT_HEADER};
+use nowserving_protocol::note;
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -24,16 +25,8 @@ pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
 /// `1` on a write that the leader may have too, as it came on its shard's own subject.
 pub const SHARED_HEADER: &str = "Nowserving-Shared";
 
-/// The user that the NATS server named to the forwarding node.
-pub const USER_HEADER: &str = "Nowserving-User";
-
 /// What nodes add to a request that they forward.
-pub const HEADERS: [&str; 4] = [
-    SENT_AT_HEADER,
-    REQUEST_KEY_HEADER,
-    SHARED_HEADER,
-    USER_HEADER,
-];
+pub const HEADERS: [&str; 3] = [SENT_AT_HEADER, REQUEST_KEY_HEADER, SHARED_HEADER];
 
 /// The subjects on which nodes forward.
 ///
@@ -41,17 +34,6 @@ pub const HEADERS: [&str; 4] = [
 /// The prefix is too long.
 pub fn subjects(of: &Subjects) -> Result<Subjects, ApiError> {
     Subjects::new(format!("{}.{FORWARD_WORD}", of.prefix()))
-}
-
-/// Where a try goes, of [`subjects`].
-#[must_use]
-pub fn subject(subjects: &Subjects, it: &ForwardTry) -> String {
-    match (it.admin, it.op.strip_prefix("kv_")) {
-        (true, Some(op)) => subjects.admin_kv_shard(it.shard, &it.line, op),
-        (false, Some(op)) => subjects.kv_shard(it.shard, &it.line, op),
-        (true, None) => subjects.admin_shard(it.shard, &it.line, it.op),
-        (false, None) => subjects.shard(it.shard, &it.line, it.op),
-    }
 }
 
 /// What is sent with a try.
@@ -66,9 +48,7 @@ pub fn headers(it: &ForwardTry) -> Vec<(&'static str, String)> {
     if let Some(LeaderTime { start, us }) = it.sent_at {
         headers.push((SENT_AT_HEADER, format!("{start:x}-{us}")));
     }
-    if let Some(user) = &it.user {
-        headers.push((USER_HEADER, user.to_string()));
-    }
+    headers.extend(it.note.iter().flat_map(|it| note::headers(it)));
     if it.shared {
         headers.push((SHARED_HEADER, "1".to_owned()));
     }
@@ -162,6 +142,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use nowserving_engine::ForwardId;
     use nowserving_line::LineName;
+    use nowserving_protocol::operation::Operation;
 
     use super::*;
 
@@ -170,9 +151,8 @@ mod tests {
             id: ForwardId(id),
             shard: 3,
             line: LineName::try_from("shop").unwrap(),
-            op: "enter",
-            admin: false,
-            user: None,
+            op: Operation::Enter,
+            note: None,
             payload: "{}".into(),
             timeout_ms: 20_000,
             request_id: None,
@@ -203,28 +183,6 @@ mod tests {
                 assert_eq!(request_id(text(REQUEST_KEY_HEADER)), Ok(id));
                 assert_eq!(sent_at(text(SENT_AT_HEADER)), Ok(time));
             }
-        }
-    }
-
-    #[test]
-    fn a_request_about_a_key_goes_to_the_subject_of_its_bucket() {
-        let subjects = subjects(&Subjects::default()).unwrap();
-        for (op, admin, expected) in [
-            ("kv_put", false, "nowserving.forward.shard.3.kv.shop.put"),
-            (
-                "kv_restore",
-                true,
-                "nowserving.forward.admin.shard.3.kv.shop.restore",
-            ),
-            ("enter", false, "nowserving.forward.shard.3.shop.enter"),
-            ("show", true, "nowserving.forward.admin.shard.3.shop.show"),
-        ] {
-            let it = ForwardTry {
-                op,
-                admin,
-                ..a_try(1)
-            };
-            assert_eq!(subject(&subjects, &it), expected);
         }
     }
 

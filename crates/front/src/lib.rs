@@ -8,6 +8,7 @@
 //!
 //! The same code runs in the daemon and in the simulation. It reads no clock and draws no random number.
 
+mod body;
 pub mod cluster;
 pub mod encode;
 pub mod forward;
@@ -20,7 +21,6 @@ mod message;
 mod misspelt_tests;
 pub mod parse;
 mod parse_admin;
-mod parse_kv;
 mod parse_limit;
 pub mod probe;
 pub mod routes;

@@ -9,6 +9,7 @@ use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, LimitStats, ListLimitChanges, ResetLimit, ShowRules, TestLimits,
 };
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::shard_of;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -46,8 +47,6 @@ impl Read {
 }
 
 struct Request {
-    /// The file that takes this operation.
-    file: &'static str,
     op: &'static str,
     read: Read,
     body: Value,
@@ -66,13 +65,8 @@ fn settings() -> Value {
 /// All operations.
 fn requests() -> Vec<Request> {
     let mut all = Vec::new();
-    let mut add = |file, op, read, body| {
-        all.push(Request {
-            file,
-            op,
-            read,
-            body,
-        });
+    let mut add = |op, read, body| {
+        all.push(Request { op, read, body });
     };
     let ticket = ticket("shop");
     for (op, body) in [
@@ -88,7 +82,7 @@ fn requests() -> Vec<Request> {
         ("info", json!({"consistency": "local"})),
     ] {
         let subject = format!("nowserving.line.shop.{op}");
-        add("parse.rs", op, Read::At(subject), body);
+        add(op, Read::At(subject), body);
     }
     let token = json!({"lane": "vip", "token": 3});
     let (hex, digest) = ("0123456789abcdef".repeat(2), "0123456789abcdef".repeat(4));
@@ -120,7 +114,7 @@ fn requests() -> Vec<Request> {
         ),
     ] {
         let subject = format!("nowserving.admin.line.shop.{op}");
-        add("parse_admin.rs", op, Read::At(subject), body);
+        add(op, Read::At(subject), body);
     }
     let disk = "00f3a1d2c4b59687";
     for (op, body) in [
@@ -135,7 +129,7 @@ fn requests() -> Vec<Request> {
         ("members_changes", json!({})),
     ] {
         let subject = format!("nowserving.admin.cluster.{op}");
-        add("parse_admin.rs", op, Read::At(subject), body);
+        add(op, Read::At(subject), body);
     }
     for (admin, op, body) in [
         ("", "get", json!({"key": "k"})),
@@ -149,7 +143,7 @@ fn requests() -> Vec<Request> {
         ),
     ] {
         let subject = format!("nowserving.{admin}kv.visits.{op}");
-        add("parse_kv.rs", op, Read::At(subject), body);
+        add(op, Read::At(subject), body);
     }
     let descriptor = json!([{"key": "ip", "value": "a"}]);
     let check = json!({ "descriptors": [descriptor], "hits": 2 });
@@ -157,7 +151,7 @@ fn requests() -> Vec<Request> {
     let rules = json!({"rules": "domain: shop\ndescriptors: []\n"});
     let shard = shard_of("shop", SHARDS);
     for (subject, op, body) in [
-        ("forward.shard", "limit_check", check.clone()),
+        ("forward.shard", "limit_part", check.clone()),
         ("forward.shard", "limit_give_back", json!({"name": "n"})),
         ("shard", "limit_exact_give_back", json!({"name": "n"})),
         ("shard", "limit_exact", check.clone()),
@@ -173,7 +167,7 @@ fn requests() -> Vec<Request> {
             _ => shard,
         };
         let subject = format!("nowserving.{subject}.{shard}.shop.{op}");
-        add("parse_limit.rs", op, Read::At(subject), body);
+        add(op, Read::At(subject), body);
     }
     let test = json!({ "domain": "shop", "descriptors": [descriptor] });
     for (op, read, body) in [
@@ -193,14 +187,14 @@ fn requests() -> Vec<Request> {
         ("reset", Read::As(of::<ResetLimit>), reset),
         ("test", Read::As(of::<TestLimits>), test),
     ] {
-        add("limits/admin.rs", op, read, body);
+        add(op, read, body);
     }
-    add("limits/mod.rs", "check", Read::As(of::<Check>), check);
+    add("check", Read::As(of::<Check>), check);
     let lines = json!({"labels": {"a": "b"}, "set": settings()});
     let lines_read = Read::As(of::<ConfigureLines>);
-    add("many_lines.rs", "configure_lines", lines_read, lines);
+    add("configure_lines", lines_read, lines);
     let jwks = Read::As(of::<ClusterStatusRequest>);
-    add("public_keys.rs", "jwks", jwks, json!({}));
+    add("jwks", jwks, json!({}));
     all
 }
 
@@ -269,32 +263,11 @@ fn a_clients_own_fields_change_nothing_in_any_request() {
     }
 }
 
-/// A new operation must be added to [`requests`].
 #[test]
 fn no_operation_is_forgotten() {
-    let requests = requests();
-    for (file, source) in [
-        ("parse.rs", include_str!("parse.rs")),
-        ("parse_admin.rs", include_str!("parse_admin.rs")),
-        ("parse_kv.rs", include_str!("parse_kv.rs")),
-        ("parse_limit.rs", include_str!("parse_limit.rs")),
-        (
-            "limits/admin.rs",
-            include_str!("../../node/src/nats/limits/admin.rs"),
-        ),
-    ] {
-        // Above it, an operation is named for another reason.
-        let source = source.split_once("fn user_ask").map_or(source, |it| it.1);
-        let taken = source.lines().filter_map(|line| line.split_once(" => "));
-        let taken = taken.map(|(pattern, _)| pattern.trim());
-        let taken = taken.filter(|pattern| pattern.starts_with('"') || pattern.starts_with("(\""));
-        let taken: BTreeSet<&str> = taken
-            .flat_map(|it| it.split('"').skip(1).step_by(2))
-            .collect();
-        assert!(!taken.is_empty(), "{file}");
-        let here = requests.iter().filter(|it| it.file == file);
-        let here: BTreeSet<&str> = here.map(|it| it.op).collect();
-        let forgotten: Vec<_> = taken.difference(&here).collect();
-        assert!(forgotten.is_empty(), "{file}: {forgotten:?}");
+    let requests: BTreeSet<_> = requests().iter().map(|it| it.op).collect();
+    for op in Operation::all() {
+        let (name, word) = (op.name(), op.word());
+        assert!(requests.contains(name) || requests.contains(word), "{name}");
     }
 }

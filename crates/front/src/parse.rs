@@ -1,28 +1,25 @@
 //! From a message to a checked request: everything that can be refused for its form is refused
 //! here, so that nothing malformed ever reaches the shard loop or the log.
 
-use nowserving_engine::{Ask, Delivery, Inbox, Input, Now, ReplyTo, Request, Via};
-use nowserving_line::{LineName, Op, TokenBy};
-use nowserving_protocol::codec::{Format, decode_request};
+use nowserving_engine::{Delivery, Inbox, Input, Now, ReplyTo, Request, Via};
+use nowserving_line::LineName;
+use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{
     self, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER, TraceContext,
     parse_sent_ms,
 };
-use nowserving_protocol::subject::{Subjects, Target, shard_of, unknown_op};
-use nowserving_protocol::user;
+use nowserving_protocol::operation::{On, Operation};
+use nowserving_protocol::subject::{Subjects, unknown_op};
 
 use nowserving_shard::clock::Micros;
 use nowserving_shard::requests::{Origin, RequestId};
 
-use crate::Message;
-use crate::forward;
+use crate::body::{Asked, Body};
 use crate::keys::InUse;
 use crate::limits::KnownRules;
-use crate::parse_admin::{admin_ask, cluster_question, members_ask};
-use crate::parse_kv::{kv_ask, kv_question};
-use crate::parse_limit::{Asked, limit_op};
-use crate::who::{self, TrustRequestInfo};
+use crate::who::{TrustRequestInfo, takes_note};
+use crate::{Message, forward};
 
 /// Longest deadline that a request may ask for.
 pub const TIMEOUT_MAX_MS: u64 = 60_000;
@@ -94,91 +91,44 @@ impl Parser {
         reading: &Reading<'_>,
         reply: &mut ReplyTo,
     ) -> Result<Input, ApiError> {
-        let (via, wall_ms) = (reading.via, reading.now.wall_ms);
+        let via = reading.via;
         let subjects = match via {
             Via::Forwarded => &self.forward,
             Via::Plain | Via::Shard(_) => &self.subjects,
         };
         let target = subjects.parse(message.subject)?;
+        let op = target.op;
+        reply.op = op;
+        let of_nodes =
+            op.on() == On::LimitLeader || op.on() == On::Members && target.shard.is_some();
+        if of_nodes && via != Via::Forwarded {
+            return Err(unknown_op(op.name()));
+        }
         let deadline = deadline(message, reply.taken)?;
         let sent_ms = header(message, SENT_MS_HEADER, parse_sent_ms)?;
         let named = header(message, REQUEST_ID_HEADER, header::RequestId::new)?;
-        let mut note = None;
-        let (home, line, mut ask) = match target {
-            Target::Cluster { op } => {
-                reply.admin = true;
-                match members_ask(op, message.payload, (self.shards, wall_ms), reply)? {
-                    // For the leader of shard 0, as if it were about a line there.
-                    Some(ask) => (0, no_line()?, ask),
-                    None => {
-                        let question = cluster_question(op, message.payload, reply)?;
-                        let reply = take(reply);
-                        return Ok(Input::Cluster { question, reply });
-                    }
-                }
-            }
-            Target::Kv {
-                admin,
-                shard,
-                bucket,
-                op,
-            } => {
-                reply.admin = admin;
-                if let Some(question) = kv_question(op, &bucket, message.payload, reply)? {
-                    let reply = take(reply);
-                    return Ok(Input::Cluster { question, reply });
-                }
-                let (home, ask) = kv_ask(op, &bucket, message.payload, self.shards, reply)?;
-                let home = is_home(shard, home, "the key", self.shards)?;
-                (home, bucket, ask)
-            }
-            Target::Line {
-                admin,
-                shard,
-                line,
-                op,
-            } => {
-                reply.admin = admin;
-                if let Some(op) = limit_op(op, admin, via) {
-                    let shard = self.known_shard(shard)?;
-                    let asked = Asked {
-                        op,
-                        domain: &line,
-                        shard,
-                        shards: self.shards,
-                        rules: reading.rules,
-                        named: named.as_ref(),
-                    };
-                    let ask = asked.read(message.payload, reply)?;
-                    (shard, line, ask)
-                } else {
-                    let members = match admin && via == Via::Forwarded {
-                        true => members_ask(op, message.payload, (self.shards, wall_ms), reply)?,
-                        false => None,
-                    };
-                    match members {
-                        Some(ask) => (0, line, ask),
-                        None => {
-                            let home = self.home(&line, shard)?;
-                            let ask = match admin {
-                                true => admin_ask(op, &line, message.payload, (reply, &mut note))?,
-                                false => user_ask(op, &line, message.payload, reading.keys, reply)?,
-                            };
-                            (home, line, ask)
-                        }
-                    }
-                }
-            }
-            // Those are answered before.
-            Target::Limit { op, .. } | Target::AdminLimit { op } => return Err(unknown_op(op)),
-        };
-        let user = match reply.admin {
-            true => self.trust.user(message, via)?,
+        let note = match takes_note(op) {
+            true => self.trust.note(message, via, op)?,
             false => None,
         };
-        if let Some(user) = &user {
-            who::name_user(&mut ask, &mut note, user);
-        }
+        let line = target.name.map_or_else(no_line, Ok)?;
+        let body = Body {
+            op,
+            name: &line,
+            shard: target.shard,
+            shards: self.shards,
+            payload: message.payload,
+            reading,
+            named: named.as_ref(),
+            note: note.as_deref(),
+        };
+        let (home, ask) = match body.read(reply)? {
+            Asked::Shard(home, ask) => (home, ask),
+            Asked::Node(question) => {
+                let reply = take(reply);
+                return Ok(Input::Cluster { question, reply });
+            }
+        };
         // Only nodes send these, and only there.
         let (passed_on_as, forwarded_at, shared) = match via {
             Via::Forwarded => (
@@ -191,11 +141,8 @@ impl Parser {
         let id = match (named, via) {
             _ if !ask.effect().is_write() => None,
             // Nodes send these.
-            (Some(named), _) if reply.op == "limit_exact" => Some(hits_id(&named, &line)),
-            (Some(named), _) => {
-                let body: &[u8] = message.payload;
-                Some(client_id(&named, reply, line.as_str(), body))
-            }
+            (Some(named), _) if op == Operation::LimitExact => Some(hits_id(&named, &line)),
+            (Some(named), _) => Some(client_id(&named, op, line.as_str(), message.payload)),
             (None, Via::Forwarded) => passed_on_as,
             (None, Via::Shard(_)) => Some(message_id(message)),
             // No other node has it.
@@ -210,7 +157,6 @@ impl Parser {
             id,
             sent_ms,
             note,
-            user,
             payload: message.payload.clone(),
         };
         Ok(Input::Request {
@@ -223,122 +169,6 @@ impl Parser {
             },
         })
     }
-
-    /// The shard of a line, which must be the one in the subject.
-    fn home(&self, line: &LineName, shard: Option<u32>) -> Result<u32, ApiError> {
-        let home = shard_of(line.as_str(), self.shards);
-        is_home(shard, home, &format!("line {}", line.as_str()), self.shards)
-    }
-
-    /// The shard of a request that is about no line.
-    fn known_shard(&self, shard: Option<u32>) -> Result<u32, ApiError> {
-        let known = shard.filter(|shard| *shard < self.shards);
-        known.ok_or_else(|| {
-            ApiError::bad_request(format!("subject: a shard from 0 to {}", self.shards - 1))
-        })
-    }
-}
-
-fn user_ask(
-    op: &str,
-    line: &LineName,
-    payload: &[u8],
-    keys: &InUse,
-    reply: &mut ReplyTo,
-) -> Result<Ask, ApiError> {
-    let at = |ticket: &str| keys.tickets.verify_for(ticket, line);
-    let token_by = |token| {
-        Ok::<_, ApiError>(match token {
-            user::TokenBy::Ticket(ticket) => TokenBy::At(at(&ticket)?),
-            user::TokenBy::Key(key) => TokenBy::Key(key.into_bytes()),
-        })
-    };
-    let line = line.clone();
-    Ok(match op {
-        "status" => {
-            reply.op = "status";
-            let ask: user::StatusRequest = decode_request(payload)?;
-            reply.pass = ask.pass;
-            Ask::Status {
-                token: token_by(ask.token)?,
-                consistency: ask.consistency.unwrap_or_default(),
-                holes: ask.holes,
-            }
-        }
-        "enter" => {
-            reply.op = "enter";
-            let ask: user::Enter = decode_request(payload)?;
-            Ask::Write(Op::Enter {
-                line,
-                key: ask.key.map(|key| key.as_bytes().into()),
-                lane: ask.lane,
-            })
-        }
-        "callback" => {
-            reply.op = "callback";
-            let ask: user::Callback = decode_request(payload)?;
-            Ask::Write(Op::Callback {
-                line,
-                key: ask.key.into_bytes(),
-                lane: ask.lane,
-            })
-        }
-        "find" => {
-            reply.op = "find";
-            let ask: user::Find = decode_request(payload)?;
-            Ask::Find(ask.key.as_bytes().into())
-        }
-        "claim" => {
-            reply.op = "claim";
-            let ask: user::Claim = decode_request(payload)?;
-            reply.pass = ask.pass;
-            let at = at(&ask.ticket)?;
-            Ask::Write(Op::Claim { line, at })
-        }
-        "renew" => {
-            reply.op = "renew";
-            let ask: user::Renew = decode_request(payload)?;
-            let at = at(&ask.ticket)?;
-            let epoch = ask.epoch;
-            Ask::Write(Op::Renew { line, at, epoch })
-        }
-        "complete" => {
-            reply.op = "complete";
-            let ask: user::Complete = decode_request(payload)?;
-            let at = at(&ask.ticket)?;
-            let epoch = ask.epoch;
-            Ask::Write(Op::Complete { line, at, epoch })
-        }
-        "leave" => {
-            reply.op = "leave";
-            let ask: user::Leave = decode_request(payload)?;
-            let at = at(&ask.ticket)?;
-            Ask::Write(Op::Leave { line, at })
-        }
-        "jump" => {
-            reply.op = "jump";
-            let ask: user::Jump = decode_request(payload)?;
-            let by = token_by(ask.token)?;
-            let to = ask.to;
-            Ask::Write(Op::Jump { line, by, to })
-        }
-        "info" => {
-            reply.op = "info";
-            let ask: user::Info = decode_request(payload)?;
-            Ask::Info(ask.consistency.unwrap_or_default())
-        }
-        _ => return Err(unknown_op(op)),
-    })
-}
-
-/// The shard that holds it, which must be the one in the subject.
-fn is_home(asked: Option<u32>, home: u32, what: &str, shards: u32) -> Result<u32, ApiError> {
-    match asked.is_some_and(|shard| shard != home) {
-        true => Err(ApiError::bad_request(format!(
-            "subject: {what} is in shard {home} of {shards}"
-        ))),
-        false => Ok(home),
-    }
 }
 
 /// Where the answer to a message goes, before more of it is known.
@@ -350,8 +180,7 @@ pub fn reply_to(message: &Message<'_>, taken: Micros, trace: Option<Box<TraceCon
             None => Inbox::None,
         },
         format: Format::of(message.payload),
-        op: "unknown",
-        admin: false,
+        op: Operation::Unknown,
         pass: false,
         taken,
         trace,
@@ -368,13 +197,8 @@ fn no_line() -> Result<LineName, ApiError> {
 /// With the name alone, a caller that uses the name of somebody else's call would get that call's answer, with its
 /// ticket, and its own request would not be executed. The subject is left out: a copy may come on another one.
 #[must_use]
-pub fn client_id(
-    named: &header::RequestId,
-    reply: &ReplyTo,
-    about: &str,
-    body: &[u8],
-) -> RequestId {
-    let of: &[u8] = match reply.admin {
+pub fn client_id(named: &header::RequestId, op: Operation, about: &str, body: &[u8]) -> RequestId {
+    let of: &[u8] = match op.is_admin() {
         true => b"admin",
         false => b"user",
     };
@@ -383,7 +207,7 @@ pub fn client_id(
             b"client",
             named.as_str().as_bytes(),
             of,
-            reply.op.as_bytes(),
+            op.name().as_bytes(),
             about.as_bytes(),
             body,
         ]),

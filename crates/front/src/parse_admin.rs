@@ -1,209 +1,185 @@
-//! The operators' side of `parse`.
+//! What operators' requests ask for.
 
 use std::collections::BTreeSet;
 
-use nowserving_line::{LineName, Op, OperatorNote, Restore};
-use nowserving_protocol::codec::decode_request;
+use nowserving_engine::{Ask, Question};
+use nowserving_line::{Op, Restore};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_protocol::members::OLD_KEY_FOR_MS_DEFAULT;
-use nowserving_protocol::note::operator_note;
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_protocol::{admin, backup};
-
 use nowserving_shard::members::{MembersChange, MembersRequest};
-
-use nowserving_engine::{Ask, Question, ReplyTo};
 use nowserving_shard::restore::{PART_BYTES_MAX, RestoreCommand, RestoreStep};
 
-pub(super) fn admin_ask(
-    op: &str,
-    line: &LineName,
-    payload: &[u8],
-    (reply, note): (&mut ReplyTo, &mut Option<Box<OperatorNote>>),
-) -> Result<Ask, ApiError> {
-    let line = line.clone();
-    let mut noted = |by, reason| -> Result<(), ApiError> {
-        *note = operator_note(by, reason)?.map(Box::new);
-        Ok(())
-    };
-    Ok(match op {
-        "create" => {
-            reply.op = "create";
-            let ask: admin::Create = decode_request(payload)?;
-            noted(ask.by.clone(), ask.reason.clone())?;
-            let settings = ask.into_settings()?;
-            Ask::Write(Op::Create { line, settings })
-        }
-        "configure" => {
-            reply.op = "configure";
-            let ask: admin::Configure = decode_request(payload)?;
-            if ask.dry_run {
-                return Ok(Ask::TryConfigure(Box::new(ask)));
-            }
-            noted(ask.by, ask.reason)?;
-            Ask::Write(Op::Configure {
-                line,
-                patch: Box::new(ask.settings),
-                if_version: ask.if_version,
-                incarnation: ask.incarnation,
-            })
-        }
-        "show" => {
-            reply.op = "show";
-            let _: admin::Show = decode_request(payload)?;
-            Ask::Show
-        }
-        "delete" => {
-            reply.op = "delete";
-            let ask: admin::Delete = decode_request(payload)?;
-            noted(ask.by, ask.reason)?;
-            Ask::Write(Op::Delete {
-                line,
-                force: ask.force,
-                incarnation: ask.incarnation,
-            })
-        }
-        "move" => {
-            reply.op = "move";
-            let ask: admin::Move = decode_request(payload)?;
-            noted(ask.by, ask.reason)?;
-            Ask::Write(Op::Move {
-                line,
-                lane: ask.lane,
-                token: ask.token,
-                to: ask.to,
-            })
-        }
-        "capacity_told" => {
-            reply.op = "capacity_told";
-            let ask: admin::CapacityTold = decode_request(payload)?;
-            let told = ask.told()?;
-            noted(ask.by, ask.reason)?;
-            Ask::Write(Op::CapacityTold { line, told })
-        }
-        "kick" => {
-            reply.op = "kick";
-            let ask: admin::Kick = decode_request(payload)?;
-            ask.check()?;
-            Ask::Kick(Box::new(ask))
-        }
-        "import" => {
-            reply.op = "import";
-            let ask: admin::Import = decode_request(payload)?;
-            noted(ask.by.clone(), ask.reason.clone())?;
-            Ask::Write(ask.into_op(line)?)
-        }
-        "journal" => {
-            reply.op = "journal";
-            Ask::Journal(decode_request(payload)?)
-        }
-        "call_next" => {
-            reply.op = "call_next";
-            let ask: admin::CallNext = decode_request(payload)?;
-            noted(ask.by.clone(), ask.reason.clone())?;
-            Ask::Write(ask.into_op(line)?)
-        }
-        "take" => {
-            reply.op = "take";
-            let ask: admin::Take = decode_request(payload)?;
-            noted(ask.by.clone(), ask.reason.clone())?;
-            Ask::Write(ask.into_op(line)?)
-        }
-        "list_tokens" => {
-            reply.op = "list_tokens";
-            let ask: admin::ListTokens = decode_request(payload)?;
-            ask.check()?;
-            Ask::ListTokens(Box::new(ask))
-        }
-        "backup" => {
-            reply.op = "backup";
-            let ask: backup::Backup = decode_request(payload)?;
-            Ask::Backup { index: ask.index }
-        }
-        "backup_chunk" => {
-            reply.op = "backup_chunk";
-            let ask: backup::BackupChunk = decode_request(payload)?;
-            Ask::BackupChunk {
-                id: ask.id,
-                offset: ask.offset,
-            }
-        }
-        "restore_part" => {
-            reply.op = "restore_part";
-            let ask: backup::RestorePart = decode_request(payload)?;
-            let bytes = ask.data.0.len();
-            if bytes > PART_BYTES_MAX {
-                return Err(ApiError::bad_request(format!(
-                    "data: {bytes} bytes, and a part has at most {PART_BYTES_MAX}"
-                )));
-            }
-            let step = RestoreStep::Part {
-                number: ask.part,
-                data: ask.data.0.into(),
-            };
-            restore(line, ask.upload, step)
-        }
-        "restore" => {
-            reply.op = "restore";
-            let ask: backup::RestoreLine = decode_request(payload)?;
-            noted(ask.by, ask.reason)?;
-            let step = RestoreStep::Finish {
-                parts: ask.parts,
-                digest: ask.digest.0,
-                how: Restore {
-                    clock_ms: ask.clock_ms,
-                    overwrite: ask.overwrite,
-                },
-            };
-            restore(line, ask.upload, step)
-        }
-        _ => return Err(unknown_op(op)),
-    })
-}
+use crate::body::Body;
+use crate::who::said;
 
-/// A change of the cluster's members; `None`: this operation is none.
-pub(super) fn members_ask(
-    op: &str,
-    payload: &[u8],
-    (shards, now_ms): (u32, u64),
-    reply: &mut ReplyTo,
-) -> Result<Option<Ask>, ApiError> {
-    reply.op = match op {
-        "add_node" => "add_node",
-        "remove_node" => "remove_node",
-        "replace_node" => "replace_node",
-        "drain" => "drain",
-        "transfer" => "transfer",
-        "rotate_key" => "rotate_key",
-        _ => return Ok(None),
-    };
-    let ask: admin::ChangeMembers = decode_request(payload)?;
-    ask.check(op)?;
-    let (id, disk_id) = (
-        ask.node.unwrap_or_default(),
-        ask.disk.map_or(0, |disk| disk.0),
-    );
-    let change = match op {
-        "add_node" => MembersChange::Add { disk_id },
-        "remove_node" => MembersChange::Remove { id },
-        "replace_node" => MembersChange::Replace { id, disk_id },
-        "drain" => MembersChange::Drain {
-            id,
-            drained: ask.drained.unwrap_or(true),
-        },
-        "rotate_key" => MembersChange::RotateKey(rotation(&ask, now_ms)),
-        _ => MembersChange::Prefer {
-            shards: some_of(shards, ask.shards.unwrap_or_default())?,
-            to: ask.node,
-        },
-    };
-    Ok(Some(Ask::Members(Box::new(MembersRequest {
-        change,
-        if_version: ask.if_version,
-        by: ask.by.unwrap_or_default(),
-        reason: ask.reason.unwrap_or_default(),
-    }))))
+impl Body<'_> {
+    pub(crate) fn admin_ask(&self) -> Result<Ask, ApiError> {
+        let line = self.name.clone();
+        Ok(Ask::Write(match self.op {
+            Operation::Create => {
+                let ask: admin::Create = self.decode()?;
+                let settings = ask.into_settings()?;
+                Op::Create { line, settings }
+            }
+            Operation::Configure => {
+                let ask: admin::Configure = self.decode()?;
+                if ask.dry_run {
+                    return Ok(Ask::TryConfigure(Box::new(ask)));
+                }
+                Op::Configure {
+                    line,
+                    patch: Box::new(ask.settings),
+                    if_version: ask.if_version,
+                    incarnation: ask.incarnation,
+                }
+            }
+            Operation::Delete => {
+                let admin::Delete { force, incarnation } = self.decode()?;
+                Op::Delete {
+                    line,
+                    force,
+                    incarnation,
+                }
+            }
+            Operation::Move => {
+                let admin::Move { lane, token, to } = self.decode()?;
+                Op::Move {
+                    line,
+                    lane,
+                    token,
+                    to,
+                }
+            }
+            Operation::CapacityTold => {
+                let ask: admin::CapacityTold = self.decode()?;
+                let told = ask.told()?;
+                Op::CapacityTold { line, told }
+            }
+            Operation::Import => self.decode::<admin::Import>()?.into_op(line)?,
+            Operation::CallNext => self.decode::<admin::CallNext>()?.into_op(line)?,
+            Operation::Take => self.decode::<admin::Take>()?.into_op(line)?,
+            _ => return self.admin_read(),
+        }))
+    }
+
+    fn admin_read(&self) -> Result<Ask, ApiError> {
+        Ok(match self.op {
+            Operation::Show => {
+                let admin::Show {} = self.decode()?;
+                Ask::Show
+            }
+            Operation::Kick => {
+                let ask: admin::Kick = self.decode()?;
+                ask.check()?;
+                Ask::Kick(Box::new(ask))
+            }
+            Operation::Journal => Ask::Journal(self.decode()?),
+            Operation::ListTokens => {
+                let ask: admin::ListTokens = self.decode()?;
+                ask.check()?;
+                Ask::ListTokens(Box::new(ask))
+            }
+            Operation::Backup => {
+                let backup::Backup { index } = self.decode()?;
+                Ask::Backup { index }
+            }
+            Operation::BackupChunk => {
+                let backup::BackupChunk { id, offset } = self.decode()?;
+                Ask::BackupChunk { id, offset }
+            }
+            Operation::RestorePart | Operation::Restore => self.restore()?,
+            op => return Err(unknown_op(op.word())),
+        })
+    }
+
+    fn restore(&self) -> Result<Ask, ApiError> {
+        let (upload, step) = match self.op {
+            Operation::RestorePart => {
+                let ask: backup::RestorePart = self.decode()?;
+                let bytes = ask.data.0.len();
+                if bytes > PART_BYTES_MAX {
+                    return Err(ApiError::bad_request(format!(
+                        "data: {bytes} bytes, and a part has at most {PART_BYTES_MAX}"
+                    )));
+                }
+                let step = RestoreStep::Part {
+                    number: ask.part,
+                    data: ask.data.0.into(),
+                };
+                (ask.upload, step)
+            }
+            _ => {
+                let ask: backup::RestoreLine = self.decode()?;
+                let step = RestoreStep::Finish {
+                    parts: ask.parts,
+                    digest: ask.digest.0,
+                    how: Restore {
+                        clock_ms: ask.clock_ms,
+                        overwrite: ask.overwrite,
+                    },
+                };
+                (ask.upload, step)
+            }
+        };
+        Ok(Ask::Restore(Box::new(RestoreCommand {
+            line: self.name.clone(),
+            upload: u128::from_be_bytes(upload.0),
+            step,
+        })))
+    }
+
+    /// A change of the cluster's members.
+    pub(crate) fn members_ask(&self) -> Result<Ask, ApiError> {
+        let ask: admin::ChangeMembers = self.decode()?;
+        ask.check(self.op)?;
+        let (id, disk_id) = (
+            ask.node.unwrap_or_default(),
+            ask.disk.map_or(0, |disk| disk.0),
+        );
+        let change = match self.op {
+            Operation::AddNode => MembersChange::Add { disk_id },
+            Operation::RemoveNode => MembersChange::Remove { id },
+            Operation::ReplaceNode => MembersChange::Replace { id, disk_id },
+            Operation::Drain => MembersChange::Drain {
+                id,
+                drained: ask.drained.unwrap_or(true),
+            },
+            Operation::RotateKey => {
+                MembersChange::RotateKey(rotation(&ask, self.reading.now.wall_ms))
+            }
+            _ => MembersChange::Prefer {
+                shards: some_of(self.shards, ask.shards.unwrap_or_default())?,
+                to: ask.node,
+            },
+        };
+        let (by, reason) = said(self.note);
+        Ok(Ask::Members(Box::new(MembersRequest {
+            change,
+            if_version: ask.if_version,
+            by,
+            reason,
+        })))
+    }
+
+    pub(crate) fn question(&self) -> Result<Question, ApiError> {
+        Ok(match self.op {
+            Operation::ListLines => Question::ListLines(self.decode()?),
+            Operation::ClusterStatus => {
+                let admin::ClusterStatusRequest {} = self.decode()?;
+                Question::ClusterStatus
+            }
+            Operation::MembersChanges => {
+                let admin::ClusterStatusRequest {} = self.decode()?;
+                Question::MembersChanges
+            }
+            // Those are answered before.
+            op => return Err(unknown_op(op.word())),
+        })
+    }
 }
 
 /// The leader knows the rest: it reads the request by its own clock, also if another node passes it on.
@@ -229,37 +205,5 @@ fn some_of(shards: u32, asked: Vec<u32>) -> Result<Vec<u32>, ApiError> {
             "shards: at least one number from 0 to {}",
             shards - 1
         ))),
-    }
-}
-
-fn restore(line: LineName, upload: backup::Hex<16>, step: RestoreStep) -> Ask {
-    Ask::Restore(Box::new(RestoreCommand {
-        line,
-        upload: u128::from_be_bytes(upload.0),
-        step,
-    }))
-}
-
-pub(super) fn cluster_question(
-    op: &str,
-    payload: &[u8],
-    reply: &mut ReplyTo,
-) -> Result<Question, ApiError> {
-    match op {
-        "status" => {
-            reply.op = "cluster_status";
-            let _: admin::ClusterStatusRequest = decode_request(payload)?;
-            Ok(Question::ClusterStatus)
-        }
-        "list_lines" => {
-            reply.op = "list_lines";
-            Ok(Question::ListLines(decode_request(payload)?))
-        }
-        "members_changes" => {
-            reply.op = "members_changes";
-            let _: admin::ClusterStatusRequest = decode_request(payload)?;
-            Ok(Question::MembersChanges)
-        }
-        _ => Err(unknown_op(op)),
     }
 }

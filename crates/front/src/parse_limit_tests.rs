@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nowserving_engine::{Inbox, ShardDelivery};
+use nowserving_engine::{Now, ShardDelivery, Via};
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::limits::Entry;
 
 use super::*;
-use crate::testing::{known, shop};
+use crate::limits::KnownRules;
+use crate::parse::Reading;
+use crate::parse::tests::parser;
+use crate::testing::{self, Owned, keys, known, shop};
 
 const SHARDS: u32 = 4;
 
@@ -19,26 +23,31 @@ fn rules() -> KnownRules {
     }
 }
 
-fn read(op: &'static str, shard: u32, body: &impl serde::Serialize) -> Result<Ask, ApiError> {
+fn read(op: Operation, shard: u32, body: &impl serde::Serialize) -> Result<Ask, ApiError> {
     let (domain, rules) = (shop(), rules());
-    let asked = Asked {
-        op,
-        domain: &domain,
-        shard,
-        shards: SHARDS,
-        rules: Some(&rules),
-        named: None,
-    };
-    let mut reply = ReplyTo {
-        inbox: Inbox::None,
-        format: Format::Json,
-        op: "unknown",
-        admin: false,
-        pass: false,
-        taken: 0,
+    let reading = Reading {
+        via: Via::Forwarded,
+        routed_after: 0,
+        now: Now { us: 0, wall_ms: 0 },
         trace: None,
+        keys: &keys(),
+        rules: Some(&rules),
     };
-    asked.read(&encode(body, Format::MsgPack), &mut reply)
+    let note = OperatorNote {
+        by: Some("ann".into()),
+        reason: None,
+    };
+    let body = Body {
+        op,
+        name: &domain,
+        shard: Some(shard),
+        shards: SHARDS,
+        payload: &encode(body, Format::MsgPack),
+        reading: &reading,
+        named: None,
+        note: Some(&note),
+    };
+    body.limit_ask().map(|(_, ask)| ask)
 }
 
 fn check(key: &str) -> Check {
@@ -46,7 +55,7 @@ fn check(key: &str) -> Check {
 }
 
 /// The shard that takes it; all others must not.
-fn home(op: &'static str, body: &Check) -> Option<u32> {
+fn home(op: Operation, body: &Check) -> Option<u32> {
     let taken = (0..SHARDS).filter(|shard| match read(op, *shard, body) {
         Ok(_) => true,
         Err(error) => {
@@ -61,24 +70,24 @@ fn home(op: &'static str, body: &Check) -> Option<u32> {
 
 #[test]
 fn only_the_counters_of_the_shard_and_of_the_kind_are_asked() {
-    assert!(home("limit_check", &check("ip")).is_some());
-    assert!(home("limit_exact", &check("id")).is_some());
+    assert!(home(Operation::LimitPart, &check("ip")).is_some());
+    assert!(home(Operation::LimitExact, &check("id")).is_some());
     for (op, key) in [
-        ("limit_check", "id"),
-        ("limit_exact", "ip"),
-        ("limit_check", "free"),
-        ("limit_check", "none"),
+        (Operation::LimitPart, "id"),
+        (Operation::LimitExact, "ip"),
+        (Operation::LimitPart, "free"),
+        (Operation::LimitPart, "none"),
     ] {
         assert_eq!(home(op, &check(key)), None, "{op} {key}");
     }
-    let shard = home("limit_check", &check("ip")).unwrap();
+    let shard = home(Operation::LimitPart, &check("ip")).unwrap();
     let hits = Check {
         hits: Some(3),
         dry_run: true,
         max_delay_ms: Some(1_500),
         ..check("ip")
     };
-    let Ok(Ask::Limit(request)) = read("limit_check", shard, &hits) else {
+    let Ok(Ask::Limit(request)) = read(Operation::LimitPart, shard, &hits) else {
         panic!("refused")
     };
     let LimitRequest::Check {
@@ -98,10 +107,9 @@ fn a_reset_says_what_it_forgets_and_who_asks() {
     let reset = |domain: &str| ResetLimit {
         domain: LineName::try_from(domain).unwrap(),
         descriptor: vec![Entry::new("ip", "a")],
-        by: Some("ann".into()),
-        reason: None,
     };
-    let reads = (0..SHARDS).filter_map(|shard| read("limit_reset", shard, &reset("shop")).ok());
+    let reads =
+        (0..SHARDS).filter_map(|shard| read(Operation::LimitReset, shard, &reset("shop")).ok());
     let reads: Vec<Ask> = reads.collect();
     let [Ask::Limit(request)] = &reads[..] else {
         panic!("{reads:?}")
@@ -111,7 +119,7 @@ fn a_reset_says_what_it_forgets_and_who_asks() {
     };
     let said = (&*asked.descriptor, &*asked.by, &*asked.reason);
     assert_eq!(said, ("ip=a", "ann", ""));
-    let error = read("limit_reset", 0, &reset("other")).unwrap_err();
+    let error = read(Operation::LimitReset, 0, &reset("other")).unwrap_err();
     assert!(error.message.starts_with("domain: "), "{error}");
 }
 
@@ -121,36 +129,43 @@ fn rules_are_in_shard_0_and_valid() {
         rules: rules.to_owned(),
         ..ApplyRules::default()
     };
-    assert!(read("limit_apply", 0, &apply("domain: shop")).is_ok());
+    assert!(read(Operation::LimitApply, 0, &apply("domain: shop")).is_ok());
     for (shard, rules, says) in [
         (1, "domain: shop", "subject"),
         (0, "domain: other", "rules: of another domain"),
         (0, "domain: [", "rules: line 2"),
     ] {
-        let error = read("limit_apply", shard, &apply(rules)).unwrap_err();
+        let error = read(Operation::LimitApply, shard, &apply(rules)).unwrap_err();
         assert!(error.message.starts_with(says), "{error}");
     }
-    assert!(read("limit_stats", 3, &LimitStats::default()).is_ok());
-    assert!(read("limit_changes", 3, &ListLimitChanges::default()).is_ok());
-}
-
-#[test]
-fn only_these_are_about_limits() {
-    let shard = Via::Shard(ShardDelivery::Leader);
-    assert_eq!(limit_op("limit_exact", false, shard), Some("limit_exact"));
-    assert_eq!(limit_op("limit_check", true, Via::Forwarded), None);
-    assert_eq!(limit_op("limit_apply", false, shard), None);
-    assert_eq!(limit_op("enter", false, shard), None);
+    assert!(read(Operation::LimitStats, 3, &LimitStats::default()).is_ok());
+    assert!(read(Operation::LimitChanges, 3, &ListLimitChanges::default()).is_ok());
 }
 
 #[test]
 fn hits_in_memory_come_only_where_no_second_node_gets_them() {
-    let check = |via| limit_op("limit_check", false, via);
-    assert_eq!(check(Via::Forwarded), Some("limit_check"));
+    let parser = parser();
+    let read = |subject: &str, op: Operation, via| {
+        let message = Owned::new(&format!("{subject}.{op}"), br#"{"name": "n"}"#.to_vec());
+        let read = testing::read(&parser, &message, via);
+        read.map(drop).map_err(|refused| refused.error.message)
+    };
+    let forwarded = "nowserving.forward.shard.3.shop";
+    for op in [Operation::LimitGiveBack, Operation::LimitExactGiveBack] {
+        assert_eq!(read(forwarded, op, Via::Forwarded), Ok(()));
+    }
     use ShardDelivery::*;
-    let shared = [Leader, Leaderless, Draining].map(Via::Shard);
-    for via in shared.into_iter().chain([Via::Plain]) {
-        assert_eq!(check(via), None, "{via:?}");
+    for via in [Leader, Leaderless, Draining].map(Via::Shard) {
+        let own = "nowserving.shard.3.shop";
+        assert_eq!(read(own, Operation::LimitExactGiveBack, via), Ok(()));
+        for op in [
+            Operation::LimitGiveBack,
+            Operation::LimitPart,
+            Operation::LimitApply,
+        ] {
+            let refused = read(own, op, via).unwrap_err();
+            assert!(refused.starts_with("op: "), "{op}: {refused}");
+        }
     }
 }
 
@@ -161,7 +176,10 @@ fn a_give_back_names_the_hits_as_the_question_did() {
         name: named.as_str().to_owned(),
     };
     let name = hits_id(&named, &shop()).key;
-    for (op, exact) in [("limit_give_back", false), ("limit_exact_give_back", true)] {
+    for (op, exact) in [
+        (Operation::LimitGiveBack, false),
+        (Operation::LimitExactGiveBack, true),
+    ] {
         let Ok(Ask::Limit(request)) = read(op, 0, &back) else {
             panic!("refused")
         };
@@ -170,14 +188,5 @@ fn a_give_back_names_the_hits_as_the_question_did() {
     let nameless = GiveBackHits {
         name: String::new(),
     };
-    assert!(read("limit_give_back", 0, &nameless).is_err());
-    // Only the leader that counted gets it.
-    let taken = |via| limit_op("limit_give_back", false, via);
-    assert_eq!(taken(Via::Forwarded), Some("limit_give_back"));
-    let shard = Via::Shard(ShardDelivery::Leader);
-    assert_eq!([Via::Plain, shard].map(taken), [None, None]);
-    // A write is forwarded with the leader's time, without which it counts as late: it does not go to the subject of forwards.
-    let exact = |via| limit_op("limit_exact_give_back", false, via);
-    let op = Some("limit_exact_give_back");
-    assert_eq!([shard, Via::Plain, Via::Forwarded].map(exact), [op; 3]);
+    assert!(read(Operation::LimitGiveBack, 0, &nameless).is_err());
 }

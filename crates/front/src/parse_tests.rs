@@ -1,11 +1,14 @@
 #![allow(clippy::unwrap_used)]
-use nowserving_engine::{LeaderTime, ShardDelivery};
-use nowserving_line::{TokenBy, TokenRef};
+use nowserving_engine::{Ask, LeaderTime, LimitRequest, ShardDelivery};
+use nowserving_line::{Op, TokenBy, TokenRef};
 use nowserving_protocol::admin;
 use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::Code;
+use nowserving_protocol::header::{BY_HEADER, REASON_HEADER};
+use nowserving_protocol::subject::shard_of;
 use nowserving_protocol::ticket::Ticket;
 use nowserving_protocol::user::Consistency;
+use nowserving_shard::limits::LimitCommand;
 use serde_json::{Value, json};
 
 use super::*;
@@ -116,10 +119,10 @@ fn every_operation_of_users_is_read() {
     for (op, body) in bodies {
         let subject = format!("nowserving.line.shop.{op}");
         let (request, _) = request(ask(&parser, &subject, &body).unwrap());
-        assert_eq!(request.reply.op, op);
+        assert_eq!(request.reply.op.name(), op);
         let home = shard_of("shop", SHARDS);
         assert_eq!(request.shard, home);
-        assert!(!request.reply.admin);
+        assert!(!request.reply.op.is_admin());
         match (op, request.ask) {
             ("enter", Ask::Write(Op::Enter { key, lane, .. })) => {
                 assert_eq!((key.as_deref(), lane), (Some(&b"k"[..]), None));
@@ -591,6 +594,7 @@ fn an_operators_name_and_reason_are_read_and_the_servers_user_wins_if_it_is_trus
         ("configure", json!({"seats": 3})),
         ("delete", json!({})),
         ("move", json!({"lane": "a", "token": 7, "to": "b"})),
+        ("kick", json!({"all": true})),
         (
             "import",
             json!({"import_id": "i", "first_row": 0, "rows": [{"key": "k"}]}),
@@ -600,37 +604,63 @@ fn an_operators_name_and_reason_are_read_and_the_servers_user_wins_if_it_is_trus
         ("capacity_told", json!({"seats": null})),
     ];
     let info = r#"{"acc": "OPS", "user": "ann", "rtt": 5}"#;
-    for (op, mut body) in bodies {
+    for (op, body) in bodies {
         let subject = format!("nowserving.admin.line.shop.{op}");
-        let (plain, _) = request(ask(&parser, &subject, &body).unwrap());
-        assert_eq!(plain.note, None, "{op}");
-        body["by"] = json!("somebody");
-        body["reason"] = json!("because");
-        let (given, _) = request(ask(&parser, &subject, &body).unwrap());
-        let note = given.note.unwrap();
-        assert_eq!(note.by.as_deref(), Some("somebody"), "{op}");
-        assert_eq!(note.reason.as_deref(), Some("because"), "{op}");
-        let told = message(&subject, encode(&body, Format::Json)).with("Nats-Request-Info", info);
-        let (forged, _) = request(parse(&parser, &told).unwrap());
-        assert_eq!(forged.user, None, "{op}");
-        let by = forged.note.unwrap().by;
-        assert_eq!(by.as_deref(), Some("somebody"), "{op}");
-        let told_twice = told.clone().with("Nats-Request-Info", info);
-        let (told, _) = request(parse(&trusting, &told).unwrap());
-        assert_eq!(told.user.as_deref(), Some("ann"), "{op}");
-        assert_eq!(told.note.unwrap().by.as_deref(), Some("ann"), "{op}");
+        let note = |parser: &Parser, message: &Owned| {
+            let (request, _) = request(parse(parser, message).unwrap());
+            let said = request.note.map(|note| (note.by, note.reason));
+            let text = |text: Option<Box<str>>| text.map(String::from).unwrap_or_default();
+            said.map(|(by, reason)| (text(by), text(reason)))
+        };
+        let said = |by: &str, reason: &str| Some((by.to_owned(), reason.to_owned()));
+        let plain = message(&subject, encode(&body, Format::Json));
+        assert_eq!(note(&parser, &plain), None, "{op}");
+        let given = plain
+            .clone()
+            .with(BY_HEADER, "J%C3%B6rg")
+            .with(REASON_HEADER, "the sale");
+        assert_eq!(note(&parser, &given), said("Jörg", "the sale"), "{op}");
+        let told = given.with("Nats-Request-Info", info);
+        assert_eq!(note(&parser, &told), said("Jörg", "the sale"), "{op}");
+        assert_eq!(note(&trusting, &told), said("ann", "the sale"), "{op}");
+        // A backend tells its capacity often, which is no act of an operator.
+        let by_user = plain.clone().with("Nats-Request-Info", info);
+        let expected = said("ann", "").filter(|_| op != "capacity_told");
+        assert_eq!(note(&trusting, &by_user), expected, "{op}");
+        let told_twice = told.with("Nats-Request-Info", info);
         let refused = parse(&trusting, &told_twice).unwrap_err();
         assert!(refused.message.starts_with("Nats-Request-Info"), "{op}");
-        for field in ["by", "reason"] {
-            let mut long = body.clone();
-            long[field] = json!("x".repeat(129));
-            let refused = ask(&parser, &subject, &long).unwrap_err();
-            assert!(refused.message.starts_with(field), "{op}: {refused:?}");
+        for header in [BY_HEADER, REASON_HEADER] {
+            let long = plain.clone().with(header, &"x".repeat(129));
+            let refused = parse(&parser, &long).unwrap_err();
+            assert!(refused.message.starts_with(header), "{op}: {refused:?}");
         }
     }
     let passed_on = message("nowserving.forward.admin.line.shop.delete", b"{}")
-        .with("Nowserving-User", "ann")
+        .with(BY_HEADER, "ann")
         .with("Nats-Request-Info", r#"{"user": "not-a-node"}"#);
-    let (passed_on, _) = request(parse(&parser, &passed_on).unwrap());
+    let (passed_on, _) = request(parse(&trusting, &passed_on).unwrap());
     assert_eq!(passed_on.note.unwrap().by.as_deref(), Some("ann"));
+}
+
+#[test]
+fn changes_of_members_and_of_rate_limits_name_their_operator() {
+    let noted = |subject: &str, body: &Value| {
+        let noted = message(subject, encode(body, Format::Json))
+            .with(BY_HEADER, "ann")
+            .with(REASON_HEADER, "because");
+        line_ask(parse(&parser(), &noted).unwrap())
+    };
+    let Ask::Members(request) = noted("nowserving.admin.cluster.drain", &json!({"node": 3})) else {
+        panic!("no change of members");
+    };
+    assert_eq!((&*request.by, &*request.reason), ("ann", "because"));
+    let subject = "nowserving.admin.shard.0.shop.limit_delete";
+    let Ask::Limit(request) = noted(subject, &json!({"domain": "shop"})) else {
+        panic!("no change of rules");
+    };
+    let LimitRequest::Command(LimitCommand::Delete(delete)) = *request else {
+        panic!("{request:?}");
+    };
+    assert_eq!((&*delete.by, &*delete.reason), ("ann", "because"));
 }

@@ -1,17 +1,18 @@
 //! Who asks for an operator's change: the user that the NATS server names, where the node's setting `trust_request_info`
-//! says that it does, else the name in the request.
+//! says that it does, else the name in the request's header.
 //!
 //! The server names the user of a request that comes by a service import with `share: true`, in place of a header that
 //! the client sent. It leaves the header of a client of the nodes' own account as it is.
 
-use nowserving_engine::{Ask, LimitRequest, Via};
-use nowserving_line::{KICK_TEXT_BYTES_MAX, Op, OperatorNote};
+use nowserving_engine::Via;
+use nowserving_line::{KICK_TEXT_BYTES_MAX, OperatorNote};
 use nowserving_protocol::error::ApiError;
-use nowserving_shard::restore::RestoreStep;
+use nowserving_protocol::header::{BY_HEADER, REASON_HEADER};
+use nowserving_protocol::note;
+use nowserving_protocol::operation::{Effect, Operation};
 use serde::Deserialize;
 
 use crate::Message;
-use crate::forward::USER_HEADER;
 use crate::parse::header;
 
 /// JSON about the client, by the server or by anybody.
@@ -28,22 +29,50 @@ struct RequestInfo {
 pub struct TrustRequestInfo(pub bool);
 
 impl TrustRequestInfo {
-    /// The user that the NATS server names; `None` if it names none.
+    /// Who asks for this operation, and why; `None` if nobody says it.
     ///
     /// # Errors
-    /// `bad_request`: a header is there twice.
-    pub fn user(self, message: &Message<'_>, via: Via) -> Result<Option<Box<str>>, ApiError> {
-        let user = match via {
-            // Only nodes send these.
-            Via::Forwarded => header(message, USER_HEADER, |text| Ok(text.to_owned()))?,
-            // nats-server replaces the first of two such headers, so one that a client sent could stand before its own.
-            Via::Plain | Via::Shard(_) if self.0 => {
-                header(message, REQUEST_INFO_HEADER, |info| Ok(named_in(info)))?.flatten()
-            }
-            Via::Plain | Via::Shard(_) => None,
+    /// `bad_request`: a header is there twice, or is not as it must be.
+    pub fn note(
+        self,
+        message: &Message<'_>,
+        via: Via,
+        op: Operation,
+    ) -> Result<Option<Box<OperatorNote>>, ApiError> {
+        let text = |name| header(message, name, |value| note::read(name, value));
+        let mut said = OperatorNote {
+            by: text(BY_HEADER)?,
+            reason: text(REASON_HEADER)?,
         };
+        // A backend tells it every few seconds, which is no operator's act unless the request says so.
+        let is_act = op != Operation::CapacityTold || !said.is_empty();
+        if is_act && let Some(user) = self.user(message, via)? {
+            said.by = Some(user);
+        }
+        Ok((!said.is_empty()).then(|| Box::new(said)))
+    }
+
+    /// The user that the NATS server names. On a request that a node forwards, it is in the header of the name.
+    fn user(self, message: &Message<'_>, via: Via) -> Result<Option<Box<str>>, ApiError> {
+        if !self.0 || via == Via::Forwarded {
+            return Ok(None);
+        }
+        // nats-server replaces the first of two such headers, so one that a client sent could stand before its own.
+        let user = header(message, REQUEST_INFO_HEADER, |info| Ok(named_in(info)))?.flatten();
         Ok(user.filter(|it| is_name(it)).map(Into::into))
     }
+}
+
+/// Whether the cluster records who asked for it.
+pub(crate) fn takes_note(op: Operation) -> bool {
+    let parts = [Operation::RestorePart, Operation::KvRestore];
+    op.is_admin() && op.effect() != Effect::Read && !parts.contains(&op)
+}
+
+/// Name and reason, empty if not said.
+pub(crate) fn said(note: Option<&OperatorNote>) -> (String, String) {
+    let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
+    note.map_or_else(Default::default, |it| (text(&it.by), text(&it.reason)))
 }
 
 /// Another server's header may have another form: then it names nobody.
@@ -56,85 +85,9 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= KICK_TEXT_BYTES_MAX && !text.chars().any(char::is_control)
 }
 
-/// Puts the user in the place of the name that an operator's request gives.
-pub(super) fn name_user(ask: &mut Ask, note: &mut Option<Box<OperatorNote>>, user: &str) {
-    match ask {
-        Ask::Kick(kick) => kick.by = Some(user.to_owned()),
-        Ask::Members(request) => request.by = user.to_owned(),
-        Ask::Limit(request) => {
-            if let LimitRequest::Command(command) = request.as_mut()
-                && let Some(by) = command.by_mut()
-            {
-                *by = user.to_owned();
-            }
-        }
-        // A backend tells it every few seconds, which is no operator's act unless the request says so.
-        Ask::Write(Op::CapacityTold { .. }) if note.is_none() => {}
-        Ask::Restore(command) if !matches!(command.step, RestoreStep::Finish { .. }) => {}
-        Ask::Write(_) | Ask::Restore(_) => {
-            note.get_or_insert_default().by = Some(user.into());
-        }
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use nowserving_line::LineName;
-    use nowserving_shard::limits::{DeleteRules, LimitCommand};
-
     use super::*;
-
-    fn told() -> Ask {
-        Ask::Write(Op::CapacityTold {
-            line: LineName::try_from("shop").unwrap(),
-            told: None,
-        })
-    }
-
-    #[test]
-    fn the_user_of_the_server_wins_over_the_name_in_the_request() {
-        let given = || {
-            Some(Box::new(OperatorNote {
-                by: Some("somebody".into()),
-                reason: Some("because".into()),
-            }))
-        };
-        let mut note = given();
-        name_user(&mut told(), &mut note, "ann");
-        let note = note.unwrap();
-        assert_eq!(note.by.as_deref(), Some("ann"));
-        assert_eq!(note.reason.as_deref(), Some("because"));
-        let mut none = None;
-        name_user(&mut told(), &mut none, "a-backend");
-        assert_eq!(none, None, "a backend's own telling is not noted");
-        let mut kick = Ask::Kick(Box::default());
-        name_user(&mut kick, &mut None, "ann");
-        let Ask::Kick(kick) = kick else {
-            panic!("{kick:?}");
-        };
-        assert_eq!(kick.by.as_deref(), Some("ann"));
-    }
-
-    #[test]
-    fn changes_of_rate_limits_have_the_user_of_the_server() {
-        let delete = LimitCommand::Delete(DeleteRules {
-            domain: LineName::try_from("shop").unwrap(),
-            if_version: None,
-            by: "somebody".into(),
-            reason: "because".into(),
-        });
-        let mut ask = Ask::Limit(Box::new(LimitRequest::Command(delete)));
-        name_user(&mut ask, &mut None, "ann");
-        let Ask::Limit(request) = ask else {
-            panic!("{ask:?}");
-        };
-        let LimitRequest::Command(LimitCommand::Delete(delete)) = *request else {
-            panic!("{request:?}");
-        };
-        assert_eq!((&*delete.by, &*delete.reason), ("ann", "because"));
-    }
 
     #[test]
     fn a_user_is_a_short_text_without_control_characters() {

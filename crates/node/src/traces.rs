@@ -130,9 +130,9 @@ fn span(
         end_time: now,
         attributes: vec![
             KeyValue::new("rpc.system", "nats"),
-            KeyValue::new("rpc.method", reply.op),
+            KeyValue::new("rpc.method", reply.op.name()),
             KeyValue::new("nowserving.code", code),
-            KeyValue::new("nowserving.admin", reply.admin),
+            KeyValue::new("nowserving.admin", reply.op.is_admin()),
             KeyValue::new("nowserving.forwarded", answered == Answered::ByLeader),
         ],
         dropped_attributes_count: 0,
@@ -164,8 +164,7 @@ mod tests {
         let reply = ReplyTo {
             inbox: Inbox::None,
             format: Format::Json,
-            op: "enter",
-            admin: false,
+            op: nowserving_protocol::operation::Operation::Enter,
             pass: false,
             taken: 0,
             trace: Some(Box::new(trace)),

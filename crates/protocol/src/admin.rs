@@ -48,10 +48,6 @@ pub const LIST_LINES_DEFAULT: u64 = 80;
 pub struct Create {
     /// The settings other than defaults. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
-    /// Who asks, for the journal: at most 128 bytes.
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    pub reason: Option<String>,
 }
 
 impl Create {
@@ -63,26 +59,15 @@ impl Create {
 
 impl Serialize for Create {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let beside = Beside {
-            by: self.by.as_deref(),
-            reason: self.reason.as_deref(),
-            ..Beside::default()
-        };
-        settings::serialize(&self.settings, &beside, serializer)
+        settings::serialize(&self.settings, &Beside::default(), serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Create {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Create, D::Error> {
-        let visitor = BodyVisitor {
-            conditional: false,
-            noted: true,
-        };
-        let body = visitor.read(deserializer)?;
+        let body = BodyVisitor { conditional: false }.read(deserializer)?;
         Ok(Create {
             settings: body.patch,
-            by: body.by.flatten(),
-            reason: body.reason.flatten(),
         })
     }
 }
@@ -98,10 +83,6 @@ pub struct Configure {
     pub dry_run: bool,
     /// The changes. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
-    /// Who asks, for the journal: at most 128 bytes.
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    pub reason: Option<String>,
 }
 
 impl Serialize for Configure {
@@ -113,8 +94,6 @@ impl Serialize for Configure {
         let beside = Beside {
             dry_run: self.dry_run,
             conditions: &conditions,
-            by: self.by.as_deref(),
-            reason: self.reason.as_deref(),
         };
         settings::serialize(&self.settings, &beside, serializer)
     }
@@ -122,11 +101,7 @@ impl Serialize for Configure {
 
 impl<'de> Deserialize<'de> for Configure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Configure, D::Error> {
-        let visitor = BodyVisitor {
-            conditional: true,
-            noted: true,
-        };
-        let body = visitor.read(deserializer)?;
+        let body = BodyVisitor { conditional: true }.read(deserializer)?;
         let condition = |field| match field {
             Some(Change::Set(value)) => Some(value),
             Some(Change::Unset) | None => None,
@@ -136,8 +111,6 @@ impl<'de> Deserialize<'de> for Configure {
             incarnation: condition(body.incarnation),
             dry_run: body.dry_run.is_some_and(|wire::Flag(dry_run)| dry_run),
             settings: body.patch,
-            by: body.by.flatten(),
-            reason: body.reason.flatten(),
         })
     }
 }
@@ -146,7 +119,7 @@ impl<'de> Deserialize<'de> for Configure {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Show {}
 
-/// `delete`: deletes a line. Its journal goes with it, so `by` and `reason` are in the log of the node that does it.
+/// `delete`: deletes a line. Its journal goes with it, so the operator's note is in the log of the node that does it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delete {
     /// Also a line with live tokens; they go with reason `closed`.
@@ -159,12 +132,6 @@ pub struct Delete {
         deserialize_with = "wire::number_option"
     )]
     pub incarnation: Option<u64>,
-    /// Who asks, for the log: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the log: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// `move`: puts a waiting token into another lane. Answered with a status and the new ticket.
@@ -179,12 +146,6 @@ pub struct Move {
     /// The lane to move it to.
     #[serde(with = "wire::name")]
     pub to: LaneName,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// `admin.cluster.status`: the state of nodes and shards.
@@ -310,7 +271,7 @@ impl LineReply {
     }
 }
 
-/// `capacity_told`: a backend tells its capacity. With `by` or `reason` the journal has an entry of it.
+/// `capacity_told`: a backend tells its capacity. With an operator's note the journal has an entry of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityTold {
     /// How many tokens may hold seats, 0 to [`SEATS_MAX`]; null: the setting `seats` is in force again.
@@ -324,12 +285,6 @@ pub struct CapacityTold {
         deserialize_with = "wire::whole_option::<u64, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, _>"
     )]
     pub for_ms: Option<u64>,
-    /// Who tells it, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 impl CapacityTold {

@@ -102,12 +102,6 @@ pub struct RestoreLine {
     /// Replaces a line of this name, if it has the incarnation of the backup.
     #[serde(default, deserialize_with = "wire::flag")]
     pub overwrite: bool,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// Bytes: as such in MessagePack, base64 (with padding) in JSON.

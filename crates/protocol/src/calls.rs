@@ -30,12 +30,6 @@ pub struct CallNext {
     /// Names the call: 1 to 64 visible ASCII characters. One with the id of an earlier call admits nobody, and has its
     /// answer.
     pub call_id: String,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// `take`: admits one waiting token, whoever waits before it. Either by `key`, or by `lane` and `token`.
@@ -61,12 +55,6 @@ pub struct Take {
     /// As in [`CallNext`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// The answer to `call_next` and `take`.

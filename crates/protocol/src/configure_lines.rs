@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::admin::{LIST_LINES_DEFAULT, LIST_LINES_MAX};
 use crate::error::ApiError;
 use crate::journal::SettingChangeReply;
-use crate::note::operator_note;
 use crate::page::PAGE_BYTES_MAX;
 use crate::settings::{self, Beside, Body, BodyVisitor};
 use crate::wire;
@@ -46,12 +45,6 @@ pub struct ConfigureLines {
         deserialize_with = "wire::whole_option::<u64, 1, LIST_LINES_MAX, _>"
     )]
     pub limit: Option<u64>,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 impl ConfigureLines {
@@ -63,7 +56,7 @@ impl ConfigureLines {
         if self.set == SettingsChanges::default() {
             return Err(ApiError::bad_request("set: at least one setting is needed"));
         }
-        operator_note(self.by.clone(), self.reason.clone()).map(drop)
+        Ok(())
     }
 
     /// How many lines this page has at most: what became of them fits an answer, and a line that was changed cannot be
@@ -88,11 +81,7 @@ impl Serialize for SettingsChanges {
 
 impl<'de> Deserialize<'de> for SettingsChanges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = BodyVisitor {
-            conditional: false,
-            noted: false,
-        };
-        let Body { patch, .. } = visitor.read(deserializer)?;
+        let Body { patch, .. } = BodyVisitor { conditional: false }.read(deserializer)?;
         Ok(SettingsChanges(patch))
     }
 }

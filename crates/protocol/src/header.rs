@@ -21,9 +21,19 @@ pub const ERROR_CODE_HEADER: &str = "Nats-Service-Error-Code";
 pub const SENT_MS_HEADER: &str = "Nowserving-Sent-Ms";
 /// The call that a request belongs to: [`RequestId`]. Every repetition has the same.
 pub const REQUEST_ID_HEADER: &str = "Nowserving-Request-Id";
+/// Who asks for a change, on operators' requests: see [`crate::note`].
+pub const BY_HEADER: &str = "Nowserving-By";
+/// Why.
+pub const REASON_HEADER: &str = "Nowserving-Reason";
 /// Begins the names of the contract's headers of requests, which NATS tells apart by their case, too.
 const OWN_PREFIX: &str = "nowserving-";
-const REQUEST_HEADERS: [&str; 3] = [TIMEOUT_HEADER, SENT_MS_HEADER, REQUEST_ID_HEADER];
+const REQUEST_HEADERS: [&str; 5] = [
+    TIMEOUT_HEADER,
+    SENT_MS_HEADER,
+    REQUEST_ID_HEADER,
+    BY_HEADER,
+    REASON_HEADER,
+];
 /// Longest [`RequestId`], in bytes.
 pub const REQUEST_ID_BYTES_MAX: usize = 64;
 
@@ -155,6 +165,7 @@ mod tests {
             ("Nowserving-Sent-MS", SENT_MS_HEADER),
             ("Nowserving-Timeout", TIMEOUT_HEADER),
             ("Nowserving-RequestId", REQUEST_ID_HEADER),
+            ("Nowserving-Reasons", REASON_HEADER),
         ] {
             let refused = check_name(wrong).unwrap_err().message;
             let expected = format!("{wrong}: no header of a request; did you mean {meant}?");

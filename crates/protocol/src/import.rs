@@ -23,12 +23,6 @@ pub struct Import {
     pub first_row: u64,
     /// 1 to [`IMPORT_ROWS_MAX`], the first in the queue first.
     pub rows: Vec<ImportRow>,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 /// One who waits in the other queue.

@@ -1,6 +1,6 @@
 //! `kick`: an operator ends tokens. docs/protocol/operators.md.
 
-use nowserving_line::{KICK_TEXT_BYTES_MAX, LaneName, State};
+use nowserving_line::{LaneName, State};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
@@ -48,12 +48,6 @@ pub struct Kick {
     /// Of these, only tokens in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<LiveState>,
-    /// Why, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Who asks, for the journal: at most 128 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
     /// Only tokens that had entered when the line had this version, such as the `through_version` of a dry run.
     #[serde(
         default,
@@ -158,14 +152,6 @@ impl Kick {
                 return bad(format!("{field}: 1 to {KICK_LIST_MAX} of them"));
             }
         }
-        for (field, text) in [("reason", &self.reason), ("by", &self.by)] {
-            if text
-                .as_ref()
-                .is_some_and(|it| it.len() > KICK_TEXT_BYTES_MAX)
-            {
-                return bad(format!("{field}: at most {KICK_TEXT_BYTES_MAX} bytes"));
-            }
-        }
         match (self.idle_over_ms, self.state) {
             (Some(_), Some(LiveState::Admitted | LiveState::InCheckout)) => bad(
                 "state: with idle_over_ms only waiting, as only clients that wait have to be seen"
@@ -234,7 +220,7 @@ mod tests {
     fn exactly_one_selector_is_needed() {
         for good in [
             r#"{"tokens": [{"lane": "vip", "token": 3}]}"#,
-            r#"{"keys": ["a"], "state": "admitted", "reason": "r", "by": "b"}"#,
+            r#"{"keys": ["a"], "state": "admitted"}"#,
             r#"{"idle_over_ms": 600000, "state": "waiting"}"#,
             r#"{"lane": "vip", "dry_run": true}"#,
             r#"{"all": true}"#,
@@ -247,7 +233,6 @@ mod tests {
 
     #[test]
     fn refusals_name_the_field() {
-        let long = "x".repeat(129);
         let many = vec![r#""k""#; KICK_LIST_MAX + 1].join(",");
         for (bad, says) in [
             ("{}".to_owned(), "exactly one of"),
@@ -272,14 +257,7 @@ mod tests {
                 r#"{"all": true, "state": {"waiting": null}}"#.to_owned(),
                 "state",
             ),
-            (
-                format!(r#"{{"all": true, "reason": "{long}"}}"#),
-                "reason: at most 128",
-            ),
-            (
-                format!(r#"{{"all": true, "by": "{long}"}}"#),
-                "by: at most 128",
-            ),
+            (r#"{"all": true, "by": "ann"}"#.to_owned(), "by"),
             (r#"{"all": true, "force": true}"#.to_owned(), "force"),
         ] {
             let message = read(&bad).unwrap_err().message;

@@ -1,7 +1,7 @@
 //! The protocol of clients and operators: subjects, requests, replies, errors, events, tickets.
 //!
 //! ```text
-//! subject ──► subject::Subjects::parse ──► Target: line, shard, operation
+//! subject ──► subject::Subjects::parse ──► Target: line, shard, operation::Operation
 //! payload ──► codec::decode_request ─────► a request of user or admin; its settings are read
 //!                                          after the table in crates/line/src/settings
 //! ticket ───► ticket::TicketKeys::verify ► the token it names
@@ -35,6 +35,7 @@ pub mod kv;
 pub mod limits;
 pub mod members;
 pub mod note;
+pub mod operation;
 pub mod page;
 pub mod pass;
 mod redact;

@@ -10,7 +10,6 @@ use nowserving_line::{LineName, NUMBER_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
-use crate::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
 use crate::subject::shard_of_bytes;
 use crate::wire;
 
@@ -338,12 +337,6 @@ pub struct ApplyRules {
         deserialize_with = "wire::number_option"
     )]
     pub if_version: Option<u64>,
-    /// Who applies them, at most 128 bytes, to be shown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Why, at most 512 bytes, to be shown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 impl ApplyRules {
@@ -355,7 +348,7 @@ impl ApplyRules {
                 "rules: {bytes} bytes; those of a domain have at most {RULES_BYTES_MAX}"
             )));
         }
-        check_note(&self.by, &self.reason)
+        Ok(())
     }
 }
 
@@ -397,34 +390,6 @@ pub struct DeleteRules {
         deserialize_with = "wire::number_option"
     )]
     pub if_version: Option<u64>,
-    /// As in [`ApplyRules`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// As in [`ApplyRules`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-impl DeleteRules {
-    /// Checks what the types do not say; `bad_request` names the field.
-    pub fn check(&self) -> Result<(), ApiError> {
-        check_note(&self.by, &self.reason)
-    }
-}
-
-fn check_note(by: &Option<String>, reason: &Option<String>) -> Result<(), ApiError> {
-    for (field, text, max) in [
-        ("by", by, BY_MAX_BYTES),
-        ("reason", reason, REASON_MAX_BYTES),
-    ] {
-        let is_bad = |text: &String| text.len() > max || text.chars().any(char::is_control);
-        if text.as_ref().is_some_and(is_bad) {
-            return Err(bad(format!(
-                "{field}: at most {max} bytes, without control characters"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// `admin.limit.show`: a page of the rules, as the answering node has them.
@@ -515,19 +480,12 @@ pub struct ResetLimit {
     pub domain: LineName,
     /// Its entries.
     pub descriptor: Descriptor,
-    /// As in [`ApplyRules`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// As in [`ApplyRules`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
 impl ResetLimit {
     /// Checks what the types do not say; `bad_request` names the field.
     pub fn check(&self) -> Result<(), ApiError> {
-        check_descriptor("descriptor", &self.descriptor)?;
-        check_note(&self.by, &self.reason)
+        check_descriptor("descriptor", &self.descriptor)
     }
 }
 

@@ -39,33 +39,23 @@ pub(crate) struct Body {
     pub(crate) if_version: Option<Change<u64>>,
     pub(crate) incarnation: Option<Change<u64>>,
     pub(crate) dry_run: Option<Flag>,
-    pub(crate) by: Option<Option<String>>,
-    pub(crate) reason: Option<Option<String>>,
 }
 
 /// What a body has beside settings: of `configure`, whose change can be tried and have conditions.
-const OF_CONFIGURE: [&str; 5] = ["if_version", "incarnation", "dry_run", "by", "reason"];
-const OF_CREATE: [&str; 2] = ["by", "reason"];
-static CONFIGURE_FIELDS: LazyLock<Vec<&str>> = LazyLock::new(|| with_settings(&OF_CONFIGURE));
-static CREATE_FIELDS: LazyLock<Vec<&str>> = LazyLock::new(|| with_settings(&OF_CREATE));
+static CONFIGURE_FIELDS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| [&["if_version", "incarnation", "dry_run"], SETTING_NAMES].concat());
 
-fn with_settings(fields: &[&'static str]) -> Vec<&'static str> {
-    [fields, SETTING_NAMES].concat()
-}
-
-/// Reads a [`Body`]; only `configure` has conditions, and can be tried; only requests of their own say who asks.
+/// Reads a [`Body`]; only `configure` has conditions, and can be tried.
 pub(crate) struct BodyVisitor {
     pub(crate) conditional: bool,
-    pub(crate) noted: bool,
 }
 
 impl BodyVisitor {
     /// Reads the body.
     pub(crate) fn read<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
-        let fields = match (self.conditional, self.noted) {
-            (true, _) => &CONFIGURE_FIELDS,
-            (false, true) => CREATE_FIELDS.as_slice(),
-            (false, false) => SETTING_NAMES,
+        let fields = match self.conditional {
+            true => CONFIGURE_FIELDS.as_slice(),
+            false => SETTING_NAMES,
         };
         deserializer.deserialize_struct("Settings", fields, self)
     }
@@ -101,13 +91,6 @@ impl<'de> Visitor<'de> for BodyVisitor {
                 "dry_run" if self.conditional => {
                     let flag = PhantomData::<Flag>;
                     fill(&mut map, "dry_run", flag, &mut body.dry_run)?;
-                }
-                "by" if self.noted => {
-                    fill(&mut map, "by", PhantomData::<Option<String>>, &mut body.by)?;
-                }
-                "reason" if self.noted => {
-                    let text = PhantomData::<Option<String>>;
-                    fill(&mut map, "reason", text, &mut body.reason)?;
                 }
                 setting => read_setting(&mut map, setting, &mut body.patch)?,
             }
@@ -230,8 +213,6 @@ pub(crate) fn named_values(patch: &SettingsPatch) -> impl Iterator<Item = (&'sta
 pub(crate) struct Beside<'a> {
     pub(crate) dry_run: bool,
     pub(crate) conditions: &'a [(&'static str, Option<u64>)],
-    pub(crate) by: Option<&'a str>,
-    pub(crate) reason: Option<&'a str>,
 }
 
 /// Writes the settings that a patch names, after what is `beside` them and has a value.
@@ -247,11 +228,6 @@ pub(crate) fn serialize<S: Serializer>(
     for (name, value) in beside.conditions {
         if let Some(value) = value {
             map.serialize_entry(name, value)?;
-        }
-    }
-    for (name, text) in [("by", beside.by), ("reason", beside.reason)] {
-        if let Some(text) = text {
-            map.serialize_entry(name, text)?;
         }
     }
     for setting in SETTINGS {

@@ -4,6 +4,7 @@ use nowserving_line::LineName;
 
 use crate::error::ApiError;
 use crate::kv::key_hash;
+use crate::operation::{On, Operation};
 
 /// The prefix of all subjects unless configured otherwise.
 pub const DEFAULT_PREFIX: &str = "nowserving";
@@ -43,50 +44,15 @@ impl Default for Subjects {
     }
 }
 
-/// The parts of a request's subject. Names are checked; the caller checks whether `op` and
-/// `shard` exist.
+/// The parts of a request's subject. Names are checked; the caller checks whether the shard exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// `line.<line>.<op>` or `shard.<n>.<line>.<op>`, with `admin.` before it from operators.
-    Line {
-        /// Whether it is an operator's request.
-        admin: bool,
-        /// The shard, if the request is to its leader and not to any node.
-        shard: Option<u32>,
-        /// The line's name.
-        line: LineName,
-        /// The operation's name, as in docs/protocol/.
-        op: &'a str,
-    },
-    /// `kv.<bucket>.<op>` or `shard.<n>.kv.<bucket>.<op>`, with `admin.` before it from operators.
-    Kv {
-        /// Whether it is an operator's request.
-        admin: bool,
-        /// The shard, if the request is to its leader and not to any node.
-        shard: Option<u32>,
-        /// The bucket's name, which is formed as a line's.
-        bucket: LineName,
-        /// The operation's name, as in docs/protocol/.
-        op: &'a str,
-    },
-    /// `limit.<domain>.<op>`, to any node, or `leader.<n>.limit.<domain>.<op>`, to one that may answer it from its memory:
-    /// about the rate limits of a domain.
-    Limit {
-        /// Named as lines are.
-        domain: LineName,
-        /// The operation's name, as in docs/protocol/.
-        op: &'a str,
-    },
-    /// `admin.limit.<op>`: an operator's request about rate limits, to any node.
-    AdminLimit {
-        /// The operation's name, as in docs/protocol/.
-        op: &'a str,
-    },
-    /// `admin.cluster.<op>`: an operator's request about the cluster.
-    Cluster {
-        /// The operation's name, as in docs/protocol/.
-        op: &'a str,
-    },
+pub struct Target {
+    /// The operation.
+    pub op: Operation,
+    /// The shard, if the request is to its leader and not to any node.
+    pub shard: Option<u32>,
+    /// The line, bucket or domain, if it is about one.
+    pub name: Option<LineName>,
 }
 
 impl Subjects {
@@ -107,9 +73,52 @@ impl Subjects {
         &self.prefix
     }
 
-    /// A user's request, to any node.
-    pub fn line(&self, line: &LineName, op: &str) -> String {
-        format!("{}.line.{}.{op}", self.prefix, line.as_str())
+    /// A message that is mapped as a user's request.
+    pub fn line(&self, line: &LineName, word: &str) -> String {
+        format!("{}.line.{}.{word}", self.prefix, line.as_str())
+    }
+
+    /// Where the NATS server maps it: a user's request to the leader of the shard.
+    pub fn shard(&self, shard: u32, line: &LineName, word: &str) -> String {
+        format!("{}.shard.{shard}.{}.{word}", self.prefix, line.as_str())
+    }
+
+    /// A request to any node. `name`: of the line, bucket or domain, if the operation is about one.
+    pub fn plain(&self, op: Operation, name: &LineName) -> String {
+        let (prefix, name, word) = (&self.prefix, name.as_str(), op.word());
+        match op.on() {
+            On::AdminLine => format!("{prefix}.admin.line.{name}.{word}"),
+            On::Cluster | On::Members => format!("{prefix}.admin.cluster.{word}"),
+            On::Kv => format!("{prefix}.kv.{name}.{word}"),
+            On::AdminKv => format!("{prefix}.admin.kv.{name}.{word}"),
+            On::Limit => format!("{prefix}.limit.{name}.{word}"),
+            On::AdminLimit => format!("{prefix}.admin.limit.{word}"),
+            On::Line | On::LimitShard | On::LimitLeader | On::Nothing => {
+                format!("{prefix}.line.{name}.{word}")
+            }
+        }
+    }
+
+    /// A request of an operator that is about no line.
+    pub fn of_cluster(&self, op: Operation) -> String {
+        let admin = if op.on() == On::AdminLimit {
+            "limit"
+        } else {
+            "cluster"
+        };
+        format!("{}.admin.{admin}.{}", self.prefix, op.word())
+    }
+
+    /// A request to the leader of a shard.
+    pub fn leader(&self, op: Operation, shard: u32, name: &LineName) -> String {
+        let (prefix, name) = (&self.prefix, name.as_str());
+        match op.on() {
+            On::Kv => format!("{prefix}.shard.{shard}.kv.{name}.{}", op.word()),
+            On::AdminKv => format!("{prefix}.admin.shard.{shard}.kv.{name}.{}", op.word()),
+            On::Limit => format!("{prefix}.leader.{shard}.limit.{name}.{}", op.word()),
+            on if on.is_admin() => format!("{prefix}.admin.shard.{shard}.{name}.{}", op.name()),
+            _ => format!("{prefix}.shard.{shard}.{name}.{}", op.name()),
+        }
     }
 
     /// All users' requests to any node, also malformed ones, so that these are answered.
@@ -117,19 +126,9 @@ impl Subjects {
         format!("{}.line.>", self.prefix)
     }
 
-    /// A user's request, to the leader of the shard.
-    pub fn shard(&self, shard: u32, line: &LineName, op: &str) -> String {
-        format!("{}.shard.{shard}.{}.{op}", self.prefix, line.as_str())
-    }
-
     /// All users' requests to the leader of one shard.
     pub fn shard_all(&self, shard: u32) -> String {
         format!("{}.shard.{shard}.>", self.prefix)
-    }
-
-    /// An operator's request about a line, to any node.
-    pub fn admin_line(&self, line: &LineName, op: &str) -> String {
-        format!("{}.admin.line.{}.{op}", self.prefix, line.as_str())
     }
 
     /// All operators' requests about lines.
@@ -137,25 +136,9 @@ impl Subjects {
         format!("{}.admin.line.>", self.prefix)
     }
 
-    /// An operator's request about a line, to the leader of the shard.
-    pub fn admin_shard(&self, shard: u32, line: &LineName, op: &str) -> String {
-        format!("{}.admin.shard.{shard}.{}.{op}", self.prefix, line.as_str())
-    }
-
     /// All operators' requests to the leader of one shard.
     pub fn admin_shard_all(&self, shard: u32) -> String {
         format!("{}.admin.shard.{shard}.>", self.prefix)
-    }
-
-    /// A request about the rate limits of a domain, to any node.
-    pub fn limit(&self, domain: &LineName, op: &str) -> String {
-        format!("{}.limit.{}.{op}", self.prefix, domain.as_str())
-    }
-
-    /// A request about the rate limits of a domain, to the leader of the shard that has the counters.
-    pub fn limit_leader(&self, shard: u32, domain: &LineName, op: &str) -> String {
-        let prefix = &self.prefix;
-        format!("{prefix}.leader.{shard}.limit.{}.{op}", domain.as_str())
     }
 
     /// All of them to the leader of one shard.
@@ -166,11 +149,6 @@ impl Subjects {
     /// All requests about rate limits to any node.
     pub fn limit_all(&self) -> String {
         format!("{}.limit.>", self.prefix)
-    }
-
-    /// An operator's request about rate limits, to any node.
-    pub fn admin_limit(&self, op: &str) -> String {
-        format!("{}.admin.limit.{op}", self.prefix)
     }
 
     /// All operators' requests about rate limits.
@@ -184,19 +162,9 @@ impl Subjects {
         format!("{}.node.{node}.limit_hits", self.prefix)
     }
 
-    /// An operator's request about the cluster.
-    pub fn admin_cluster(&self, op: &str) -> String {
-        format!("{}.admin.cluster.{op}", self.prefix)
-    }
-
     /// All operators' requests about the cluster.
     pub fn admin_cluster_all(&self) -> String {
         format!("{}.admin.cluster.>", self.prefix)
-    }
-
-    /// A request about key-values, to any node.
-    pub fn kv(&self, bucket: &LineName, op: &str) -> String {
-        format!("{}.kv.{}.{op}", self.prefix, bucket.as_str())
     }
 
     /// All requests about key-values to any node.
@@ -204,25 +172,9 @@ impl Subjects {
         format!("{}.kv.>", self.prefix)
     }
 
-    /// A request about a key-value, to the leader of the key's shard.
-    pub fn kv_shard(&self, shard: u32, bucket: &LineName, op: &str) -> String {
-        format!("{}.shard.{shard}.kv.{}.{op}", self.prefix, bucket.as_str())
-    }
-
-    /// An operator's request about a key-value, to any node.
-    pub fn admin_kv(&self, bucket: &LineName, op: &str) -> String {
-        format!("{}.admin.kv.{}.{op}", self.prefix, bucket.as_str())
-    }
-
     /// All operators' requests about key-values to any node.
     pub fn admin_kv_all(&self) -> String {
         format!("{}.admin.kv.>", self.prefix)
-    }
-
-    /// An operator's request about a key-value, to the leader of the key's shard.
-    pub fn admin_kv_shard(&self, shard: u32, bucket: &LineName, op: &str) -> String {
-        let prefix = &self.prefix;
-        format!("{prefix}.admin.shard.{shard}.kv.{}.{op}", bucket.as_str())
     }
 
     /// Where the events of a key are published.
@@ -313,7 +265,8 @@ impl Subjects {
     }
 
     /// Reads a request's subject. A malformed one is a `bad_request` that names the wrong part.
-    pub fn parse<'a>(&self, subject: &'a str) -> Result<Target<'a>, ApiError> {
+    pub fn parse(&self, subject: &str) -> Result<Target, ApiError> {
+        use Operation as Op;
         let rest = subject
             .strip_prefix(self.prefix.as_str())
             .and_then(|rest| rest.strip_prefix('.'));
@@ -322,37 +275,48 @@ impl Subjects {
             Some((&"admin", rest)) => (true, rest),
             _ => (false, &words[..]),
         };
-        if let Some((shard, bucket, op)) = match *words {
-            ["kv", bucket, op] => Some((None, bucket, op)),
-            ["shard", shard, "kv", bucket, op] => Some((Some(shard_number(shard)?), bucket, op)),
-            _ => None,
-        } {
-            return Ok(Target::Kv {
-                admin,
-                shard,
-                bucket: name_of("bucket", bucket)?,
-                op: op_name(op)?,
-            });
-        }
-        let (shard, line, op) = match *words {
-            ["line", line, op] => (None, line, op),
-            ["shard", shard, line, op] => (Some(shard_number(shard)?), line, op),
-            ["cluster", op] if admin => return Ok(Target::Cluster { op: op_name(op)? }),
-            ["limit", op] if admin => return Ok(Target::AdminLimit { op: op_name(op)? }),
-            ["leader", shard, "limit", domain, op] if !admin => {
-                shard_number(shard)?;
-                return Ok(Target::Limit {
-                    domain: name_of("domain", domain)?,
-                    op: op_name(op)?,
-                });
+        let of_line = if admin { On::AdminLine } else { On::Line };
+        let of_kv = if admin { On::AdminKv } else { On::Kv };
+        let of_shard: &[On] = match admin {
+            true => &[On::AdminLine, On::Members, On::AdminLimit],
+            false => &[On::Line, On::LimitShard, On::LimitLeader],
+        };
+        let (shard, name, op) = match *words {
+            ["line", line, op] => (
+                None,
+                Some(name_of("line", line)?),
+                Op::with_word(&[of_line], op)?,
+            ),
+            ["shard", shard, "kv", bucket, op] => (
+                Some(shard_number(shard)?),
+                Some(name_of("bucket", bucket)?),
+                Op::with_word(&[of_kv], op)?,
+            ),
+            ["shard", shard, line, op] => (
+                Some(shard_number(shard)?),
+                Some(name_of("line", line)?),
+                Op::with_name(of_shard, op)?,
+            ),
+            ["kv", bucket, op] => (
+                None,
+                Some(name_of("bucket", bucket)?),
+                Op::with_word(&[of_kv], op)?,
+            ),
+            ["cluster", op] if admin => {
+                (None, None, Op::with_word(&[On::Cluster, On::Members], op)?)
             }
+            ["limit", op] if admin => (None, None, Op::with_word(&[On::AdminLimit], op)?),
+            ["leader", shard, "limit", domain, op] if !admin => (
+                Some(shard_number(shard)?),
+                Some(name_of("domain", domain)?),
+                Op::with_word(&[On::Limit], op)?,
+            ),
             // A domain with dots is refused as such.
-            ["limit", ref domain @ .., op] if !admin && !domain.is_empty() => {
-                return Ok(Target::Limit {
-                    domain: name_of("domain", &domain.join("."))?,
-                    op: op_name(op)?,
-                });
-            }
+            ["limit", ref domain @ .., op] if !admin && !domain.is_empty() => (
+                None,
+                Some(name_of("domain", &domain.join("."))?),
+                Op::with_word(&[On::Limit], op)?,
+            ),
             _ => {
                 return Err(ApiError::bad_request(format!(
                     "subject: not one of {0}.line.<line>.<op>, {0}.shard.<n>.<line>.<op>, \
@@ -364,12 +328,7 @@ impl Subjects {
                 )));
             }
         };
-        Ok(Target::Line {
-            admin,
-            shard,
-            line: name_of("line", line)?,
-            op: op_name(op)?,
-        })
+        Ok(Target { op, shard, name })
     }
 }
 
@@ -392,17 +351,6 @@ fn name_of(what: &str, text: &str) -> Result<LineName, ApiError> {
             start_of(text)
         ))
     })
-}
-
-fn op_name(text: &str) -> Result<&str, ApiError> {
-    if is_name(text)
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-    {
-        return Ok(text);
-    }
-    Err(unknown_op(text))
 }
 
 /// The `bad_request` for an operation that does not exist.

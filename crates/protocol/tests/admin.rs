@@ -127,7 +127,6 @@ fn replies_go_both_ways() {
     let request = ChangeMembers {
         node: Some(3),
         disk: Some(DiskId(255)),
-        by: Some("ops".to_owned()),
         ..ChangeMembers::default()
     };
     both_ways(&request);
@@ -141,6 +140,8 @@ fn replies_go_both_ways() {
             at_ms: 5,
             op: "replace_node".to_owned(),
             request,
+            by: Some("ops".to_owned()),
+            reason: None,
         }],
         shards_changing: 3,
         snapshots: Some(SnapshotsSent {

@@ -439,8 +439,6 @@ fn requests_look_as_in_the_contract() {
             lane: lane("normal"),
             token: 7,
             to: lane("vip"),
-            by: None,
-            reason: None,
         };
         assert_eq!(decode_request::<Move>(&payload).unwrap(), expected);
         both_ways(&expected);

@@ -457,8 +457,7 @@ proptest! {
         incarnation in proptest::option::of(0_u64..(1 << 53)),
         dry_run: bool,
     ) {
-        both_ways(&Create { settings: settings.clone(), ..Create::default() });
-        let by = Some("ann".to_owned());
-        both_ways(&Configure { if_version, incarnation, dry_run, settings, by, reason: None });
+        both_ways(&Create { settings: settings.clone() });
+        both_ways(&Configure { if_version, incarnation, dry_run, settings });
     }
 }

@@ -18,6 +18,7 @@ use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
 };
+use nowserving_protocol::operation::{On, Operation};
 use nowserving_protocol::subject::Subjects;
 
 use crate::clock::wall_ms;
@@ -104,10 +105,8 @@ pub struct Query {
     pub shard: u32,
     /// The line.
     pub line: LineName,
-    /// The operation's name in subjects.
-    pub op: &'static str,
-    /// Whether it is an operator's.
-    pub admin: bool,
+    /// The operation.
+    pub op: Operation,
     /// What is asked.
     pub what: What,
 }
@@ -191,22 +190,15 @@ impl Query {
     /// The subject.
     fn subject(&self, to: To) -> String {
         let subjects = Subjects::default();
-        let (line, op) = (&self.line, self.op);
-        match (&self.what, op.strip_prefix("kv_"), to) {
-            (What::Cluster | What::Lines | What::Members(_), ..) => subjects.admin_cluster(op),
-            (_, Some(op), To::Plain) if self.admin => subjects.admin_kv(line, op),
-            (_, Some(op), To::Plain) => subjects.kv(line, op),
-            (_, Some(op), To::Shard(shard) | To::Forward(shard)) => match self.admin {
-                true => subjects.admin_kv_shard(shard, line, op),
-                false => subjects.kv_shard(shard, line, op),
-            },
-            (_, None, To::Plain) if self.admin => subjects.admin_line(line, op),
-            (_, None, To::Plain) => subjects.line(line, op),
-            (_, None, To::Shard(shard)) if self.admin => subjects.admin_shard(shard, line, op),
-            (_, None, To::Shard(shard)) => subjects.shard(shard, line, op),
-            (_, None, To::Forward(shard)) => {
+        match to {
+            To::Plain => subjects.plain(self.op, &self.line),
+            _ if matches!(self.op.on(), On::Cluster | On::Members) => subjects.of_cluster(self.op),
+            To::Shard(shard) => subjects.leader(self.op, shard, &self.line),
+            To::Forward(shard) => {
                 let forward = nowserving_front::forward::subjects(&subjects);
-                forward.unwrap_or_default().shard(shard, line, op)
+                forward
+                    .unwrap_or_default()
+                    .leader(self.op, shard, &self.line)
             }
         }
     }
@@ -295,7 +287,7 @@ impl Env {
         time_us: Time,
     ) {
         let number = self.calls.all.len();
-        let (op, admin) = what.name();
+        let op = what.operation();
         let payload = Bytes::copy_from_slice(&(number as u64).to_le_bytes());
         let now = self.timeline.now();
         let known_version = self.known_versions.get(&line).copied().unwrap_or(0);
@@ -304,7 +296,6 @@ impl Env {
             shard,
             line,
             op,
-            admin,
             what,
         });
         self.calls.all.push(Call {
@@ -398,7 +389,9 @@ impl Env {
             What::Limit { exact: false, .. } | What::LimitGiveBack { exact: false, .. } => {
                 To::Forward(call.query.shard)
             }
-            _ if own_subject || (mapped && !call.query.admin) => To::Shard(call.query.shard),
+            _ if own_subject || (mapped && !call.query.op.is_admin()) => {
+                To::Shard(call.query.shard)
+            }
             _ => To::Plain,
         };
         let waits = call.manner.waits;

@@ -19,6 +19,7 @@ use nowserving_protocol::error::{ApiError, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
 };
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::{Subjects, fnv1a32};
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -325,7 +326,7 @@ impl Node {
         service.requests += 1;
         let number = service.requests;
         service.asked.insert(number, it.id);
-        let subject = forward::subject(&service.forward, &it);
+        let subject = service.forward.leader(it.op, it.shard, &it.line);
         env.note(format_args!(
             "n{node}: passes on to {subject} as {}, {} ms",
             it.id.0, it.timeout_ms
@@ -415,7 +416,6 @@ fn input(
     let query = env.calls.parse(&message.payload)?;
     let reply = ReplyTo {
         op: query.op,
-        admin: query.admin,
         ..reply_to(&message, now_us)
     };
     let ask = match query.what.ask(query.call) {
@@ -458,7 +458,6 @@ fn input(
         id,
         sent_ms: header(SENT_MS_HEADER).and_then(|it| it.parse().ok()),
         note: None,
-        user: None,
         payload: message.payload.clone(),
     };
     let delivery = Delivery {
@@ -481,8 +480,7 @@ fn reply_to(message: &Message, now_us: u64) -> ReplyTo {
             None => Inbox::None,
         },
         format: Format::MsgPack,
-        op: "unknown",
-        admin: false,
+        op: Operation::Unknown,
         pass: false,
         taken: now_us,
         trace: None,

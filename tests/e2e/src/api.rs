@@ -7,10 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use async_nats::Subscriber;
 use async_nats::client::RequestErrorKind;
 use bytes::Bytes;
+use nowserving_line::OperatorNote;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, ERROR_HEADER, REQUEST_ID_HEADER, TIMEOUT_DEFAULT_MS, TIMEOUT_HEADER,
 };
+use nowserving_protocol::note;
 use nowserving_protocol::subject::shard_of;
 use serde_json::{Value, json};
 
@@ -62,6 +64,7 @@ pub struct Api {
     route: Route,
     timeout_ms: Option<u64>,
     request_id: Option<String>,
+    note: OperatorNote,
 }
 
 /// An answer, or nats-server's word that no node listens.
@@ -86,6 +89,7 @@ impl Api {
             route: Route::Plain,
             timeout_ms: None,
             request_id: None,
+            note: OperatorNote::default(),
         }
     }
 
@@ -113,6 +117,20 @@ impl Api {
     pub fn with_request_id(&self, id: impl Into<String>) -> Api {
         Api {
             request_id: Some(id.into()),
+            ..self.clone()
+        }
+    }
+
+    /// The same, for requests of which this is noted.
+    #[must_use]
+    pub fn noted(&self, by: &str, reason: &str) -> Api {
+        let text = |text: &str| Some(text.into()).filter(|it: &Box<str>| !it.is_empty());
+        let note = OperatorNote {
+            by: text(by),
+            reason: text(reason),
+        };
+        Api {
+            note,
             ..self.clone()
         }
     }
@@ -351,6 +369,9 @@ impl Api {
         }
         if let Some(id) = &self.request_id {
             headers.insert(REQUEST_ID_HEADER, id.as_str());
+        }
+        for (name, value) in note::headers(&self.note) {
+            headers.insert(name, value);
         }
         let mut request = async_nats::Request::new()
             .payload(payload.into())

@@ -152,7 +152,7 @@ async fn of_operators(cluster: &Cluster, said: &mut Said) -> Result<()> {
     said.note(&entered)?;
     let moved = json!({"lane": "normal", "token": entered["token"], "to": "vip"});
     let at = json!({"lane": "vip", "token": jumped["token"]});
-    let change = json!({"seats": 2, "reason": "a test"});
+    let change = json!({"seats": 2});
     for (op, body) in [
         ("move", moved),
         ("call_next", json!({"n": 1, "call_id": key("call")})),
@@ -166,7 +166,7 @@ async fn of_operators(cluster: &Cluster, said: &mut Said) -> Result<()> {
         ask("admin.line", op, body).await?;
     }
     let all = ["imported", "d", "e"].map(key);
-    let kick = json!({"keys": all, "reason": "a test"});
+    let kick = json!({"keys": all});
     ask("admin.line", "kick", kick).await?;
     ask("admin.line", "journal", json!({})).await?;
     let request =

@@ -135,8 +135,8 @@ async fn every_answer(api: Api, domain: &str) -> Result<()> {
         dry["dry_run"] == true && dry["version"].as_u64() > Some(0),
         "{dry}"
     );
-    let why = json!({"domain": domain, "by": "ann", "reason": "the sale is over"});
-    let deleted = api.limit("delete", why).await?;
+    let noted = api.noted("ann", "the sale is over");
+    let deleted = noted.limit("delete", json!({"domain": domain})).await?;
     ensure!(deleted["changes"] == dry["changes"], "{deleted} {dry}");
     ensure!(
         deleted["changes"]

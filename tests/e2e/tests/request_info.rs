@@ -26,9 +26,10 @@ fn accounts() -> String {
     )
 }
 
-/// Asks with so many forged headers; again while the node has only just started, or lost its lease by a pause.
+/// `bob`, as he says, asks with so many forged headers; again while the node has only just started, or lost its lease by a pause.
 async fn ask(client: &Client, subject: &str, body: Value, forged: usize) -> Result<Value> {
     let mut headers = HeaderMap::new();
+    headers.insert("Nowserving-By", "bob");
     for _ in 0..forged {
         headers.append("Nats-Request-Info", FORGED);
     }
@@ -46,9 +47,9 @@ async fn ask(client: &Client, subject: &str, body: Value, forged: usize) -> Resu
     .await
 }
 
-/// `bob`, as he says, creates the line and applies rules of that name. Returns the names noted for both.
+/// Creates the line and applies rules of that name. Returns the names noted for both.
 async fn noted(api: &Api, client: &Client, name: &str, forged: usize) -> Result<[Value; 2]> {
-    let create = json!({"seats": 1, "queue_limit": 1, "by": "bob"});
+    let create = json!({"seats": 1, "queue_limit": 1});
     let subject = format!("nowserving.admin.line.{name}.create");
     let created = ask(client, &subject, create, forged).await?;
     ensure!(created["line"] == name, "{created}");
@@ -59,7 +60,7 @@ async fn noted(api: &Api, client: &Client, name: &str, forged: usize) -> Result<
     let rules = format!(
         "domain: {name}\ndescriptors:\n  - key: ip\n    rate_limit: {{unit: hour, requests_per_unit: 1}}\n"
     );
-    let apply = json!({"rules": rules, "by": "bob"});
+    let apply = json!({ "rules": rules });
     let applied = ask(client, "nowserving.admin.limit.apply", apply, forged).await?;
     ensure!(applied.get("error").is_none(), "{applied}");
     let shown = api.limit("show", json!({"domain": name})).await?;
@@ -98,7 +99,7 @@ async fn without_and_with_the_setting(cluster: &mut Cluster) -> Result<()> {
     let by = noted(&api, &ann, "trusted", 1).await?;
     ensure!(by == ["ann", "ann"], "{by:?}");
     let direct = "nowserving.admin.shard.0.trusted.limit_delete";
-    let deleted = ask(&ann, direct, json!({"domain": "trusted", "by": "bob"}), 1).await?;
+    let deleted = ask(&ann, direct, json!({"domain": "trusted"}), 1).await?;
     ensure!(deleted.get("error").is_none(), "{deleted}");
     let listed = api.limit("changes", json!({"domain": "trusted"})).await?;
     let changes = listed["changes"].as_array().context("changes")?;

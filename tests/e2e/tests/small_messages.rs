@@ -236,11 +236,11 @@ async fn hits_of_all(cluster: &Cluster) -> Result<()> {
 }
 
 async fn long_reasons(cluster: &Cluster) -> Result<()> {
-    let (api, reason) = (cluster.api(), "\"".repeat(512));
+    let (api, reason) = (cluster.api(), "\"".repeat(128));
     for nth in 0..64 {
         let text = format!("domain: other\n# {nth}\n");
-        let ask = json!({"rules": text, "by": "\"".repeat(128), "reason": reason});
-        api.limit("apply", ask).await?;
+        let api = api.noted(&reason, &reason);
+        api.limit("apply", json!({ "rules": text })).await?;
     }
     for api in [
         api.clone(),

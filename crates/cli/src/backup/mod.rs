@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use nowserving_client::{Admin, AdminLine, Client, Code, Delete, Error, LineReply};
-use nowserving_line::Line;
+use nowserving_line::{Line, OperatorNote};
 use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
 use nowserving_protocol::subject::shard_of;
 use nowserving_shard::command::FORMAT;
@@ -303,13 +303,15 @@ pub async fn restore(
 ) -> anyhow::Result<ExitCode> {
     check_names(&args.file, &args.lines)?;
     let mut args = args.clone();
+    let note = global.note(args.why.reason.as_deref());
+    let admin = &admin.with_note(note.clone())?;
     if args.overwrite && !args.yes && !args.dry_run {
         let dry = RestoreArgs {
             dry_run: true,
             overwrite: false,
             ..args.clone()
         };
-        let counted = put_all_back(client, admin, &dry, global, output).await?;
+        let counted = put_all_back(client, admin, &dry, &note, output).await?;
         // What comes by the time of the restore is left alone.
         args.overwrite = counted.exist_some();
         if args.overwrite {
@@ -317,7 +319,7 @@ pub async fn restore(
             confirm::ask(&question::of(&counted, &here), output)?;
         }
     }
-    let done = put_all_back(client, admin, &args, global, output).await?;
+    let done = put_all_back(client, admin, &args, &note, output).await?;
     output.answer(&done, |done| table(done, args.dry_run))?;
     Ok(ExitCode::from(u8::from(lacks_some(&done))))
 }
@@ -327,7 +329,7 @@ async fn put_all_back(
     client: &Client,
     admin: &Admin,
     args: &RestoreArgs,
-    global: &Global,
+    note: &OperatorNote,
     output: &Output,
 ) -> anyhow::Result<RestoreDone> {
     let mut reader = Reader::open(&args.file)?;
@@ -354,7 +356,7 @@ async fn put_all_back(
             if !args.lines.is_empty() && !args.lines.iter().any(|it| it == name) {
                 continue;
             }
-            let put = put_back(admin, line, state.now_ms(), args, global, output).await;
+            let put = put_back(admin, line, state.now_ms(), args, output).await;
             let (put, error) = match put {
                 Ok(put) => (put, None),
                 // Of this line: the next one may be taken.
@@ -386,7 +388,7 @@ async fn put_all_back(
         // With --line only lines come back.
         let rules = state.limits().rules().domains();
         for (domain, rules) in rules.filter(|_| args.lines.is_empty()) {
-            let restored = rules::put_back(admin, domain, rules, args, global.by()).await;
+            let restored = rules::put_back(admin, domain, rules, args, note.by.clone()).await;
             let restored = restored.with_context(|| {
                 let domain = domain.as_str();
                 format!("the rules of domain {domain} are not restored")
@@ -495,7 +497,6 @@ async fn put_back(
     line: &Line,
     clock_ms: u64,
     args: &RestoreArgs,
-    global: &Global,
     output: &Output,
 ) -> anyhow::Result<Put> {
     if line.deleting().is_some() {
@@ -515,11 +516,6 @@ async fn put_back(
         _ => {}
     }
     let sent = send(&target, line, clock_ms, args.overwrite).await?;
-    let sent = RestoreLine {
-        by: global.by(),
-        reason: args.why.reason.clone(),
-        ..sent
-    };
     if let Some(present) = &present
         && present.incarnation != line.incarnation()
     {
@@ -527,8 +523,6 @@ async fn put_back(
         let request = Delete {
             force: true,
             incarnation: Some(present.incarnation),
-            by: global.by(),
-            reason: args.why.reason.clone(),
         };
         let reply = target.delete(&request).await?;
         if !reply.deleted {
@@ -594,8 +588,6 @@ async fn send(
                 digest: Hex(digest),
                 clock_ms,
                 overwrite,
-                by: None,
-                reason: None,
             });
         }
     }

@@ -2,8 +2,7 @@
 
 use nowserving_client::limits::ApplyRules;
 use nowserving_client::{Admin, Code};
-use nowserving_line::LineName;
-use nowserving_protocol::members::REASON_MAX_BYTES;
+use nowserving_line::{KICK_TEXT_BYTES_MAX, LineName, OperatorNote};
 use nowserving_shard::limits::DomainRules;
 use serde::Serialize;
 
@@ -24,7 +23,7 @@ pub async fn put_back(
     domain: &LineName,
     rules: &DomainRules,
     args: &RestoreArgs,
-    by: Option<String>,
+    by: Option<Box<str>>,
 ) -> anyhow::Result<RestoredRules> {
     let (outcome, error) = match apply(admin, domain, rules, args, by).await {
         Ok(outcome) => (outcome, None),
@@ -43,7 +42,7 @@ async fn apply(
     domain: &LineName,
     rules: &DomainRules,
     args: &RestoreArgs,
-    by: Option<String>,
+    by: Option<Box<str>>,
 ) -> anyhow::Result<LineOutcome> {
     let present = match admin.show_limits(Some(domain)).await {
         Ok(shown) => shown.domains.first().map_or(0, |it| it.version),
@@ -60,9 +59,9 @@ async fn apply(
         rules: rules.text.to_string(),
         dry_run: false,
         if_version: Some(present),
-        by,
-        reason: Some(reason(rules, args.why.reason.as_deref())),
     };
+    let reason = Some(reason(rules, args.why.reason.as_deref()).into());
+    let admin = admin.with_note(OperatorNote { by, reason })?;
     admin.apply_limits(&request).await?;
     Ok(match present {
         0 => LineOutcome::Restored,
@@ -86,7 +85,7 @@ fn reason(rules: &DomainRules, given: Option<&str>) -> String {
     };
     // Of a release that took control characters.
     let mut whole = whole.replace(char::is_control, " ");
-    whole.truncate(whole.floor_char_boundary(REASON_MAX_BYTES));
+    whole.truncate(whole.floor_char_boundary(KICK_TEXT_BYTES_MAX));
     whole
 }
 
@@ -115,8 +114,8 @@ mod tests {
         let old = reason(&rules("ann", "a\nb"), None);
         assert!(old.ends_with("ann: a b"), "{old:?}");
         for by in ["ann", "anna"] {
-            let long = reason(&rules(by, &"ä".repeat(REASON_MAX_BYTES / 2)), None);
-            assert!(long.len() <= REASON_MAX_BYTES && long.ends_with('ä'));
+            let long = reason(&rules(by, &"ä".repeat(KICK_TEXT_BYTES_MAX / 2)), None);
+            assert!(long.len() <= KICK_TEXT_BYTES_MAX && long.ends_with('ä'));
         }
     }
 }

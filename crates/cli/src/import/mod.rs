@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::rows::{Row, RowFormat};
 use crate::{confirm, phase, tables};
-use nowserving_terminal::global::{Global, Why};
+use nowserving_terminal::global::Why;
 use nowserving_terminal::output::{Output, WrongFile, WrongUsage};
 use nowserving_terminal::progress::Progress;
 
@@ -63,7 +63,7 @@ pub struct ImportArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    why: Why,
+    pub why: Why,
 }
 
 impl ImportArgs {
@@ -90,12 +90,7 @@ struct Done {
 }
 
 /// Reads the file and imports its rows.
-pub async fn run(
-    args: &ImportArgs,
-    line: &AdminLine,
-    global: &Global,
-    output: &Output,
-) -> anyhow::Result<()> {
+pub async fn run(args: &ImportArgs, line: &AdminLine, output: &Output) -> anyhow::Result<()> {
     let text = read(&args.file)?;
     let name = args.file.display().to_string();
     let format = args.format.or_else(|| RowFormat::of(&name));
@@ -134,8 +129,6 @@ pub async fn run(
             import_id: done.import_id.clone(),
             first_row: 0,
             rows: Vec::new(),
-            by: global.by(),
-            reason: args.why.reason.clone(),
         };
         import(
             line,

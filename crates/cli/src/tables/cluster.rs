@@ -262,8 +262,8 @@ pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
                     .disk
                     .map_or_else(|| "-".to_owned(), |disk| disk.to_string()),
             ),
-            text(&request.by),
-            text(&request.reason),
+            text(&it.by),
+            text(&it.reason),
         ]);
     }
     let text = match reply.changes.is_empty() {

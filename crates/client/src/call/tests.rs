@@ -78,6 +78,7 @@ fn with_effect(effect: Effect, shard: bool) -> Request {
         shard_subject: shard.then(|| "shard".to_owned()),
         plain_subject: "plain".to_owned(),
         payload: Bytes::from_static(b"key 1"),
+        note: Arc::default(),
         effect,
     }
 }

@@ -122,8 +122,6 @@ impl Calls for Line {
         let told = CapacityTold {
             seats: Some(seats),
             for_ms: Some(lasts.as_millis().try_into().unwrap_or(u64::MAX)),
-            by: None,
-            reason: None,
         };
         let line = self.client().admin().line(self.name().as_str())?;
         line.capacity_told(&told).await.map(drop)

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use nowserving_line::LineName;
-use nowserving_protocol::limits::{Check, CheckReply};
+use nowserving_protocol::limits::{Check, CheckReply, limit_shard_of};
 
 use crate::client::Client;
 use crate::error::Result;
-use crate::retry::Effect;
 
 pub(super) trait Calls: Clone + Send + Sync + 'static {
     /// One check, all its attempts within this time.
@@ -32,11 +31,12 @@ impl Remote {
 
 impl Calls for Remote {
     async fn check(&self, check: &Check, within: Duration) -> Result<CheckReply> {
-        let effect = match check.dry_run {
-            true => Effect::Read,
-            false => Effect::Write,
-        };
         let client = self.client.with_deadline(within);
-        client.limit_call(&self.domain, effect, check).await
+        // The leader of the first descriptor's shard answers from its memory, if it has the other ones' counters, too.
+        let shard = |shards| {
+            let first = check.descriptors.first().map_or(&[][..], Vec::as_slice);
+            limit_shard_of(&self.domain, first, shards)
+        };
+        client.leader_call(&self.domain, shard, check).await
     }
 }

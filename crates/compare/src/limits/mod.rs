@@ -18,8 +18,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use async_nats::Subject;
 use bytes::Bytes;
-use nowserving_client::Client;
 use nowserving_client::limits::{Check, CheckReply, Entry};
+use nowserving_client::{Client, Operation};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{self, Format};
 use nowserving_protocol::limits::limit_shard_of;
@@ -392,7 +392,9 @@ fn check_subject(domain: LineName, shards: u32) -> SubjectOf {
     Arc::new(move |number| {
         let descriptor = [Entry::new("user", user(number))];
         let shard = limit_shard_of(&domain, &descriptor, shards);
-        subjects.limit_leader(shard, &domain, "check").into()
+        subjects
+            .leader(Operation::LimitCheck, shard, &domain)
+            .into()
     })
 }
 

@@ -166,8 +166,7 @@ fn a_list_is_answered_from_this_node() {
     let reply = ReplyTo {
         inbox: Inbox::None,
         format: nowserving_protocol::codec::Format::Json,
-        op: "kv_list",
-        admin: false,
+        op: nowserving_protocol::operation::Operation::KvList,
         pass: false,
         taken: rig.now,
         trace: None,

@@ -11,6 +11,7 @@ use nowserving_log::{LogStore as _, MemoryLog};
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::keys::KeyPrint;
+use nowserving_protocol::operation::Operation;
 use nowserving_replica::{
     self as replica, ConfState, EntryReader, LogState, Replica, Restored, Role, SnapshotMeta, Write,
 };
@@ -444,9 +445,9 @@ impl Rig {
     /// A request as this node gets it at this moment.
     pub fn message(&self, ask: Ask, deadline: Micros, via: Via) -> (Box<Request>, Delivery) {
         let op = match &ask {
-            Ask::Write(Op::Enter { .. }) => "enter",
-            Ask::Write(_) => "write",
-            _ => "read",
+            Ask::Write(Op::Enter { .. }) => Operation::Enter,
+            Ask::Write(_) => Operation::Leave,
+            _ => Operation::Info,
         };
         let request = Request {
             shard: 0,
@@ -456,7 +457,6 @@ impl Rig {
                 inbox: Inbox::None,
                 format: Format::Json,
                 op,
-                admin: false,
                 pass: false,
                 taken: self.now,
                 trace: None,
@@ -465,7 +465,6 @@ impl Rig {
             id: None,
             sent_ms: None,
             note: None,
-            user: None,
             payload: Bytes::from_static(br#"{"anonymous":true}"#),
         };
         let delivery = Delivery {

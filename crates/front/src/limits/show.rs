@@ -135,9 +135,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
+    use nowserving_line::KICK_TEXT_BYTES_MAX;
     use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN, decode, encode};
     use nowserving_protocol::limits::RULES_BYTES_MAX;
-    use nowserving_protocol::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
     use nowserving_shard::limits::DomainRules;
 
     use super::super::rules::read_one;
@@ -150,8 +150,8 @@ mod tests {
                 version: 3,
                 text: text.into(),
                 at_ms: 1_766_222_333_444,
-                by: "\"".repeat(BY_MAX_BYTES),
-                reason: "\\".repeat(REASON_MAX_BYTES),
+                by: "\"".repeat(KICK_TEXT_BYTES_MAX),
+                reason: "\\".repeat(KICK_TEXT_BYTES_MAX),
             },
             rules,
         }

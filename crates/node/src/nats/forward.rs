@@ -31,7 +31,7 @@ pub async fn run(
 async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> ForwardResult {
     let headers = forward::headers(&it);
     let bytes = it.payload.len() + forward::wire_bytes(&headers);
-    let subject = forward::subject(subjects, &it);
+    let subject = subjects.leader(it.op, it.shard, &it.line);
     let mut lines = HeaderMap::new();
     for (name, value) in headers {
         lines.insert(name, value.as_str());

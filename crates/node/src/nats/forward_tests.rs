@@ -4,6 +4,7 @@ use nowserving_engine::{ForwardId, LeaderTime};
 use nowserving_line::LineName;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::header::TIMEOUT_HEADER;
+use nowserving_protocol::operation::Operation;
 use nowserving_shard::requests::{Origin, RequestId};
 
 use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer};
@@ -14,9 +15,8 @@ fn a_try(id: u64) -> ForwardTry {
         id: ForwardId(id),
         shard: 3,
         line: LineName::try_from("shop").unwrap(),
-        op: "enter",
-        admin: false,
-        user: None,
+        op: Operation::Enter,
+        note: None,
         payload: "{}".into(),
         timeout_ms: 20_000,
         request_id: Some(RequestId {
@@ -96,8 +96,7 @@ async fn a_try_is_one_request_to_the_leader_with_the_rest_of_its_time() {
     assert_eq!(read, it.sent_at);
 
     let read_of_operator = ForwardTry {
-        op: "show",
-        admin: true,
+        op: Operation::Show,
         request_id: None,
         sent_at: None,
         ..a_try(2)

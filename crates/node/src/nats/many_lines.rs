@@ -10,7 +10,7 @@ use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
 use nowserving_engine::{ReplyTo, Via};
 use nowserving_front::parse::{client_id, hash, header, message_id};
 use nowserving_front::who::TrustRequestInfo;
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::admin::{
     Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, LineList, LineReply, ListLines,
     SettingChangeReply, Show,
@@ -18,6 +18,7 @@ use nowserving_protocol::admin::{
 use nowserving_protocol::codec::{Format, decode_request, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::Subjects;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +47,8 @@ pub struct ManyLines {
 /// One request under way.
 struct Work {
     ask: ConfigureLines,
+    /// Who asks, and why.
+    note: Option<Box<OperatorNote>>,
     /// Names the call: the name of each line's request is made from it.
     id: u128,
     until: Instant,
@@ -70,8 +73,7 @@ impl ManyLines {
 
     /// Answers it, in a task of its own.
     pub async fn handle(&self, message: Message, mut reply: ReplyTo) {
-        reply.admin = true;
-        reply.op = "configure_lines";
+        reply.op = Operation::ConfigureLines;
         let work = match Work::read(&message, &reply, self.trust) {
             Ok(work) => work,
             Err(error) => return self.responder.refuse(&reply, error).await,
@@ -95,8 +97,8 @@ impl ManyLines {
             limit: Some(work.ask.limit()),
             labels: work.ask.labels.clone(),
         };
-        let subject = self.subjects.admin_cluster("list_lines");
-        let page: LineList = self.ask(subject, &page, None, work.until).await?;
+        let subject = self.subjects.of_cluster(Operation::ListLines);
+        let page: LineList = self.ask(subject, &page, None, work).await?;
         let names = page.lines.into_iter().map(|line| line.line);
         let lines = stream::iter(names)
             .map(|line| self.configure_line(line, work))
@@ -127,9 +129,9 @@ impl ManyLines {
         line: &LineName,
         work: &Work,
     ) -> Result<Option<(u64, Vec<SettingChangeReply>)>, ApiError> {
-        let subject = |op| self.subjects.admin_line(line, op);
+        let subject = |op| self.subjects.plain(op, line);
         let before: LineReply = self
-            .ask(subject("show"), &Show {}, None, work.until)
+            .ask(subject(Operation::Show), &Show {}, None, work)
             .await?;
         let labels = &before.settings.labels;
         let has = |(name, value): (&String, &String)| labels.get(name) == Some(value);
@@ -141,11 +143,9 @@ impl ManyLines {
             incarnation: Some(before.incarnation),
             dry_run: work.ask.dry_run,
             settings: work.ask.set.0.clone(),
-            by: work.ask.by.clone(),
-            reason: work.ask.reason.clone(),
         };
         let id = (!work.ask.dry_run).then(|| work.id_for(line));
-        let after = self.ask(subject("configure"), &configure, id, work.until);
+        let after = self.ask(subject(Operation::Configure), &configure, id, work);
         let after: LineReply = after.await?;
         let changes = SettingChangeReply::between(&before.settings, &after.settings);
         Ok(Some((after.settings_version, changes)))
@@ -157,13 +157,14 @@ impl ManyLines {
         subject: String,
         body: &impl Serialize,
         id: Option<RequestId>,
-        until: Instant,
+        work: &Work,
     ) -> Result<R, ApiError> {
         let request = NodeRequest {
             subject,
             payload: encode(body, Format::MsgPack).into(),
             id: id.as_ref(),
-            until,
+            note: work.note.as_deref(),
+            until: work.until,
         };
         let answered = request.send(&self.client).await;
         answered.map_err(|failed| match failed {
@@ -176,22 +177,20 @@ impl ManyLines {
 
 impl Work {
     fn read(message: &Message, reply: &ReplyTo, trust: TrustRequestInfo) -> Result<Self, ApiError> {
-        let mut ask: ConfigureLines = decode_request(&message.payload)?;
+        let ask: ConfigureLines = decode_request(&message.payload)?;
         ask.check()?;
-        if let Some(user) = viewed(message, |it| trust.user(it, Via::Plain))? {
-            ask.by = Some(user.into());
-        }
         let times = Times::of(message, reply.taken)?;
         let until = match ask.dry_run {
             true => times.until,
             false => times.for_writes()?,
         };
         let id = match viewed(message, |it| header(it, REQUEST_ID_HEADER, RequestId::new))? {
-            Some(named) => client_id(&named, reply, "", &message.payload),
+            Some(named) => client_id(&named, reply.op, "", &message.payload),
             None => viewed(message, message_id),
         };
         Ok(Work {
             ask,
+            note: viewed(message, |it| trust.note(it, Via::Plain, reply.op))?,
             id: id.key,
             until,
         })

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use nowserving_engine::left_by_sender_ms;
 use nowserving_engine::refusals::{late, late_by_header};
 use nowserving_front::parse::{deadline, header};
+use nowserving_line::OperatorNote;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER, parse_sent_ms,
 };
+use nowserving_protocol::note;
 use nowserving_shard::clock::Micros;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -80,6 +82,8 @@ pub(super) struct NodeRequest<'a> {
     pub payload: Bytes,
     /// Of a write: it happens once however often it is sent.
     pub id: Option<&'a RequestId>,
+    /// Who asks, and why, of an operator's.
+    pub note: Option<&'a OperatorNote>,
     pub until: Instant,
 }
 
@@ -103,7 +107,7 @@ impl NodeRequest<'_> {
         let bytes = self.payload.len();
         let request = Request::new()
             .payload(self.payload)
-            .headers(headers(left, self.id))
+            .headers(headers(left, self.id, self.note))
             .timeout(Some(left));
         match client.send_request(self.subject, request).await {
             Ok(message) => read_answer(&message).map_err(Failed::Refused),
@@ -123,12 +127,15 @@ fn too_large(bytes: usize, max: usize) -> ApiError {
     ))
 }
 
-fn headers(left: Duration, id: Option<&RequestId>) -> HeaderMap {
+fn headers(left: Duration, id: Option<&RequestId>, note: Option<&OperatorNote>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(TIMEOUT_HEADER, left.as_millis().max(1).to_string().as_str());
     headers.insert(SENT_MS_HEADER, clock::wall_ms().to_string().as_str());
     if let Some(id) = id {
         headers.insert(REQUEST_ID_HEADER, id.as_str());
+    }
+    for (name, value) in note.into_iter().flat_map(note::headers) {
+        headers.insert(name, value.as_str());
     }
     headers
 }

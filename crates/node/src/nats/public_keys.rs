@@ -3,6 +3,7 @@
 use async_nats::Message;
 use nowserving_protocol::admin::ClusterStatusRequest;
 use nowserving_protocol::codec::{decode_request, encode};
+use nowserving_protocol::operation::Operation;
 
 use super::message::reply_to;
 use super::respond::Responder;
@@ -22,8 +23,7 @@ impl PublicKeys {
     /// Answers it.
     pub async fn handle(&self, message: &Message) {
         let mut reply = reply_to(message);
-        reply.admin = true;
-        reply.op = "jwks";
+        reply.op = Operation::Jwks;
         let format = reply.format;
         let read = decode_request::<ClusterStatusRequest>(&message.payload);
         let encoded = read.map(|_| encode(&self.responder.keys.in_use().passes.jwks(), format));

@@ -160,7 +160,7 @@ impl Responder {
         }
         let payload = encode(&ErrorReply::from(error), reply.format);
         if let Err(error) = self.publish(reply, headers, payload.into()).await {
-            tracing::error!(%error, op = reply.op, "an error was not sent");
+            tracing::error!(%error, op = reply.op.name(), "an error was not sent");
         }
     }
 

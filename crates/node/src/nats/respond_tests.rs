@@ -8,6 +8,7 @@ use nowserving_protocol::event::{BoardEvent, LineEvent};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::kv::{KvEvent, KvGetReply, KvKey, KvReply, KvValue};
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::user::{BoardReply, StatusReply};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -42,8 +43,7 @@ fn to(inbox: &str, format: Format) -> ReplyTo {
     ReplyTo {
         inbox: Inbox::Subject(inbox.into()),
         format,
-        op: "delete",
-        admin: false,
+        op: Operation::Delete,
         pass: false,
         taken: 0,
         trace: None,
@@ -96,7 +96,7 @@ async fn an_error_has_its_number_and_text_in_headers_of_one_line() {
 }
 
 /// An answer to this operation that is larger than the server takes.
-fn too_large_answer(op: &'static str) -> (ReplyTo, Outcome) {
+fn too_large_answer(op: Operation) -> (ReplyTo, Outcome) {
     let got = KvGetReply {
         key: KvKey::new("k").unwrap(),
         value: KvValue::new(vec![b'x'; MAX_PAYLOAD]).unwrap(),
@@ -114,8 +114,8 @@ fn too_large_answer(op: &'static str) -> (ReplyTo, Outcome) {
 async fn an_answer_that_nats_would_not_take_becomes_an_error() {
     let mut test = Test::start().await;
     for (op, code) in [
-        ("kv_get", Code::BadRequest),
-        ("kv_put", Code::OutcomeUnknown),
+        (Operation::KvGet, Code::BadRequest),
+        (Operation::KvPut, Code::OutcomeUnknown),
     ] {
         let (to, outcome) = too_large_answer(op);
         test.responder.answer(&to, Ok(outcome)).await;
@@ -130,7 +130,7 @@ async fn an_answer_that_nats_would_not_take_becomes_an_error() {
 #[tokio::test]
 async fn an_answer_of_another_node_that_nats_would_not_take_becomes_an_error() {
     let mut test = Test::start().await;
-    let (to, _) = too_large_answer("list_tokens");
+    let (to, _) = too_large_answer(Operation::ListTokens);
     let answer = RelayedAnswer {
         headers: Vec::new(),
         payload: "x".repeat(MAX_PAYLOAD + 1).into(),

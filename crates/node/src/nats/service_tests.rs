@@ -61,7 +61,7 @@ async fn a_request_is_given_to_the_engine_with_its_delivery() {
     let Input::Request { request, delivery } = test.inbox.try_recv().unwrap() else {
         panic!("not a request");
     };
-    assert_eq!((request.shard, request.reply.op), (shard, "info"));
+    assert_eq!((request.shard, request.reply.op.name()), (shard, "info"));
     let expected = Delivery {
         via,
         routed_after: ROUTED_AFTER,

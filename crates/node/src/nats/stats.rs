@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::clock::monotonic_us;
 use crate::traces::{self, Answered};
 use nowserving_engine::ReplyTo;
+use nowserving_protocol::operation::On;
 
 /// Requests in the shard loop or on their way back at most; more are refused as overloaded.
 pub const UNDER_WAY_MAX: usize = 16_384;
@@ -63,26 +64,26 @@ impl Stats {
         let took_us = monotonic_us().saturating_sub(reply.taken);
         let mut totals = self.lock();
         let [lines, operators, keys, limits] = &mut *totals;
-        let of = match reply.op.split_once('_') {
-            _ if reply.admin => operators,
-            Some(("kv", _)) => keys,
-            Some(("limit", _)) => limits,
+        let of = match reply.op.on() {
+            on if on.is_admin() => operators,
+            On::Kv => keys,
+            On::Limit | On::LimitShard | On::LimitLeader => limits,
             _ => lines,
         };
         of.requests += 1;
         of.processing_us += took_us;
         of.errors += u64::from(code != "ok");
         drop(totals);
-        record(reply.op, took_us);
-        metrics::counter!("nowserving_requests_total", "op" => reply.op, "code" => code)
+        record(reply.op.name(), took_us);
+        metrics::counter!("nowserving_requests_total", "op" => reply.op.name(), "code" => code)
             .increment(1);
     }
 
     /// Counts an answer that another node gave.
     pub fn count_forwarded(&self, reply: &ReplyTo, code: &'static str) {
         traces::ended(reply, code, Answered::ByLeader);
-        record(reply.op, monotonic_us().saturating_sub(reply.taken));
-        metrics::counter!("nowserving_requests_forwarded_total", "op" => reply.op, "code" => code)
+        record(reply.op.name(), monotonic_us().saturating_sub(reply.taken));
+        metrics::counter!("nowserving_requests_forwarded_total", "op" => reply.op.name(), "code" => code)
             .increment(1);
     }
 

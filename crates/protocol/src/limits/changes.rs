@@ -114,7 +114,7 @@ mod tests {
     use nowserving_line::NUMBER_MAX;
 
     use super::*;
-    use crate::members::{BY_MAX_BYTES, REASON_MAX_BYTES};
+    use nowserving_line::KICK_TEXT_BYTES_MAX;
 
     #[test]
     fn a_long_descriptor_is_cut_between_characters() {
@@ -169,8 +169,8 @@ mod tests {
             domain: LineName::try_from("x".repeat(64).as_str()).unwrap(),
             version: Some(at_ms),
             descriptor: Some("\u{1}".repeat(DESCRIPTOR_SHOWN_BYTES)),
-            by: Some("\"".repeat(BY_MAX_BYTES)),
-            reason: Some("\\".repeat(REASON_MAX_BYTES)),
+            by: Some("\"".repeat(KICK_TEXT_BYTES_MAX)),
+            reason: Some("\\".repeat(KICK_TEXT_BYTES_MAX)),
         };
         let all = (0..LIMIT_CHANGES_MAX as u64).flat_map(|nth| {
             let at_ms = NUMBER_MAX - 128 + nth;

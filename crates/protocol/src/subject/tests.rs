@@ -29,34 +29,29 @@ fn built_subjects_parse_back() {
     for prefix in ["nowserving", "a.b-c"] {
         let subjects = Subjects::new(prefix).unwrap();
         let shop = line("shop-1");
-        let target = |admin, shard, op| Target::Line {
-            admin,
-            shard,
-            line: shop.clone(),
-            op,
-        };
-        let cases = [
-            (subjects.line(&shop, "enter"), target(false, None, "enter")),
-            (
-                subjects.shard(15, &shop, "status"),
-                target(false, Some(15), "status"),
-            ),
-            (
-                subjects.admin_line(&shop, "show"),
-                target(true, None, "show"),
-            ),
-            (
-                subjects.admin_shard(0, &shop, "create"),
-                target(true, Some(0), "create"),
-            ),
-            (
-                subjects.admin_cluster("list_lines"),
-                Target::Cluster { op: "list_lines" },
-            ),
-        ];
-        for (subject, target) in cases {
-            assert_eq!(subjects.parse(&subject), Ok(target), "{subject}");
-            assert!(!subjects.may_reply_to(&subject), "{subject}");
+        for op in Operation::all() {
+            let of_cluster = matches!(op.on(), On::Cluster | On::Members | On::AdminLimit);
+            let name = (!of_cluster).then(|| shop.clone());
+            let plain = Target {
+                op,
+                shard: None,
+                name,
+            };
+            if !matches!(op.on(), On::LimitShard | On::LimitLeader) {
+                let subject = subjects.plain(op, &shop);
+                assert_eq!(subjects.parse(&subject), Ok(plain), "{subject}");
+                assert!(!subjects.may_reply_to(&subject), "{subject}");
+                assert!(!of_cluster || subjects.of_cluster(op) == subject);
+            }
+            if op.on() != On::Cluster {
+                let subject = subjects.leader(op, 15, &shop);
+                let target = Target {
+                    op,
+                    shard: Some(15),
+                    name: Some(shop.clone()),
+                };
+                assert_eq!(subjects.parse(&subject), Ok(target), "{subject}");
+            }
         }
     }
 }
@@ -82,29 +77,10 @@ fn the_contract_s_words() {
 }
 
 #[test]
-fn subjects_of_key_values_come_back() {
+fn a_line_may_be_called_kv() {
     let subjects = Subjects::new("a.b").unwrap();
-    let visits = line("visits");
-    let target = |admin, shard| Target::Kv {
-        admin,
-        shard,
-        bucket: visits.clone(),
-        op: "put",
-    };
-    for (subject, expected) in [
-        (subjects.kv(&visits, "put"), target(false, None)),
-        (subjects.admin_kv(&visits, "put"), target(true, None)),
-        (subjects.kv_shard(3, &visits, "put"), target(false, Some(3))),
-        (
-            subjects.admin_kv_shard(3, &visits, "put"),
-            target(true, Some(3)),
-        ),
-    ] {
-        assert_eq!(subjects.parse(&subject).unwrap(), expected, "{subject}");
-    }
-    // A line may be called kv.
-    let line_kv = subjects.parse("a.b.shard.3.kv.enter").unwrap();
-    assert!(matches!(line_kv, Target::Line { shard: Some(3), .. }));
+    let target = subjects.parse("a.b.shard.3.kv.enter").unwrap();
+    assert_eq!((target.op, target.shard), (Operation::Enter, Some(3)));
     let event = subjects.kv_event("visits", "foobar");
     assert_eq!(event, "a.b.event.kv.visits.85944171f73967e8");
 }

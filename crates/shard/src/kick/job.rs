@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use nowserving_line::{
-    KICK_MAX, KickItem, KickNote, Line, LineName, Live, Op, Refused, State as TokenState, Token,
-    TokenRef,
+    KICK_MAX, KickItem, KickNote, Line, LineName, Live, Op, OperatorNote, Refused,
+    State as TokenState, Token, TokenRef,
 };
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kick::{KICK_SAMPLE, Kick, KickReply, KickedToken};
@@ -71,7 +71,11 @@ impl Job {
     /// # Errors
     /// `line_closed`; `version_conflict` if the request names another incarnation; `bad_request` that names a lane which the
     /// line never had.
-    pub(super) fn new(line: &Line, ask: &Kick, id: Option<RequestId>) -> Result<Self, ApiError> {
+    pub(super) fn new(
+        line: &Line,
+        (ask, note): (&Kick, Option<&OperatorNote>),
+        id: Option<RequestId>,
+    ) -> Result<Self, ApiError> {
         if line.phase() == nowserving_line::Phase::Closed {
             return Err(Refused::LineClosed.into());
         }
@@ -87,8 +91,8 @@ impl Job {
             note: KickNote {
                 selector,
                 state: ask.state.map(TokenState::from),
-                reason: ask.reason.as_deref().map(Into::into),
-                by: ask.by.as_deref().map(Into::into),
+                reason: note.and_then(|note| note.reason.clone()),
+                by: note.and_then(|note| note.by.clone()),
             },
             left: ask.most.unwrap_or(u64::MAX),
             ask: ask.clone(),

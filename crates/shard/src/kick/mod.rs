@@ -12,7 +12,7 @@ mod job;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_line::{KickItem, LineName, Refused, Reply, TokenRef};
+use nowserving_line::{KickItem, LineName, OperatorNote, Refused, Reply, TokenRef};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::kick::{Kick, KickReply};
 
@@ -55,12 +55,12 @@ pub enum Begun {
 }
 
 impl Kicks {
-    /// Begins a kick, or joins the job of another copy of the request.
+    /// Begins a kick, for which its operator said this, or joins the job of another copy of the request.
     pub fn begin(
         &mut self,
         state: &State,
         name: &LineName,
-        ask: &Kick,
+        (ask, note): (&Kick, Option<&OperatorNote>),
         id: Option<RequestId>,
     ) -> Begun {
         let copy = id.and_then(|id| self.answer_to_copy(state, id));
@@ -82,7 +82,7 @@ impl Kicks {
             return Begun::Answered(Err(busy(what)));
         }
         let line = state.lines().get(name).ok_or(Refused::LineNotFound.into());
-        match line.and_then(|line| Job::new(line, ask, id)) {
+        match line.and_then(|line| Job::new(line, (ask, note), id)) {
             Ok(job) => {
                 self.counted.remove(name);
                 self.jobs.insert(name.clone(), job);

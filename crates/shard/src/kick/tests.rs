@@ -32,7 +32,7 @@ fn all() -> Kick {
 impl World {
     fn begin(&mut self, ask: &Kick, id: Option<RequestId>) -> Begun {
         let kicks = &mut self.leader_state.kicks;
-        kicks.begin(&self.state, &name("shop"), ask, id)
+        kicks.begin(&self.state, &name("shop"), (ask, None), id)
     }
 
     fn answer(&mut self) -> Option<Result<KickReply, ApiError>> {
@@ -315,7 +315,7 @@ fn a_closed_line_refuses_and_one_that_is_closed_meanwhile_answers_what_was_ended
     let nowhere = world
         .leader_state
         .kicks
-        .begin(&world.state, &name("no"), &all(), None);
+        .begin(&world.state, &name("no"), (&all(), None), None);
     let Begun::Answered(answer) = nowhere else {
         panic!("there is no such line");
     };

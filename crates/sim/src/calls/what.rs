@@ -8,6 +8,7 @@ use nowserving_line::{LineName, Op, TokenBy};
 use nowserving_protocol::admin::{ListLines, ListTokens};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::limits::{LimitAsk, LimitCommand, ResetCounter};
 use nowserving_shard::members::{MembersChange, MembersRequest};
@@ -208,55 +209,55 @@ impl What {
         )
     }
 
-    /// Its operation's name in the contract, and whether it is one of `admin`.
-    pub(super) fn name(&self) -> (&'static str, bool) {
+    /// Its operation.
+    pub(super) fn operation(&self) -> Operation {
         match self {
             What::Members(request) => match request.change {
-                MembersChange::Add { .. } => ("add_node", true),
-                MembersChange::Remove { .. } => ("remove_node", true),
-                MembersChange::Replace { .. } => ("replace_node", true),
-                MembersChange::Drain { .. } => ("drain", true),
-                MembersChange::Prefer { .. } => ("transfer", true),
-                MembersChange::RotateKey(_) => ("rotate_key", true),
+                MembersChange::Add { .. } => Operation::AddNode,
+                MembersChange::Remove { .. } => Operation::RemoveNode,
+                MembersChange::Replace { .. } => Operation::ReplaceNode,
+                MembersChange::Drain { .. } => Operation::Drain,
+                MembersChange::Prefer { .. } => Operation::Transfer,
+                MembersChange::RotateKey(_) => Operation::RotateKey,
             },
-            What::Kv(kv::Op::Put { above: 1.., .. }) => ("kv_restore", true),
-            What::Kv(kv::Op::Put { .. }) => ("kv_put", false),
-            What::Kv(kv::Op::Delete { .. }) => ("kv_delete", false),
-            What::KvGet(_) => ("kv_get", false),
-            What::KvList { .. } => ("kv_list", false),
-            What::Limit { exact: true, .. } => ("limit_exact", false),
-            What::Limit { exact: false, .. } => ("limit_check", false),
-            What::LimitGiveBack { exact: true, .. } => ("limit_exact_give_back", false),
-            What::LimitGiveBack { exact: false, .. } => ("limit_give_back", false),
-            What::LimitReset { .. } => ("limit_reset", true),
-            What::Status { .. } => ("status", false),
-            What::Find(_) => ("find", false),
-            What::Tokens(_) => ("list_tokens", true),
-            What::Kick(_) => ("kick", true),
-            What::Cluster => ("status", true),
-            What::Lines => ("list_lines", true),
-            What::Backup { .. } => ("backup", true),
-            What::BackupChunk { .. } => ("backup_chunk", true),
+            What::Kv(kv::Op::Put { above: 1.., .. }) => Operation::KvRestore,
+            What::Kv(kv::Op::Put { .. }) => Operation::KvPut,
+            What::Kv(kv::Op::Delete { .. }) => Operation::KvDelete,
+            What::KvGet(_) => Operation::KvGet,
+            What::KvList { .. } => Operation::KvList,
+            What::Limit { exact: true, .. } => Operation::LimitExact,
+            What::Limit { exact: false, .. } => Operation::LimitPart,
+            What::LimitGiveBack { exact: true, .. } => Operation::LimitExactGiveBack,
+            What::LimitGiveBack { exact: false, .. } => Operation::LimitGiveBack,
+            What::LimitReset { .. } => Operation::LimitReset,
+            What::Status { .. } => Operation::Status,
+            What::Find(_) => Operation::Find,
+            What::Tokens(_) => Operation::ListTokens,
+            What::Kick(_) => Operation::Kick,
+            What::Cluster => Operation::ClusterStatus,
+            What::Lines => Operation::ListLines,
+            What::Backup { .. } => Operation::Backup,
+            What::BackupChunk { .. } => Operation::BackupChunk,
             What::Restore(command) => match command.step {
-                RestoreStep::Part { .. } => ("restore_part", true),
-                RestoreStep::Finish { .. } => ("restore", true),
+                RestoreStep::Part { .. } => Operation::RestorePart,
+                RestoreStep::Finish { .. } => Operation::Restore,
             },
             What::Write(op) => match op {
-                Op::Enter { .. } => ("enter", false),
-                Op::Callback { .. } => ("callback", false),
-                Op::Claim { .. } => ("claim", false),
-                Op::Renew { .. } => ("renew", false),
-                Op::Complete { .. } => ("complete", false),
-                Op::Leave { .. } => ("leave", false),
-                Op::Jump { .. } => ("jump", false),
-                Op::Create { .. } => ("create", true),
-                Op::Configure { .. } => ("configure", true),
-                Op::Delete { .. } => ("delete", true),
-                Op::CapacityTold { .. } => ("capacity_told", true),
-                Op::Import { .. } => ("import", true),
-                Op::CallNext { .. } => ("call_next", true),
-                Op::Take { .. } => ("take", true),
-                _ => ("move", true),
+                Op::Enter { .. } => Operation::Enter,
+                Op::Callback { .. } => Operation::Callback,
+                Op::Claim { .. } => Operation::Claim,
+                Op::Renew { .. } => Operation::Renew,
+                Op::Complete { .. } => Operation::Complete,
+                Op::Leave { .. } => Operation::Leave,
+                Op::Jump { .. } => Operation::Jump,
+                Op::Create { .. } => Operation::Create,
+                Op::Configure { .. } => Operation::Configure,
+                Op::Delete { .. } => Operation::Delete,
+                Op::CapacityTold { .. } => Operation::CapacityTold,
+                Op::Import { .. } => Operation::Import,
+                Op::CallNext { .. } => Operation::CallNext,
+                Op::Take { .. } => Operation::Take,
+                _ => Operation::Move,
             },
         }
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use nowserving_client::{Client, ClientOptions};
+use nowserving_client::{Client, ClientOptions, OperatorNote};
+
 use nowserving_protocol::servers::Servers;
 use nowserving_security::Security;
 
@@ -282,6 +283,14 @@ impl Global {
             let uid = rustix::process::getuid().as_raw();
             Some(format!("uid {uid}"))
         })
+    }
+
+    /// Who asks for a change, and why.
+    pub fn note(&self, reason: Option<&str>) -> OperatorNote {
+        OperatorNote {
+            by: self.by().map(Into::into),
+            reason: reason.filter(|it| !it.is_empty()).map(Into::into),
+        }
     }
 
     /// How the connection to NATS logs in and encrypts.

@@ -135,10 +135,7 @@ impl Lines {
             .map(|name| async move {
                 let settings = self.settings.clone();
                 let line = self.client.admin().line(name.as_str())?;
-                let create = Create {
-                    settings,
-                    ..Create::default()
-                };
+                let create = Create { settings };
                 line.create(&create).await
             })
             .buffer_unordered(AT_ONCE)

@@ -164,10 +164,7 @@ pub async fn create_line(
         checkout_timeout_ms: set_ms(times.checkout),
         ..SettingsPatch::default()
     };
-    let create = Create {
-        settings,
-        ..Create::default()
-    };
+    let create = Create { settings };
     let created = client.admin().line(name)?.create(&create).await;
     created.with_context(|| format!("cannot create the line {name}"))?;
     Ok(client.line(name)?)

@@ -15,7 +15,7 @@ use nowserving_front::limits::{
 };
 use nowserving_limit::Matched;
 use nowserving_limit::Rules;
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{Format, decode_request, decode_request_within, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
@@ -23,6 +23,7 @@ use nowserving_protocol::limits::{
     ListLimitChanges, NodeHits, ResetLimit, ResetReply, RuleHits, RulesChanged, STATS_SHARDS_MAX,
     ShowRules, TestLimits,
 };
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::limits::home_of;
 use serde::Serialize;
@@ -38,60 +39,47 @@ use super::{Call, Limits};
 const LEARNING_MAX: Duration = Duration::from_secs(1);
 
 impl Limits {
-    /// The user that the NATS server names.
-    fn named(&self, message: &Message) -> Result<Option<String>, ApiError> {
-        let user = viewed(message, |it| self.trust.user(it, Via::Plain))?;
-        Ok(user.map(Into::into))
-    }
-
     pub(super) async fn answer_admin(
         &self,
-        op: &str,
+        op: Operation,
         message: &Message,
-        reply: &mut ReplyTo,
+        reply: &ReplyTo,
     ) -> Result<Vec<u8>, ApiError> {
         let (payload, format) = (&message.payload, reply.format);
-        let call = Call::of(message, reply)?;
+        let mut call = Call::of(message, reply)?;
+        call.note = viewed(message, |it| self.trust.note(it, Via::Plain, op))?;
         match op {
-            "apply" => {
-                reply.op = "limit_apply";
-                let mut ask: ApplyRules = decode_request_within(payload, APPLY_BYTES_MAX)?;
+            Operation::LimitApply => {
+                let ask: ApplyRules = decode_request_within(payload, APPLY_BYTES_MAX)?;
                 ask.check()?;
-                ask.by = self.named(message)?.or(ask.by);
-                Ok(encode(&self.apply(ask, &call).await?, format))
+                let applied = self.apply(ask, &call).await?;
+                Ok(encode(&applied, format))
             }
-            "delete" => {
-                reply.op = "limit_delete";
-                let mut ask: DeleteRules = decode_request(payload)?;
-                ask.check()?;
-                ask.by = self.named(message)?.or(ask.by);
-                Ok(encode(&self.delete(&ask, &call).await?, format))
+            Operation::LimitDelete => {
+                let ask: DeleteRules = decode_request(payload)?;
+                let deleted = self.delete(&ask, &call).await?;
+                Ok(encode(&deleted, format))
             }
-            "show" => {
-                reply.op = "limit_show";
+            Operation::LimitShow => {
                 let ask: ShowRules = decode_request(payload)?;
                 let known = self.known(call.until()).await?;
                 Ok(encode(&show(&known, &ask)?, format))
             }
-            "stats" => {
-                reply.op = "limit_stats";
+            Operation::LimitStats => {
                 let ask: LimitStats = decode_request(payload)?;
                 Ok(encode(&self.stats(ask, &call).await?, format))
             }
-            "changes" => {
-                reply.op = "limit_changes";
+            Operation::LimitChanges => {
                 let ask: ListLimitChanges = decode_request(payload)?;
                 Ok(encode(&self.history(&ask, &call).await?, format))
             }
-            "reset" => {
-                reply.op = "limit_reset";
-                let mut ask: ResetLimit = decode_request(payload)?;
+            Operation::LimitReset => {
+                let ask: ResetLimit = decode_request(payload)?;
                 ask.check()?;
-                ask.by = self.named(message)?.or(ask.by);
-                Ok(encode(&self.reset(ask, &call).await?, format))
+                let reset = self.reset(ask, &call).await?;
+                Ok(encode(&reset, format))
             }
-            "test" => {
-                reply.op = "limit_test";
+            Operation::LimitTest => {
                 let ask: TestLimits = decode_request(payload)?;
                 let check = Check {
                     hits: ask.hits,
@@ -102,7 +90,7 @@ impl Limits {
                 let tested = self.check(&ask.domain, &check, &call, true);
                 Ok(encode(&tested.await?, format))
             }
-            _ => Err(unknown_op(op)),
+            _ => Err(unknown_op(op.word())),
         }
     }
 
@@ -115,8 +103,10 @@ impl Limits {
             let tried = tried_rules(&ask, domain, known.map(AsRef::as_ref), changes)?;
             return Ok(RulesChanged { notes, ..tried });
         }
-        log("apply", &domain, &ask.by, &ask.reason);
-        let changed: RulesChanged = self.change("limit_apply", &domain, &ask, call).await?;
+        log("apply", &domain, call);
+        let changed: RulesChanged = self
+            .change(Operation::LimitApply, &domain, &ask, call)
+            .await?;
         Ok(RulesChanged {
             changes,
             notes,
@@ -137,24 +127,27 @@ impl Limits {
                 changes,
             );
         }
-        log("delete", &ask.domain, &ask.by, &ask.reason);
-        let changed: RulesChanged = self.change("limit_delete", &ask.domain, ask, call).await?;
+        log("delete", &ask.domain, call);
+        let changed: RulesChanged = self
+            .change(Operation::LimitDelete, &ask.domain, ask, call)
+            .await?;
         Ok(RulesChanged { changes, ..changed })
     }
 
     /// Has shard 0 change rules, and waits until this node knows them.
     async fn change(
         &self,
-        op: &str,
+        op: Operation,
         domain: &LineName,
         body: &impl Serialize,
         call: &Call,
     ) -> Result<RulesChanged, ApiError> {
-        let subject = self.subjects.admin_shard(0, domain, op);
+        let subject = self.subjects.leader(op, 0, domain);
         let id = call.id_for(0, op);
         let effect = Effect::Once(id);
         let until = call.times.for_writes()?;
-        let changed = self.ask(subject, body, effect, until).await;
+        let changed = self.ask(subject, body, (effect, call.note.as_deref()), until);
+        let changed = changed.await;
         let changed: RulesChanged = changed.map_err(repeatable)?;
         let mut known = self.known.clone();
         let knows = known.wait_for(|known| {
@@ -171,7 +164,7 @@ impl Limits {
         let begin = ask.from.unwrap_or_default();
         let end = begin.saturating_add(STATS_SHARDS_MAX).min(self.shards);
         let of_shard = LimitStats::default();
-        let shards = self.each(begin..end, "limit_stats", &of_shard, call);
+        let shards = self.each(begin..end, Operation::LimitStats, &of_shard, call);
         let hits = async {
             match ask.from {
                 None => self.hits_of_nodes(call).await,
@@ -203,6 +196,7 @@ impl Limits {
                 subject: self.forward.limit_hits(node),
                 payload: Bytes::new(),
                 id: None,
+                note: None,
                 until,
             };
             request.send(&self.client).await.map_err(|_| node)
@@ -245,7 +239,7 @@ impl Limits {
         ask: &ListLimitChanges,
         call: &Call,
     ) -> Result<LimitChangesReply, ApiError> {
-        let asked = self.each(0..self.shards, "limit_changes", ask, call);
+        let asked = self.each(0..self.shards, Operation::LimitChanges, ask, call);
         let (shards, unanswered): (Vec<LimitChangesReply>, _) = asked.await?;
         let mut reply = LimitChangesReply {
             left_out: shards.iter().any(|it| it.left_out),
@@ -260,15 +254,15 @@ impl Limits {
     async fn each<R: DeserializeOwned>(
         &self,
         shards: Range<u32>,
-        op: &str,
+        op: Operation,
         body: &impl Serialize,
         call: &Call,
     ) -> Result<(Vec<R>, Vec<u32>), ApiError> {
-        let name = LineName::try_from("-").map_err(|_| unknown_op(op))?;
+        let name = LineName::try_from("-").map_err(|_| unknown_op(op.word()))?;
         let until = self.until_others(call);
         let asked = shards.clone().map(|shard| {
-            let subject = self.subjects.admin_shard(shard, &name, op);
-            self.ask(subject, body, Effect::None, until)
+            let subject = self.subjects.leader(op, shard, &name);
+            self.ask(subject, body, (Effect::None, None), until)
         });
         gathered(shards, join_all(asked).await)
     }
@@ -285,20 +279,23 @@ impl Limits {
             return Err(ApiError::bad_request(what));
         };
         let shard = home_of(key, self.shards);
-        let op = "limit_reset";
-        let subject = self.subjects.admin_shard(shard, &ask.domain, op);
+        let op = Operation::LimitReset;
+        let subject = self.subjects.leader(op, shard, &ask.domain);
         let id = call.id_for(shard, op);
         let until = call.times.for_writes()?;
-        log("reset a counter", &ask.domain, &ask.by, &ask.reason);
-        let reset = self.ask(subject, &ask, Effect::Once(id), until).await;
+        log("reset a counter", &ask.domain, call);
+        let effect = (Effect::Once(id), call.note.as_deref());
+        let reset = self.ask(subject, &ask, effect, until).await;
         reset.map_err(repeatable)
     }
 }
 
 /// The list of changes goes back so far only, and has nothing of refused requests. Before it is done: an answer that is lost
 /// leaves no request unrecorded.
-fn log(what: &str, domain: &LineName, by: &Option<String>, reason: &Option<String>) {
-    let (by, reason) = (by.as_deref(), reason.as_deref());
+fn log(what: &str, domain: &LineName, call: &Call) {
+    let said =
+        |text: fn(&OperatorNote) -> &Option<Box<str>>| text(call.note.as_deref()?).as_deref();
+    let (by, reason) = (said(|note| &note.by), said(|note| &note.reason));
     let (by, reason) = (by.unwrap_or("-"), reason.unwrap_or("-"));
     tracing::info!(domain = %domain.as_str(), by, reason, "an operator asks to change rate limits: {what}");
 }

@@ -13,7 +13,7 @@ use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, parse_sent_ms};
 use nowserving_protocol::limits::{Check, PartReply};
-use nowserving_protocol::subject::Target;
+use nowserving_protocol::operation::Operation;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::LimitAsk;
 use tokio::sync::OwnedSemaphorePermit;
@@ -42,13 +42,7 @@ impl Limits {
     /// `None`: it must go the long way, which also tells what is wrong with it.
     pub(super) fn direct(&self, message: &Message, taken: Micros) -> Option<Direct> {
         let target = self.subjects.parse(&message.subject).ok()?;
-        let Target::Limit {
-            domain,
-            op: "check",
-        } = target
-        else {
-            return None;
-        };
+        let domain = target.name.filter(|_| target.op == Operation::LimitCheck)?;
         let deadline = viewed(message, |message| {
             header(message, REQUEST_ID_HEADER, RequestId::new).ok()?;
             header(message, SENT_MS_HEADER, parse_sent_ms).ok()?;
@@ -87,7 +81,7 @@ impl Limits {
         mut to: ReplyTo,
         permit: OwnedSemaphorePermit,
     ) {
-        to.op = "limit_check";
+        to.op = Operation::LimitCheck;
         let requester = to.clone();
         let (this, deadline) = (self.clone(), direct.deadline);
         let part = OwnPart {

@@ -52,8 +52,7 @@ fn requester() -> ReplyTo {
     ReplyTo {
         inbox: Inbox::Subject("_INBOX.1".into()),
         format: Format::Json,
-        op: "limit",
-        admin: false,
+        op: nowserving_protocol::operation::Operation::LimitCheck,
         pass: false,
         taken: monotonic_us(),
         trace: None,
@@ -107,7 +106,7 @@ async fn a_node_that_leads_no_longer_asks_the_leader() {
     let shard = shard_of("ip", "a");
     assert_eq!(
         published.subject,
-        format!("nowserving.shard.{shard}.shop.limit_check")
+        format!("nowserving.shard.{shard}.shop.limit_part")
     );
 }
 

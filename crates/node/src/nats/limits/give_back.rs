@@ -14,6 +14,7 @@ use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::header::RequestId;
 use nowserving_protocol::limits::{Check, GiveBackHits, PartReply};
+use nowserving_protocol::operation::Operation;
 use tokio::time::Instant;
 
 use super::super::node_request::NodeRequest;
@@ -77,13 +78,16 @@ impl Limits {
         };
         let subject = match exact {
             // It is written: as with the question, a node that does not lead any more forwards it.
-            true => self.subjects.shard(shard, domain, "limit_exact_give_back"),
-            false => self.forward.shard(shard, domain, "limit_give_back"),
+            true => self
+                .subjects
+                .leader(Operation::LimitExactGiveBack, shard, domain),
+            false => self.forward.leader(Operation::LimitGiveBack, shard, domain),
         };
         let request = NodeRequest {
             subject,
             payload: encode(&body, Format::MsgPack).into(),
             id: Some(id),
+            note: None,
             until,
         };
         request.send(&self.client).await.ok()

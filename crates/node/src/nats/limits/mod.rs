@@ -4,7 +4,7 @@
 //! ```text
 //! limit.<domain>.check, leader.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
 //!     ─► this node's own engine, if it leads the shard (`direct.rs`, if that is all that is asked); or
-//!        forward.shard.<n>.<domain>.limit_check or shard.<n>.<domain>.limit_exact: one for each shard, at once
+//!        forward.shard.<n>.<domain>.limit_part or shard.<n>.<domain>.limit_exact: one for each shard, at once
 //!     ─► combine ─► the answer; if it is a refusal, forward.shard.<n>.<domain>.limit_give_back or
 //!        shard.<n>.<domain>.limit_exact_give_back first (`give_back.rs`)
 //! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
@@ -35,12 +35,13 @@ use nowserving_front::limits::{KnownRules, OTHER_RULES, entries, in_words, limit
 use nowserving_front::parse::{client_id, hash, header, message_id};
 use nowserving_front::who::TrustRequestInfo;
 use nowserving_limit::{Answer, Limit, Matched, Rules, Verdict, combine};
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{decode_request, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::limits::{Check, CheckReply, DescriptorReply, PartReply};
-use nowserving_protocol::subject::{Subjects, Target, unknown_op};
+use nowserving_protocol::operation::Operation;
+use nowserving_protocol::subject::Subjects;
 use nowserving_shard::limits::{LimitAsk, home_of, verdicts_of};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
@@ -89,6 +90,8 @@ struct Call {
     /// Names it and no repetition of it: what it counts in memory counts each time.
     once: u128,
     times: Times,
+    /// Who asks, and why, of an operator's.
+    note: Option<Box<OperatorNote>>,
 }
 
 /// A shard, whether its exact limits are asked, and whether those in quota mode are, apart from the others.
@@ -189,26 +192,17 @@ impl Limits {
     }
 
     async fn answer(&self, message: &Message, reply: &mut ReplyTo) -> Result<Vec<u8>, ApiError> {
-        match self.subjects.parse(&message.subject)? {
-            Target::Limit {
-                domain,
-                op: "check",
-            } => {
-                reply.op = "limit_check";
+        let target = self.subjects.parse(&message.subject)?;
+        reply.op = target.op;
+        match target.name {
+            Some(domain) if target.op == Operation::LimitCheck => {
                 let ask: Check = decode_request(&message.payload)?;
                 ask.check()?;
                 let call = Call::of(message, reply)?;
                 let checked = self.check(&domain, &ask, &call, false);
                 Ok(encode(&checked.await?, reply.format))
             }
-            Target::AdminLimit { op } => {
-                reply.admin = true;
-                self.answer_admin(op, message, reply).await
-            }
-            Target::Limit { op, .. } => Err(unknown_op(op)),
-            Target::Line { .. } | Target::Kv { .. } | Target::Cluster { .. } => {
-                Err(unknown_op("limit"))
-            }
+            _ => self.answer_admin(target.op, message, reply).await,
         }
     }
 
@@ -485,10 +479,15 @@ impl Call {
         let once = hash([b"limit", &key, &random.to_le_bytes()]);
         let id = match viewed(message, |it| header(it, REQUEST_ID_HEADER, RequestId::new))? {
             // The leaders tell apart what the writes of one name are about.
-            Some(named) => client_id(&named, reply, "", &[]).key,
+            Some(named) => client_id(&named, reply.op, "", &[]).key,
             None => once,
         };
-        Ok(Call { id, once, times })
+        Ok(Call {
+            id,
+            once,
+            times,
+            note: None,
+        })
     }
 
     fn until(&self) -> Instant {
@@ -496,9 +495,9 @@ impl Call {
     }
 
     /// The same for each copy of an operator's request.
-    fn id_for(&self, shard: u32, op: &str) -> RequestId {
+    fn id_for(&self, shard: u32, op: Operation) -> RequestId {
         let (call, shard) = (self.id.to_le_bytes(), shard.to_le_bytes());
-        RequestId::from_bits(hash([b"limit", &call, &shard, op.as_bytes()]))
+        RequestId::from_bits(hash([b"limit", &call, &shard, op.name().as_bytes()]))
     }
 
     /// The same for each copy of hits on exact limits, and another one for other counters or as many hits: a caller may

@@ -13,6 +13,7 @@ use nowserving_line::LineName;
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::PartReply;
+use nowserving_protocol::operation::Operation;
 use nowserving_shard::clock::Micros;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -126,8 +127,7 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
         reply: ReplyTo {
             inbox: Inbox::Task(task),
             format: Format::MsgPack,
-            op: "limit_part",
-            admin: false,
+            op: Operation::LimitPart,
             pass: false,
             taken: now,
             trace: None,
@@ -136,7 +136,6 @@ fn request(part: OwnPart, task: u64, deadline: Micros) -> Input {
         id: None,
         sent_ms: None,
         note: None,
-        user: None,
         payload: Bytes::new(),
     };
     Input::Request {

@@ -7,11 +7,12 @@ use nowserving_engine::LimitRequest;
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_front::parse::hits_id;
 use nowserving_limit::Matched;
-use nowserving_line::LineName;
+use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::header::RequestId;
 use nowserving_protocol::limits::{Check, PartReply};
+use nowserving_protocol::operation::Operation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -74,15 +75,15 @@ impl Limits {
         }
         let check = part_of(asked.ask, asked.places);
         let subject = match exact {
-            true => self.subjects.shard(shard, domain, "limit_exact"),
-            false => self.forward.shard(shard, domain, "limit_check"),
+            true => self.subjects.leader(Operation::LimitExact, shard, domain),
+            false => self.forward.leader(Operation::LimitPart, shard, domain),
         };
         let (effect, until) = match exact {
             _ if check.dry_run => (Effect::None, call.until()),
             true => (Effect::Once(id), call.times.for_writes()?),
             false => (Effect::Counts(hold.cloned()), call.until()),
         };
-        self.ask(subject, &check, effect, until).await
+        self.ask(subject, &check, (effect, None), until).await
     }
 
     /// Asks until a leader answers or the time is over.
@@ -90,7 +91,7 @@ impl Limits {
         &self,
         subject: String,
         body: &impl Serialize,
-        effect: Effect,
+        (effect, note): (Effect, Option<&OperatorNote>),
         until: Instant,
     ) -> Result<R, ApiError> {
         let payload: Bytes = encode(body, Format::MsgPack).into();
@@ -100,6 +101,7 @@ impl Limits {
                 subject: subject.clone(),
                 payload: payload.clone(),
                 id: effect.id(),
+                note,
                 until,
             };
             match request.send(&self.client).await {

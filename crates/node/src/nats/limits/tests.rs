@@ -266,6 +266,7 @@ fn call(until: Instant) -> Call {
         id: 7,
         once: 8,
         times: Times::until(until),
+        note: None,
     }
 }
 
