@@ -52,7 +52,7 @@ impl Engine {
                     cluster: self.config.cluster.clone(),
                     shards: self.config.shards,
                     nodes: self.config.nodes.clone(),
-                    members: members.encode().into(),
+                    members: members.to_bytes().into(),
                 }));
             }
             // A member that was refused for a moment, and is in touch now, must not give up its data.

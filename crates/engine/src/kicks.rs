@@ -10,13 +10,10 @@ use nowserving_shard::kick::Begun;
 
 use crate::age::LATE_MAX_US;
 use crate::outbox::NodeCtx;
-use crate::refusals::{disk_full, older_member, outcome_unknown};
+use crate::refusals::{disk_full, outcome_unknown};
 use crate::request::Outcome;
 use crate::shard::Shard;
 use crate::waiter::Waiter;
-
-/// The first format of log entries that has kicks.
-const KICK_FORMAT: u32 = 7;
 
 /// The copies of one request.
 #[derive(Debug, Default)]
@@ -33,9 +30,6 @@ impl Shard {
     pub(crate) fn kick(&mut self, waiter: Waiter, ask: &Kick, ctx: &mut NodeCtx) {
         if !ask.dry_run && !ctx.has_room {
             return ctx.out.refuse(waiter.reply, disk_full());
-        }
-        if !ask.dry_run && self.entry_format(ctx) < KICK_FORMAT {
-            return ctx.out.refuse(waiter.reply, older_member());
         }
         let Some(leader_state) = &mut self.leader_state else {
             return ctx.lead_lost(waiter, self);

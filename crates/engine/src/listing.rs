@@ -39,7 +39,7 @@ fn has_labels(line: &Line, ask: &ListLines) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_line::{HISTORY_FORMAT, Op, Settings, Stamp};
+    use nowserving_line::{Op, Settings, Stamp};
     use nowserving_protocol::page::{PAGE_BYTES_MAX, json_bytes};
 
     use super::*;
@@ -62,7 +62,6 @@ mod tests {
                 op_no: 0,
                 now_ms: 1,
                 wall_ms: 1,
-                format: HISTORY_FORMAT,
             };
             lines.apply(stamp, &create, None).unwrap();
         }

@@ -500,12 +500,7 @@ impl Shard {
     fn fold(&mut self, builder: &mut EntryBuilder, ctx: &mut NodeCtx) -> Vec<Option<Waiter>> {
         let mut waiters = Vec::new();
         while let Some(Queued { command, waiter }) = self.queue.pop_front() {
-            let format = builder.format();
-            let command = match command.format() > format {
-                true => command.fitted(format),
-                false => command,
-            };
-            if command.format() > format {
+            if command.format() > builder.format() {
                 self.left_log([&command]);
                 self.not_proposed(&command);
                 if let Some(waiter) = waiter {

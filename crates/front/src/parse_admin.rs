@@ -140,7 +140,7 @@ pub(super) fn admin_ask(
             }
             let step = RestoreStep::Part {
                 number: ask.part,
-                data: ask.data.0.into(),
+                data: bytes::Bytes::from(ask.data.0).into(),
             };
             restore(line, ask.upload, step)
         }

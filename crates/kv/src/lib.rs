@@ -10,6 +10,8 @@
 //! A key is expired when the replicated clock has passed its deadline, whether [`Store::expire`] has removed it or not.
 //! A leader's own reading of the clock, which may be ahead, must not be used: after a failover the key would be back.
 
+use nowserving_codec::Codec;
+
 mod store;
 
 pub use store::Store;
@@ -56,7 +58,7 @@ impl Default for Limits {
 }
 
 /// An operation on one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     Put {
         bucket: Box<str>,
@@ -94,14 +96,14 @@ impl Op {
 }
 
 /// The outcome of an [`Op`] that was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The key's; of a deletion, that of the deletion itself.
     pub revision: u64,
 }
 
 /// Why nothing happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("no such key")]
     KeyNotFound,
@@ -122,7 +124,7 @@ fn conflict(revision: u64) -> String {
 }
 
 /// The limit that an operation would exceed; in the text with its number, which is that of [`Limits::DEFAULT`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     #[error("a bucket has at most {} keys in a shard", Limits::DEFAULT.bucket_keys)]
     BucketKeys,
@@ -135,7 +137,7 @@ pub enum Full {
 }
 
 /// A key's value, revision and deadline.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub value: Box<[u8]>,
     pub revision: u64,

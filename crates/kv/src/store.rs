@@ -163,12 +163,6 @@ impl Store {
         self.bytes
     }
 
-    /// Whether nothing was ever put.
-    #[must_use]
-    pub fn is_unused(&self) -> bool {
-        self.revision == 0
-    }
-
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buckets.is_empty()

@@ -1,16 +1,19 @@
 //! What a checkpoint says of one counter.
 
-use crate::Counter;
+use nowserving_codec::Codec;
+
 use crate::algorithm::LogPart;
+use crate::{Algorithm, Counter};
 
 /// A counter that changed since the last checkpoint. It is absolute: applying it again changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
+#[codec(check = Change::check)]
 pub struct Change {
     pub key: Box<[u8]>,
     pub state: ChangedState,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum ChangedState {
     /// All of it; never a log.
     Whole(Counter),
@@ -29,6 +32,18 @@ pub struct PortionMax {
 }
 
 impl Change {
+    fn check(&self) -> Result<(), &'static str> {
+        let (algorithm, _) =
+            crate::key::head(&self.key).ok_or("the key of a counter that is none")?;
+        let fits = match &self.state {
+            ChangedState::Whole(Counter::SlidingWindowLog(_)) => false,
+            ChangedState::Whole(counter) => counter.fits(algorithm),
+            ChangedState::LogPart(_) => algorithm == Algorithm::SlidingWindowLog,
+        };
+        fits.then_some(())
+            .ok_or("a counter of another kind than its key says")
+    }
+
     /// What it counts as in [`PortionMax::bytes`].
     pub fn bytes(&self) -> usize {
         let log = match &self.state {

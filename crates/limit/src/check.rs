@@ -10,10 +10,12 @@
 //! A limit in shadow mode never refuses: if it is over, the request does not count there. Those in quota mode refuse only
 //! if all of them are over (`quota_mode` in Lyft's `src/service/ratelimit.go`).
 
+use nowserving_codec::Codec;
+
 use crate::{Algorithm, Answer, Counter, Limit, Moment, Now};
 
 /// What happens to a request whose counter does not exist and finds no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// It is allowed and not counted: [`Verdict::is_untracked`].
     #[default]

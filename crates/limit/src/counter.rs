@@ -1,5 +1,7 @@
 //! The counter of one key, whatever its algorithm.
 
+use nowserving_codec::Codec;
+
 use crate::algorithm::{
     Drain, FixedWindow, SlidingWindowCounter, SlidingWindowLog, leaking_bucket, token_bucket,
 };
@@ -9,7 +11,7 @@ use crate::{Algorithm, Answer, Limit, Moment};
 ///
 /// The `requests_per_unit` and the `burst` of its limit may change at any time: what was counted goes on to count as
 /// far as it fits. Another algorithm or unit is another counter; [`crate::key`] has both.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum Counter {
     FixedWindow(FixedWindow),
     SlidingWindowLog(Box<SlidingWindowLog>),

@@ -72,7 +72,6 @@ impl Shop {
             op_no: 0,
             now_ms: self.index * 10,
             wall_ms: self.index * 10,
-            format: nowserving_line::HISTORY_FORMAT,
         };
         if !self.leads {
             return self.lines.apply(stamp, op, None).unwrap();

@@ -36,7 +36,6 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
             op_no: 0,
             now_ms: index * 10,
             wall_ms: index * 10,
-            format: nowserving_line::HISTORY_FORMAT,
         };
         lines.apply(stamp, op, None).unwrap()
     };

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nowserving_codec::Codec;
+
 use crate::line::{Lane, Line};
 use crate::transitions::ApplyCtx;
 use crate::waiting::WaitingSet;
@@ -32,7 +34,7 @@ pub(crate) struct Callers {
 }
 
 /// Places that were offered to callers and may not be taken yet.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Made since `since_ms` …
     pub recent: u64,
@@ -43,7 +45,7 @@ pub struct Offers {
 }
 
 /// A key that waits to be told of room.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The lane's id.
     pub lane: u8,

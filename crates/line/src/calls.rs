@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use nowserving_codec::Codec;
+
 use crate::line::Line;
 use crate::transitions::ApplyCtx;
 use crate::{
@@ -15,7 +17,7 @@ use crate::{
 pub const CALL_ID_BYTES_MAX: usize = 64;
 
 /// A token that a call admitted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct CalledToken {
     pub lane: u8,
     pub token: Token,
@@ -23,7 +25,7 @@ pub struct CalledToken {
 }
 
 /// The answers of calls as a flat list, for dumps: each call is followed by the tokens that it admitted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum CallItem {
     Call(Box<str>),
     Admitted(CalledToken),

@@ -23,7 +23,6 @@ impl Shop {
             op_no: 0,
             now_ms: self.index,
             wall_ms: 0,
-            format: crate::HISTORY_FORMAT,
         };
         self.lines.apply(stamp, op, None).unwrap();
     }
@@ -115,7 +114,6 @@ fn crowd(position_cap: Option<u32>) -> Lines {
             op_no: 0,
             now_ms: index,
             wall_ms: 0,
-            format: crate::HISTORY_FORMAT,
         };
         let op = if index == 0 { &create } else { &enter };
         lines.apply(stamp, op, None).unwrap();

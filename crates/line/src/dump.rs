@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use nowserving_codec::Codec;
+
 use crate::calls::Calls;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// The state of a shard beside its lines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Head {
     pub now_ms: u64,
     /// The largest version of any deleted line: new lines start above it.
@@ -30,7 +32,7 @@ pub struct Head {
     pub incarnation_floor: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct LineDump {
     pub name: LineName,
     pub incarnation: u64,
@@ -82,7 +84,7 @@ pub struct LineDump {
     pub forecast: Forecast,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct LaneDump {
     pub name: LaneName,
     pub next_token: Token,
@@ -216,15 +218,36 @@ impl Lane {
     }
 }
 
-impl LaneDump {
-    /// Takes its callers out, for parts of the line.
-    pub fn take_callers(&mut self, id: u8) -> impl Iterator<Item = Caller> + use<> {
-        let callers = std::mem::take(&mut self.callers).into_iter();
-        callers.map(move |(number, key)| Caller {
-            lane: id,
-            number,
-            key,
-        })
+impl LineDump {
+    /// Takes its long lists out, item by item, in the order in which [`LineBuilder::add`] wants them.
+    pub fn take_items(&mut self) -> impl Iterator<Item = LineItem> + use<> {
+        let (mut live, mut callers) = (Vec::new(), Vec::new());
+        for (id, lane) in (0..).zip(&mut self.lanes) {
+            live.push((id, std::mem::take(&mut lane.live)));
+            callers.push((id, std::mem::take(&mut lane.callers)));
+        }
+        let live = live.into_iter().flat_map(|(id, live)| {
+            let live = live.into_iter();
+            live.map(move |(token, live)| LineItem::Live(id, token, live))
+        });
+        let callers = callers.into_iter().flat_map(|(lane, callers)| {
+            let callers = callers.into_iter();
+            callers.map(move |(number, key)| LineItem::Caller(Caller { lane, number, key }))
+        });
+        let gone = std::mem::take(&mut self.gone).into_iter();
+        let gone = gone.map(|(lane, token, gone)| LineItem::Gone(lane, token, gone));
+        let journal = std::mem::take(&mut self.journal).into_iter();
+        let changes = std::mem::take(&mut self.settings_changes).into_iter();
+        let kicks = std::mem::take(&mut self.kicks).into_iter();
+        let notes = std::mem::take(&mut self.notes).into_iter();
+        let calls = std::mem::take(&mut self.calls).into_iter();
+        live.chain(callers)
+            .chain(gone)
+            .chain(journal.map(LineItem::Journal))
+            .chain(changes.map(|it| LineItem::Settings(Box::new(it))))
+            .chain(kicks.map(LineItem::Kicked))
+            .chain(notes.map(LineItem::Noted))
+            .chain(calls.map(LineItem::Call))
     }
 }
 
@@ -276,22 +299,20 @@ impl Lines {
     }
 }
 
-/// A part of the long lists of a [`LineDump`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LinePart {
-    /// By lane id and number, of each lane in order of number.
-    pub live: Vec<(u8, Token, Live)>,
-    /// Of each lane in order of number.
-    pub callers: Vec<Caller>,
-    pub gone: Vec<(u8, Token, Gone)>,
-    pub journal: Vec<JournalEntry>,
-    pub settings_changes: Vec<SettingsChange>,
-    pub kicks: Vec<Kicked>,
-    pub notes: Vec<Noted>,
-    pub calls: Vec<CallItem>,
+/// An item of the long lists of a [`LineDump`]. Live tokens and callers are of a lane, each lane's in order of number.
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
+pub enum LineItem {
+    Live(u8, Token, Live),
+    Caller(Caller),
+    Gone(u8, Token, Gone),
+    Journal(JournalEntry),
+    Settings(Box<SettingsChange>),
+    Kicked(Kicked),
+    Noted(Noted),
+    Call(CallItem),
 }
 
-/// A line that is made from its dump, at once or in parts: live tokens first, then callers, then gone tokens. Each part is
+/// A line that is made from its dump, at once or item by item: live tokens first, then callers, then gone tokens. Each is
 /// checked as it comes, so that the work of [`LineBuilder::finish`] does not grow with the number of tokens.
 #[derive(Debug)]
 pub struct LineBuilder {
@@ -319,9 +340,9 @@ impl LineBuilder {
         self.line.incarnation
     }
 
-    /// Adds a part. After an error the builder is of no use any more.
-    pub fn add(&mut self, part: LinePart) -> Result<(), BadDump> {
-        let added = self.add_part(part);
+    /// After an error the builder is of no use any more.
+    pub fn add(&mut self, item: LineItem) -> Result<(), BadDump> {
+        let added = self.add_item(item);
         added.map_err(|what| bad(self.line.name.as_str(), what))
     }
 
@@ -342,7 +363,7 @@ impl LineBuilder {
         self.end().map_err(|what| bad(name.as_str(), what))
     }
 
-    fn begin(dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
+    fn begin(mut dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
         let set = dump.settings.validate();
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
@@ -367,6 +388,7 @@ impl LineBuilder {
         let told_fits = |told: Told| told.seats <= SEATS_MAX && told.until_ms <= NUMBER_MAX;
         require(dump.told.is_none_or(told_fits), "seats that none can tell")?;
         require(dump.forecast.is_plausible(), "impossible measurements")?;
+        let mut items = dump.take_items();
         let line = Line {
             name: dump.name,
             incarnation: dump.incarnation,
@@ -409,48 +431,32 @@ impl LineBuilder {
             details: AllDetails::default(),
             limits,
         };
-        let (mut live, mut callers) = (Vec::new(), Vec::new());
-        for (id, mut lane) in (0..).zip(dump.lanes) {
-            let of_lane = std::mem::take(&mut lane.live).into_iter();
-            live.extend(of_lane.map(|(token, it)| (id, token, it)));
-            callers.extend(lane.take_callers(id));
+        for lane in dump.lanes {
             builder.line.restore_lane(lane)?;
         }
-        builder.add_part(LinePart {
-            live,
-            callers,
-            gone: dump.gone,
-            journal: dump.journal,
-            settings_changes: dump.settings_changes,
-            kicks: dump.kicks,
-            notes: dump.notes,
-            calls: dump.calls,
-        })?;
+        items.try_for_each(|item| builder.add_item(item))?;
         Ok(builder)
     }
 
-    fn add_part(&mut self, part: LinePart) -> Result<(), &'static str> {
-        let in_order = part.live.is_empty() || self.line.gone.len() == 0;
-        require(in_order, "live tokens after gone ones")?;
-        let in_order = part.live.is_empty() || self.line.callers.is_empty();
-        require(in_order, "live tokens after callers")?;
-        for (lane, token, live) in part.live {
-            self.add_live((lane, token), live)?;
+    fn add_item(&mut self, item: LineItem) -> Result<(), &'static str> {
+        match item {
+            LineItem::Live(lane, token, live) => {
+                require(self.line.gone.len() == 0, "live tokens after gone ones")?;
+                require(self.line.callers.is_empty(), "live tokens after callers")?;
+                return self.add_live((lane, token), live);
+            }
+            LineItem::Caller(caller) => return self.line.restore_caller(caller),
+            LineItem::Gone(lane, token, gone) => {
+                let fits = self.line.gone.len() < self.limits.gone_kept;
+                require(fits, "too many gone tokens")?;
+                return self.line.restore_gone((lane, token), gone);
+            }
+            LineItem::Call(item) => return require(self.line.calls.add(item), "not calls"),
+            LineItem::Journal(entry) => self.journal.push(entry),
+            LineItem::Settings(change) => self.details.changes.push(*change),
+            LineItem::Kicked(kicked) => self.details.kicks.push(kicked),
+            LineItem::Noted(noted) => self.details.notes.push(noted),
         }
-        for caller in part.callers {
-            self.line.restore_caller(caller)?;
-        }
-        let gone = self.line.gone.len() + part.gone.len();
-        require(gone <= self.limits.gone_kept, "too many gone tokens")?;
-        for (lane, token, gone) in part.gone {
-            self.line.restore_gone((lane, token), gone)?;
-        }
-        self.journal.extend(part.journal);
-        self.details.changes.extend(part.settings_changes);
-        self.details.kicks.extend(part.kicks);
-        self.details.notes.extend(part.notes);
-        let mut calls = part.calls.into_iter();
-        require(calls.all(|item| self.line.calls.add(item)), "not calls")?;
         let AllDetails {
             changes,
             kicks,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use nowserving_codec::Codec;
+
 use crate::{
     BadField, EtaOutcome, LaneName, LineName, Phase, Reason, ShadowOutcome, Token, TokenRef,
 };
@@ -78,7 +80,7 @@ pub enum TokenChange {
 }
 
 /// How a token came to be admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmittedBy {
     /// It was its turn, of all lanes.
     Turn,
@@ -88,7 +90,7 @@ pub enum AdmittedBy {
     Take,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MovedBy {
     Operator,
     /// Its holder: [`crate::Op::Jump`].

@@ -6,6 +6,8 @@
 //! a seat is held, and `seats` seats give back `seats / T`. So a change of `seats` is in the ETA at once, and
 //! times with empty seats do not spoil it. (A count of departures per second would do neither.)
 
+use nowserving_codec::Codec;
+
 use crate::{NUMBER_MAX, Reason};
 
 /// How many full windows are kept. Older ones are dropped, so that the measurements follow the line.
@@ -38,7 +40,7 @@ const SPREAD_STEP_MICRO_MIN: u64 = 2_000;
 const SPREAD_STEP_MICRO_MAX: u64 = 100_000;
 
 /// Some releases of seats, and the time that seats were held meanwhile.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     pub releases: u64,
     /// The time that seats were held, summed over the seats.
@@ -68,7 +70,7 @@ pub(crate) struct FullWindows {
 }
 
 /// How good the ETAs were: those given on entering against the true waits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForecastRecord {
     /// Entrants who had to wait and were given an ETA.
     pub eta_given: u64,
@@ -96,7 +98,7 @@ pub struct EtaOutcome {
 pub const OFF_BY_PERCENT: [u64; 5] = [5, 15, 30, 50, 100];
 
 /// The measurements of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
     /// All measurements include the time up to this one (service clock).
     pub measured_ms: u64,
@@ -118,7 +120,7 @@ pub struct Forecast {
 }
 
 /// The ETA that an entrant was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtaGiven {
     /// Median, in milliseconds; larger ones count as [`u32::MAX`].
     pub eta_ms: u32,
@@ -127,7 +129,7 @@ pub struct EtaGiven {
 }
 
 /// The recent arrivals in a lane. Older ones are forgotten by halving the count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrivals {
     /// So many arrived …
     pub count: u64,

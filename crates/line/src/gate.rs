@@ -3,11 +3,13 @@
 //! In `shadow` and `off`, `capacity` looks at nothing but the phase, so that everybody is admitted at once. Under
 //! `shadow` each admission is compared with what the line would have had room for.
 
+use nowserving_codec::Codec;
+
 use crate::line::Line;
 use crate::{Gate, NUMBER_MAX};
 
 /// What a line has counted since its gate was last set to [`Gate::Shadow`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shadow {
     /// Tokens admitted.
     pub admitted: u64,

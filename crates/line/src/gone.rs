@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use nowserving_codec::Codec;
+
 use crate::{Reason, Token};
 
 /// The record that a line keeps of a gone token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone {
     pub reason: Reason,
     /// Of its claim, if it claimed.

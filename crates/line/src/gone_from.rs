@@ -1,10 +1,12 @@
 //! How many tokens are gone, by the state that they left and the reason.
 
+use nowserving_codec::Codec;
+
 use crate::{Reason, State};
 
-/// Counted since the newest entry had [`crate::HISTORY_FORMAT`]. So there may be fewer than [`crate::Counts::gone`] has
-/// of a reason; numbers that a restore skipped were in no state that is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// There may be fewer than [`crate::Counts::gone`] has of a reason: numbers that a restore skipped were in no state that is
+/// known.
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GoneFrom([[u64; Reason::ALL.len()]; GoneFrom::STATES.len()]);
 
 impl GoneFrom {

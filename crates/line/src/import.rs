@@ -2,6 +2,8 @@
 //! remembers how many rows are done. So an import that was broken off goes on where it was, and nobody whose token has
 //! gone meanwhile enters again.
 
+use nowserving_codec::Codec;
+
 use crate::line::Line;
 use crate::transitions::ApplyCtx;
 use crate::{BadField, Journaled, LaneName, NUMBER_MAX, Refused};
@@ -12,7 +14,7 @@ pub const IMPORT_ID_BYTES_MAX: usize = 64;
 pub const IMPORT_ROWS_MAX: usize = 1_024;
 
 /// One who waits in the other queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct ImportRow {
     /// As for [`crate::Op::Enter`].
     pub key: Box<[u8]>,
@@ -23,7 +25,7 @@ pub struct ImportRow {
 }
 
 /// How far the line's newest import has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     pub id: Box<str>,
     /// So many of its first rows are done.

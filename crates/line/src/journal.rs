@@ -3,14 +3,16 @@
 
 use std::collections::{VecDeque, vec_deque};
 
+use nowserving_codec::Codec;
+
 use crate::journal_details::{AllDetails, Details};
 use crate::line::Line;
 use crate::{
-    ACTIONS_FORMAT, AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, Noted,
-    OVERTAKERS_MAX, Reason, Refused, Settings, SettingsPatch, Token, TokenRef,
+    AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, Noted, OVERTAKERS_MAX,
+    Reason, Refused, Settings, SettingsPatch, Token, TokenRef,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalEntry {
     /// The line's version right after it. Entries are in this order, and each has its own.
     pub version: u64,
@@ -19,7 +21,7 @@ pub struct JournalEntry {
     pub what: Journaled,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Journaled {
     /// An operator created the line and gave a name or a reason: see [`crate::Line::operator_note`].
     Created,
@@ -49,10 +51,9 @@ pub enum Journaled {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournaledToken {
-    /// It entered: the oldest entry about it. Lines that are older than [`crate::HISTORY_FORMAT`] have none of the
-    /// tokens that entered before.
+    /// It entered: the oldest entry about it.
     Entered {
         /// 1 + the number of tokens that waited before it in its lane.
         position: u64,
@@ -78,7 +79,7 @@ pub enum JournaledToken {
 
 /// The changed settings of an entry [`Journaled::Configured`] or [`Journaled::ScheduleFailed`]. They are kept apart from the entries, which are
 /// many and small: a change is large, and bounded in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct SettingsChange {
     /// The version of its entry.
     pub version: u64,
@@ -151,8 +152,6 @@ impl JournalEntry {
 #[derive(Debug)]
 pub(crate) struct Journal {
     limits: Limits,
-    /// Not so in log entries older than [`crate::ACTIONS_FORMAT`]: then all entries count together.
-    actions_apart: bool,
     tokens: Kept,
     actions: Kept,
     changes: Details<SettingsChange>,
@@ -202,7 +201,6 @@ impl Journal {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            actions_apart: true,
             tokens: Kept::new(),
             actions: Kept::new(),
             changes: Details::new(),
@@ -239,17 +237,11 @@ impl Journal {
             details.notes.into_iter().partition(of_action);
         Some(Self {
             limits,
-            actions_apart: true,
             changes,
             kicks,
             tokens: Kept::restore(tokens, of_tokens, &limits)?,
             actions: Kept::restore(actions, of_actions, &limits)?,
         })
-    }
-
-    /// To be called before an operation in a log entry of this format.
-    pub(crate) fn set_format(&mut self, format: u32) {
-        self.actions_apart = format >= ACTIONS_FORMAT;
     }
 
     pub(crate) fn push(&mut self, entry: JournalEntry) {
@@ -258,19 +250,9 @@ impl Journal {
             false => self.actions.entries.push_back(entry),
         }
         let kept = self.limits.journal_kept;
-        if self.actions_apart {
-            for part in [&mut self.tokens, &mut self.actions] {
-                while part.entries.len() > kept {
-                    part.entries.pop_front();
-                }
-            }
-        } else {
-            while self.len() > kept {
-                let older = match self.tokens.oldest() < self.actions.oldest() {
-                    true => &mut self.tokens,
-                    false => &mut self.actions,
-                };
-                older.entries.pop_front();
+        for part in [&mut self.tokens, &mut self.actions] {
+            while part.entries.len() > kept {
+                part.entries.pop_front();
             }
         }
         self.forget_details();

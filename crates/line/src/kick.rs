@@ -1,6 +1,8 @@
 //! Operators end tokens: [`crate::Op::Kick`]. The leader chooses the tokens and proposes them in lists; here the tokens
 //! of one list end.
 
+use nowserving_codec::Codec;
+
 use crate::gone::Gone;
 use crate::line::Line;
 use crate::transitions::{ApplyCtx, Ended};
@@ -12,7 +14,7 @@ pub const KICK_TEXT_BYTES_MAX: usize = 128;
 const NOTE_BYTES: usize = 96;
 
 /// A token that an operator ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KickItem {
     pub lane: u8,
     /// Its number in that lane, now or before it was moved.
@@ -24,7 +26,7 @@ pub struct KickItem {
 }
 
 /// How an operator chose the tokens, to be shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KickSelector {
     /// So many that were named by lane and number.
     Tokens(u32),
@@ -38,7 +40,7 @@ pub enum KickSelector {
 }
 
 /// What the journal says of a kick.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct KickNote {
     pub selector: KickSelector,
     /// Only tokens in this state.
@@ -50,7 +52,7 @@ pub struct KickNote {
 }
 
 /// A note in the journal. Notes are kept apart from the entries, as changes of settings are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct Kicked {
     /// The version of its entry.
     pub version: u64,

@@ -82,7 +82,7 @@ mod cost_tests;
 pub use callback::{CALLBACK_LIMIT_MAX, Caller, Offers, ROOM_KEYS_MAX};
 pub use calls::{CALL_ID_BYTES_MAX, CallItem, CalledToken};
 pub use capacity::{HeldBackBy, LaneUse};
-pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LinePart};
+pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LineItem};
 pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
     Arrivals, EtaGiven, EtaOutcome, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT,
@@ -155,10 +155,5 @@ pub const KICK_MAX: usize = 1_024;
 pub const TOUCH_MAX: usize = 4_096;
 /// The most operations of a log entry. Incarnations are unique because of this limit.
 pub const OPS_PER_ENTRY_MAX: u64 = 4_096;
-/// The format of log entries since which entering is in the journal, and departures are counted by the state that
-/// they leave: see [`Stamp::format`].
-pub const HISTORY_FORMAT: u32 = 7;
-/// The format of log entries since which what operators do is kept apart from what happens to tokens in the journal.
-pub const ACTIONS_FORMAT: u32 = 8;
 /// The largest number that is ever shown: JSON readers keep it exact.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;

@@ -101,7 +101,7 @@ impl Lines {
         if let Op::Create { line, settings } = op {
             return self.create(stamp, (line, settings), note, events);
         }
-        self.change(stamp.format, op, note, events)
+        self.change(op, note, events)
     }
 
     /// The service clock: the largest applied stamp. It never falls.
@@ -218,7 +218,6 @@ impl Lines {
             },
         };
         let mut line = Line::create(name, settings, &new, events.as_deref_mut());
-        line.journal.set_format(stamp.format);
         if let Some(note) = note {
             line.journal_entry(Journaled::Created, self.wall_ms);
             line.push_note((line.version, line.version), note);
@@ -228,7 +227,6 @@ impl Lines {
         line.run_background(&mut ApplyCtx {
             now_ms: self.head.now_ms,
             wall_ms: self.wall_ms,
-            format: stamp.format,
             work_left: &mut work_left,
             events,
         });
@@ -255,7 +253,6 @@ impl Lines {
     /// refused, and one that a leader proposed of its own does nothing.
     fn change(
         &mut self,
-        format: u32,
         op: &Op,
         note: Option<&OperatorNote>,
         events: Option<&mut Vec<Event>>,
@@ -287,11 +284,9 @@ impl Lines {
         let mut ctx = ApplyCtx {
             now_ms: self.head.now_ms,
             wall_ms: self.wall_ms,
-            format,
             work_left: &mut work_left,
             events,
         };
-        line.journal.set_format(format);
         let before_op = note.map(|note| (note, line.before_note()));
         let reply = line.run(op, &mut ctx)?;
         if let Some((note, before_op)) = before_op {

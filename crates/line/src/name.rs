@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use nowserving_codec::{Codec, Malformed, Reader, Writer};
+
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
@@ -46,6 +48,16 @@ macro_rules! name_type {
             type Err = BadName;
             fn from_str(name: &str) -> Result<Self, BadName> {
                 Self::try_from(name)
+            }
+        }
+
+        impl Codec for $name {
+            fn encode(&self, to: &mut Writer) {
+                to.text(&self.0);
+            }
+
+            fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                Self::try_from(from.text()?).map_err(|_| Malformed("a name that is none"))
             }
         }
 

@@ -1,5 +1,7 @@
 //! Operators' names and reasons: what the journal says of an operation that an operator asked for.
 
+use nowserving_codec::Codec;
+
 use crate::line::Line;
 use crate::{BadField, JournalEntry, Journaled, KICK_TEXT_BYTES_MAX, Op};
 
@@ -17,7 +19,7 @@ pub(crate) struct BeforeNote {
 type SeatsTold = (Option<u32>, u32);
 
 /// Who asked for an operation, and why.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Default, PartialEq, Eq)]
 pub struct OperatorNote {
     /// At most [`KICK_TEXT_BYTES_MAX`] bytes.
     pub by: Option<Box<str>>,
@@ -26,7 +28,7 @@ pub struct OperatorNote {
 }
 
 /// A note in the journal. Notes are kept apart from the entries, as changes of settings are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
     /// The version of the first entry of the operation.
     pub version: u64,

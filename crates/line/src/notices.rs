@@ -4,13 +4,15 @@
 //! Tokens are told in the order of their numbers. So one number a lane and position says who was told already, and
 //! finding the next token costs O(log waiting), however many wait or have just left.
 
+use nowserving_codec::Codec;
+
 use crate::line::{Lane, Line};
 use crate::settings::Positions;
 use crate::transitions::ApplyCtx;
 use crate::{Token, TokenChange};
 
 /// How far the tokens of a lane were told that they have come to a position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PositionMark {
     /// One of the line's `position_events`.
     pub position: u32,

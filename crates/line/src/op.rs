@@ -1,5 +1,7 @@
 //! The operations of the state machine, and its replies and refusals.
 
+use nowserving_codec::Codec;
+
 use crate::{
     BadField, ImportRow, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Settings,
     SettingsPatch, State, TakeBy,
@@ -7,7 +9,7 @@ use crate::{
 use crate::{Token, TokenBy, TokenRef};
 
 /// A time on both clocks. Everything that clients wait for is decided by the service clock.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timestamp {
     /// The shard's service clock, in milliseconds.
     pub service_ms: u64,
@@ -41,13 +43,10 @@ pub struct Stamp {
     /// The leader's wall clock, in milliseconds since 1970: it is shown, and operators' schedules go by it. More
     /// than [`crate::NUMBER_MAX`] counts as that.
     pub wall_ms: u64,
-    /// The newest format of a log entry in the state, this one's included. Builds that know only earlier formats
-    /// may apply the same log: what a later format adds to the effect of operations that they know does not happen.
-    pub format: u32,
 }
 
 /// One operation, as it stands in the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "operations live for a turn, and a box would cost every reader of `Create`"
@@ -244,7 +243,7 @@ impl Op {
 }
 
 /// An expired token, as the proposer saw it in the applied state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecycleItem {
     pub lane: u8,
     pub token: Token,
@@ -289,7 +288,7 @@ pub enum Reply {
 }
 
 /// Why an operation did nothing. The state is unchanged, except for the service clock.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("there is no such line")]
     LineNotFound,
@@ -360,7 +359,7 @@ pub enum Refused {
 }
 
 /// Why no token can be admitted now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CannotAdmit {
     #[error("nobody is admitted in this phase of the line")]
     Phase,
@@ -373,7 +372,7 @@ pub enum CannotAdmit {
 }
 
 /// The setting that forbids what was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// Of `Jump`.
     #[error("nobody may jump into this lane: its `jump` is not set")]

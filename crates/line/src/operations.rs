@@ -392,7 +392,7 @@ impl Line {
         for old in moved_from {
             self.moved.insert(old, (to_id, to));
         }
-        self.count_gone(Reason::Moved, State::Waiting, ctx);
+        self.count_gone(Reason::Moved, State::Waiting);
         let what = TokenChange::Moved {
             to_lane: self.lanes[usize::from(to_id)].name.clone(),
             to: self.token_ref(to_id, to),

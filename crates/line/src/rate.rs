@@ -1,9 +1,11 @@
 //! The admission rate: a token bucket in integers, so that every replica counts the same.
 
+use nowserving_codec::Codec;
+
 use crate::BadField;
 
 /// In any period at most `burst` tokens are admitted, plus the rate times the period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmissionRate {
     /// Millionths of an admission a second: [`RATE_MICRO_MIN`] to [`RATE_MICRO_MAX`].
     pub per_second_micro: u64,
@@ -40,7 +42,7 @@ impl AdmissionRate {
 }
 
 /// The token bucket of an [`AdmissionRate`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     /// Billionths of an admission, at `at_ms`: at most `burst` admissions.
     pub level_nano: u64,

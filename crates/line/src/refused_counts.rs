@@ -1,5 +1,7 @@
 //! How many entrants a line has refused, by code.
 
+use nowserving_codec::Codec;
+
 use crate::{NUMBER_MAX, Refused};
 
 /// The codes with which a line refuses [`crate::Op::Enter`].
@@ -15,7 +17,7 @@ pub enum RefusedCode {
 }
 
 impl RefusedCode {
-    /// In the order in which they are stored, which never changes between releases.
+    /// In the order of their numbers, which are those of their counts.
     pub const ALL: [RefusedCode; 4] = [
         RefusedCode::LineFull,
         RefusedCode::SoldOut,
@@ -49,21 +51,13 @@ impl RefusedCode {
 
 /// The leader counts, and writes down what it has counted by [`crate::Op::CountRefused`]: a refusal has no log entry of
 /// its own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RefusedCounts([u64; RefusedCode::ALL.len()]);
 
 impl RefusedCounts {
-    /// From what [`RefusedCounts::stored`] gave; `None` if those are too many.
-    pub fn from_stored(counts: &[u64]) -> Option<Self> {
-        let mut read = Self::default();
-        read.0.get_mut(..counts.len())?.copy_from_slice(counts);
-        Some(read)
-    }
-
-    /// In the order of [`RefusedCode::ALL`], without zeros at the end: none if nobody was refused.
-    pub fn stored(&self) -> &[u64] {
-        let used = self.0.iter().rposition(|count| *count > 0);
-        &self.0[..used.map_or(0, |last| last + 1)]
+    /// In the order of [`RefusedCode::ALL`].
+    pub fn new(counts: [u64; RefusedCode::ALL.len()]) -> Self {
+        Self(counts)
     }
 
     pub fn get(&self, code: RefusedCode) -> u64 {
@@ -104,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_add_up_and_are_stored_without_zeros() {
+    fn counts_add_up() {
         let mut counts = RefusedCounts::default();
-        assert!(counts.is_empty() && counts.stored().is_empty());
+        assert!(counts.is_empty());
         for refused in [
             Refused::LineFull,
             Refused::LaneFull {
@@ -117,14 +111,12 @@ mod tests {
         ] {
             counts.add(RefusedCode::of(&refused).unwrap());
         }
-        assert_eq!(counts.stored(), [2, 0, 1]);
-        assert_eq!(RefusedCounts::from_stored(&[2, 0, 1]), Some(counts));
-        assert_eq!(RefusedCounts::from_stored(&[0; 5]), None);
+        assert_eq!(counts, RefusedCounts::new([2, 0, 1, 0]));
         assert_eq!(RefusedCode::of(&Refused::NotAdmitted), None);
         let twice = counts.plus(&counts);
         assert_eq!(twice.get(RefusedCode::LineFull), 4);
         assert_eq!(twice.minus(&counts), counts);
-        let most = RefusedCounts::from_stored(&[u64::MAX]).unwrap();
-        assert_eq!(most.plus(&most).stored(), [NUMBER_MAX]);
+        let most = RefusedCounts::new([u64::MAX, 0, 0, 0]);
+        assert_eq!(most.plus(&most), RefusedCounts::new([NUMBER_MAX, 0, 0, 0]));
     }
 }

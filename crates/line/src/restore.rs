@@ -13,6 +13,8 @@
 //! | keys that wait to be told of room | those of the backup; nothing counts as offered |
 //! | completed units of a quota | as many as in the backup or in the line that is replaced, whichever has more |
 
+use nowserving_codec::Codec;
+
 use crate::line::{Lane, Line};
 use crate::lines::incarnation_at;
 use crate::waiting::WaitingSet;
@@ -25,7 +27,7 @@ use crate::{
 const SHIFT_TOKENS: usize = 32_768;
 
 /// How a line is put back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restore {
     /// The service clock of the shard in the backup.
     pub clock_ms: u64,
@@ -34,7 +36,7 @@ pub struct Restore {
 }
 
 /// How far the times of a builder's tokens were shifted from one service clock to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockShift {
     pub from_ms: u64,
     pub to_ms: u64,
@@ -112,7 +114,6 @@ impl Lines {
         line.epoch = line.epoch.max(head.epoch_floor);
         line.shift_clock(shift);
         line.settings_version = line.line_event(LineChange::Restored, self.wall_ms, events);
-        line.journal.set_format(stamp.format);
         line.journal_entry(Journaled::Restored, self.wall_ms);
         self.head.incarnation_floor = line.incarnation.max(head.incarnation_floor);
         let replaced = self.lines.remove(&name);

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use nowserving_codec::Codec;
+
 use crate::{EtaGiven, LaneName, Timestamp};
 
 /// A number in a lane: 1, 2, 3, … without gaps, at most [`crate::NUMBER_MAX`].
 pub type Token = u64;
 
 /// Identifies a token; a ticket contains one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenRef {
     /// The incarnation of the line.
     pub incarnation: u64,
@@ -19,7 +21,7 @@ pub struct TokenRef {
 }
 
 /// How a request names a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum TokenBy {
     At(TokenRef),
     /// The live token of this key.
@@ -27,7 +29,7 @@ pub enum TokenBy {
 }
 
 /// How an operator names a token to admit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum TakeBy {
     /// The live token of this key.
     Key(Box<[u8]>),
@@ -35,7 +37,7 @@ pub enum TakeBy {
     Number { lane: LaneName, token: Token },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Holds a number and no seat.
     Waiting,
@@ -59,7 +61,7 @@ impl State {
 }
 
 /// Why a token is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     Completed,
     /// The client gave up.
@@ -129,7 +131,7 @@ impl Reason {
 }
 
 /// The state of a live token, with the clock that runs on it. Times are of the service clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Waiting {
         /// When its client was last seen, as far as the log knows. The leader may know better.
@@ -150,7 +152,7 @@ pub enum Stage {
 }
 
 /// When a token entered; a move does not change it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Entered {
     pub at: Timestamp,
     /// The line's version right after it entered. All operations of a log entry have the same time; the version
@@ -159,7 +161,7 @@ pub struct Entered {
 }
 
 /// The record of a token that is not gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     /// The backend's name for its holder.
     pub key: Option<Arc<[u8]>>,

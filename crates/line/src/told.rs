@@ -2,12 +2,14 @@
 //! what it said last is in force instead of the setting `seats`. When it has been silent for too long, the seats fall to
 //! `seats_when_silent`, if that is set.
 
+use nowserving_codec::Codec;
+
 use crate::line::Line;
 use crate::transitions::ApplyCtx;
 use crate::{BadField, LineChange, NUMBER_MAX, Refused, SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 /// What a backend has told of its capacity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
     /// 0 to [`SEATS_MAX`].
     pub seats: u32,

@@ -5,9 +5,9 @@
 use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
-    AdmissionRate, AdmittedBy, Bucket, Entered, Event, HISTORY_FORMAT, JournalEntry, Journaled,
-    JournaledToken, KickNote, Kicked, LineChange, Live, Reason, Refused, Stage, State, Timestamp,
-    Token, TokenChange, TokenRef,
+    AdmissionRate, AdmittedBy, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken,
+    KickNote, Kicked, LineChange, Live, Reason, Refused, Stage, State, Timestamp, Token,
+    TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -16,8 +16,6 @@ pub(crate) struct ApplyCtx<'a> {
     pub(crate) now_ms: u64,
     /// The leader's wall clock: it is shown, and schedules go by it.
     pub(crate) wall_ms: u64,
-    /// [`crate::Stamp::format`]
-    pub(crate) format: u32,
     /// The rest of the log entry's work limit.
     pub(crate) work_left: &'a mut u32,
     /// `None` if the caller wants no events: then none are made.
@@ -30,11 +28,6 @@ impl ApplyCtx<'_> {
             service_ms: self.now_ms,
             wall_ms: self.wall_ms,
         }
-    }
-
-    /// Whether the state has what [`HISTORY_FORMAT`] adds to it.
-    pub(crate) fn keeps_history(&self) -> bool {
-        self.format >= HISTORY_FORMAT
     }
 }
 
@@ -218,7 +211,7 @@ impl Line {
                 .push(*old_lane, *old, Gone::moved((lane_id, token)));
         }
         self.gone.push(lane_id, token, Gone { epoch, ..gone });
-        self.count_gone(reason, live.state(), ctx);
+        self.count_gone(reason, live.state());
         let was_waiting = !live.holds_seat();
         let what = TokenChange::Gone {
             reason,
@@ -232,11 +225,9 @@ impl Line {
     }
 
     /// The one place that counts departures.
-    pub(crate) fn count_gone(&mut self, reason: Reason, from: State, ctx: &ApplyCtx<'_>) {
+    pub(crate) fn count_gone(&mut self, reason: Reason, from: State) {
         self.gone_counts[usize::from(reason.code())] += 1;
-        if ctx.keeps_history() {
-            self.gone_from.add(from, reason);
-        }
+        self.gone_from.add(from, reason);
     }
 
     pub(crate) fn end_and_fill(&mut self, at: TokenRef, gone: Gone, ctx: &mut ApplyCtx<'_>) {
@@ -290,10 +281,8 @@ impl Line {
         let position = self.lanes[usize::from(lane_id)].waiting.len();
         let what = TokenChange::Entered { position };
         self.newest_token_event((lane_id, token), self.live(lane_id, token), what, ctx);
-        if ctx.keeps_history() {
-            let what = JournaledToken::Entered { position };
-            self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
-        }
+        let what = JournaledToken::Entered { position };
+        self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
     }
 
     /// The event of the change that made the line's version what it is. The key is that of `live`, the token's

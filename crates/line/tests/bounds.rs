@@ -104,7 +104,6 @@ fn the_jobs_of_one_entry_share_its_limit() {
             op_no,
             now_ms: 0,
             wall_ms: 0,
-            format: nowserving_line::ACTIONS_FORMAT,
         };
         shard.lines.apply(stamp, op, None).unwrap();
     }

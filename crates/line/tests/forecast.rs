@@ -53,7 +53,6 @@ impl Stage {
             op_no: 0,
             now_ms: self.now_ms,
             wall_ms: self.now_ms,
-            format: nowserving_line::ACTIONS_FORMAT,
         };
         match self.lines.apply(stamp, op, None).unwrap() {
             Reply::Token(at) => Some(self.status(at)),

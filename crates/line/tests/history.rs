@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
-    Change, Event, HISTORY_FORMAT, Journaled, JournaledToken, LaneSettings, Limits, Lines, Op,
-    Reason, Settings, SettingsPatch, Stamp, State, TokenChange,
+    Change, Event, Journaled, JournaledToken, LaneSettings, Limits, Lines, Op, Reason, Settings,
+    SettingsPatch, State, TokenChange,
 };
 
 /// One seat, the lanes `normal` and `vip`; the first who waits is called ahead.
@@ -157,32 +157,6 @@ fn departures_are_counted_by_the_state_that_they_leave() {
     assert_eq!(counts.gone_from.iter().collect::<Vec<_>>(), expected);
     assert_eq!(by_the_journal(&shard), expected);
     assert_eq!(counts.gone.iter().sum::<u64>(), expected.len() as u64);
-    shard.lines = Lines::restore(shard.lines.dump()).unwrap();
-    assert_eq!(shard.line().counts(), counts);
-}
-
-#[test]
-fn they_are_counted_from_the_first_entry_of_the_new_format_on() {
-    let mut shard = shard(false);
-    for _ in 0..3 {
-        shard.enter().unwrap();
-    }
-    for (token, format) in [(2, HISTORY_FORMAT - 1), (3, HISTORY_FORMAT)] {
-        shard.index += 1;
-        let stamp = Stamp {
-            index: shard.index,
-            op_no: 0,
-            now_ms: shard.now_ms,
-            wall_ms: 0,
-            format,
-        };
-        let (line, at) = (shop(), shard.at(token));
-        let leave = Op::Leave { line, at };
-        shard.lines.apply(stamp, &leave, None).unwrap();
-    }
-    let counts = shard.line().counts();
-    assert_eq!(counts.gone_for(Reason::Left), 2);
-    assert_eq!(counts.gone_from.get(State::Waiting, Reason::Left), 1);
     shard.lines = Lines::restore(shard.lines.dump()).unwrap();
     assert_eq!(shard.line().counts(), counts);
 }

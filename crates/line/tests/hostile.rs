@@ -303,8 +303,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (incarnation(), items)
             .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),
         2 => kick(),
-        1 => (incarnation(), prop::collection::vec(number(), 0..5)).prop_map(|(incarnation, counts)| {
-            let refused = RefusedCounts::from_stored(&counts).unwrap();
+        1 => (incarnation(), [number(), number(), number(), number()]).prop_map(|(incarnation, counts)| {
+            let refused = RefusedCounts::new(counts);
             Op::CountRefused { line: shop(), incarnation, refused }
         }),
         3 => call(),
@@ -343,7 +343,6 @@ fn run(lines: &mut Lines, steps: Vec<(u64, u32, u64, Op, TokenRef)>) {
             op_no,
             now_ms,
             wall_ms: now_ms,
-            format: nowserving_line::ACTIONS_FORMAT,
         };
         let _ = lines.apply(stamp, &op, Some(&mut events));
         ask_everything(lines, at);
@@ -362,7 +361,7 @@ proptest! {
         let mut lines = Lines::new();
         let settings = Settings::new(2, 3);
         let create = Op::Create { line: shop(), settings };
-        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0, format: nowserving_line::ACTIONS_FORMAT };
+        let stamp = Stamp { index: 1, op_no: 0, now_ms: 0, wall_ms: 0 };
         lines.apply(stamp, &create, None).unwrap();
         run(&mut lines, steps);
         let dump = lines.dump();

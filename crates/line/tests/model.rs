@@ -45,8 +45,7 @@ use common::Restart;
 use movement::Seen;
 use naive::Answer;
 use nowserving_line::{
-    ACTIONS_FORMAT, BadField, Event, HISTORY_FORMAT, Limits, LineChange, LineName, Lines, Op,
-    Refused, Reply, Stamp, TokenChange,
+    BadField, Event, Limits, LineChange, LineName, Lines, Op, Refused, Reply, Stamp, TokenChange,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
@@ -87,7 +86,6 @@ impl Run {
             naive: Naive {
                 work_max: LIMITS.work_max,
                 gone_kept: LIMITS.gone_kept,
-                format: HISTORY_FORMAT - 1,
                 ..Naive::default()
             },
             index: 0,
@@ -149,7 +147,6 @@ impl Run {
             op_no,
             now_ms,
             wall_ms: self.wall_ms,
-            format: self.naive.format,
         };
         let (mut expected_events, incarnation) =
             (Vec::new(), self.index * 4_096 + u64::from(op_no));
@@ -258,12 +255,6 @@ impl Run {
         assert_eq!(reply, expected);
     }
 
-    /// From the next entry on all members read this format.
-    fn upgrade(&mut self, format: u32) {
-        self.naive.format = format.max(self.naive.format);
-        self.op_no = None;
-    }
-
     fn restart(&mut self) {
         let dump = self.lines.dump();
         self.lines = Lines::restore_with(LIMITS, dump.clone()).unwrap();
@@ -359,21 +350,13 @@ proptest! {
     #[test]
     fn agrees_with_a_recount(
         (seats, queue_limit) in (1..5u8, 0..12u8),
-        upgraded_at in 0..60usize,
-        again_at in 0..100usize,
         commands in prop::collection::vec(command(), 1..120),
     ) {
         let mut run = Run::new();
         for line in 0..LINES.len() {
             run.step(line, &Command::Create { seats, queue_limit }, false);
         }
-        for (n, (line, command, joins)) in commands.iter().enumerate() {
-            if n == upgraded_at {
-                run.upgrade(HISTORY_FORMAT);
-            }
-            if n == again_at {
-                run.upgrade(ACTIONS_FORMAT);
-            }
+        for (line, command, joins) in &commands {
             run.step(*line, command, *joins);
         }
         run.finish();

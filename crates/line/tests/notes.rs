@@ -34,7 +34,6 @@ impl World {
             op_no: 0,
             now_ms: self.index,
             wall_ms: self.index,
-            format: 8,
         };
         self.lines.apply_noted(stamp, op, note, None)
     }

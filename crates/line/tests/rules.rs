@@ -439,7 +439,6 @@ fn lines_made_after_a_restored_one_have_larger_incarnations() {
         op_no: 0,
         now_ms: 5,
         wall_ms: 5,
-        format: nowserving_line::HISTORY_FORMAT,
     };
     let builder = || LineBuilder::new(dump.clone(), Limits::default()).unwrap();
     let how = Restore {

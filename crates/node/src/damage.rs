@@ -35,6 +35,8 @@ const SNAPSHOT: &str = or_replace!(
 
 const SNAPSHOT_FORMAT: &str = "Start the build that wrote it.";
 
+const SNAPSHOT_EARLIER: &str = "Start with an empty data directory.";
+
 const IDENTITY: &str = or_replace!(
     "Put the file back from a copy made since the last start of this node. \
     Without it the other nodes refuse this one. Check the disk first."
@@ -91,8 +93,10 @@ fn advice(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
             _ => None,
         };
     }
-    if let Some(SnapshotError::Format { .. }) = cause.downcast_ref() {
-        return Some(SNAPSHOT_FORMAT);
+    match cause.downcast_ref() {
+        Some(SnapshotError::Format { .. }) => return Some(SNAPSHOT_FORMAT),
+        Some(SnapshotError::Earlier) => return Some(SNAPSHOT_EARLIER),
+        _ => {}
     }
     match cause.downcast_ref::<NewError>() {
         Some(NewError::LogLost { .. }) => Some(LOG),
@@ -117,6 +121,7 @@ mod tests {
         };
         for (error, advice) in [
             (SnapshotError::Digest.into(), SNAPSHOT),
+            (SnapshotError::Earlier.into(), SNAPSHOT_EARLIER),
             (
                 SnapshotError::Format {
                     format: 99,

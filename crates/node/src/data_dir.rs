@@ -315,7 +315,7 @@ mod tests {
         let members = Members::begin(&[1, 2, 4], 7);
         let welcome = Welcome {
             id: 4,
-            members: members.encode().into(),
+            members: members.to_bytes().into(),
             ..Welcome::default()
         };
         take_number(&data.path, &welcome, 1).unwrap();

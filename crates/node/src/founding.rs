@@ -131,7 +131,7 @@ pub async fn begin(
         Outcome::Refused { members, reason } => {
             tracing::warn!(%reason, "the cluster exists, and this disk is empty");
             let reason = format!("the cluster refuses this node: {reason}");
-            let members = members_file::write(&members.encode());
+            let members = members_file::write(&members.to_bytes());
             data_dir::write(&data.path, File::Members, &members)?;
             data.identity.lose_number(reason, data_dir::random_u64()?);
             Ok(data.write_identity()?)
@@ -273,7 +273,7 @@ impl Answers<'_> {
                 continue;
             };
             let to_me = existing.disk_id == self.me.disk_id && existing.cluster == self.me.cluster;
-            if let Some(members) = Members::decode(&existing.members).filter(|_| to_me) {
+            if let Some(members) = Members::from_bytes(&existing.members).filter(|_| to_me) {
                 return Ok((members, existing));
             }
         }
@@ -309,7 +309,7 @@ impl Member {
         may_say.then(|| Existing {
             cluster: self.cluster.clone(),
             refused,
-            members: members.encode().into(),
+            members: members.to_bytes().into(),
             disk_id: founder.disk_id,
             from: self.id,
         })

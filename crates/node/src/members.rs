@@ -21,7 +21,7 @@ pub async fn keep(dir: PathBuf, mut list: watch::Receiver<PeerList>) -> anyhow::
     while list.changed().await.is_ok() {
         let members = list.borrow_and_update().members.clone();
         while members.version > written {
-            let (dir, file) = (dir.clone(), members_file::write(&members.encode()));
+            let (dir, file) = (dir.clone(), members_file::write(&members.to_bytes()));
             let write = move || data_dir::write(&dir, File::Members, &file);
             match tokio::task::spawn_blocking(write).await? {
                 Ok(()) => written = members.version,

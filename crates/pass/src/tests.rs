@@ -275,7 +275,6 @@ fn statuses(wall_ms: u64) -> [StatusReply; 2] {
             op_no: 0,
             now_ms: 1_000,
             wall_ms,
-            format: nowserving_line::HISTORY_FORMAT,
             index: index as u64 + 1,
         };
         lines.apply(stamp, op, None).unwrap();

@@ -16,6 +16,7 @@
 use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
+use nowserving_codec::Codec;
 
 use crate::ticket::TicketKeys;
 
@@ -41,7 +42,7 @@ impl fmt::Debug for ClusterKey {
 }
 
 /// Names a key without its secret.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Codec, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyPrint {
     /// The key's id.
     pub id: u8,
@@ -56,7 +57,7 @@ impl fmt::Display for KeyPrint {
 }
 
 /// The newest rotation of the key, as the cluster has decided it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// The key in force: it signs tickets and seals frames.
     pub current: KeyPrint,

@@ -55,7 +55,6 @@ fn a_line(events: &mut Vec<nowserving_line::Event>) -> Lines {
             op_no: 0,
             now_ms: 1_000,
             wall_ms: 701_000,
-            format: nowserving_line::HISTORY_FORMAT,
         };
         lines.apply(stamp, &op, Some(events)).unwrap();
     }

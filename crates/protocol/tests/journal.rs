@@ -33,7 +33,6 @@ impl Shard {
             op_no: 0,
             now_ms: self.index * 1_000,
             wall_ms: self.index * 1_000 + 7,
-            format: nowserving_line::HISTORY_FORMAT,
         };
         self.lines
             .apply(stamp, &op, Some(&mut self.events))

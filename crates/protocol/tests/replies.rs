@@ -36,7 +36,6 @@ fn a_line() -> nowserving_line::Lines {
                     op_no: 0,
                     now_ms: 1_000,
                     wall_ms: 701_000,
-                    format: nowserving_line::HISTORY_FORMAT,
                 },
                 &op,
                 None,
@@ -151,7 +150,6 @@ fn a_capped_position_and_a_call_are_said() {
             op_no: 0,
             now_ms: 1_000,
             wall_ms: 701_000,
-            format: nowserving_line::HISTORY_FORMAT,
         };
         lines.apply(stamp, &op, None).unwrap();
     }
@@ -223,7 +221,6 @@ fn each_held_back_reason_has_its_details() {
             op_no: 0,
             now_ms: 10_000,
             wall_ms: 710_000,
-            format: nowserving_line::HISTORY_FORMAT,
         };
         lines.apply(stamp, &op, None).unwrap();
         let now = Timestamp {

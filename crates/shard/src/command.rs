@@ -2,28 +2,22 @@
 //!
 //! An entry that is committed must mean the same to every node. So everything that a
 //! reader does not understand is an error, on which a node has to stop; nothing
-//! is skipped. Protobuf itself skips fields that it does not know, so entries have a
-//! format, which changes with every addition. Nodes tell each other the newest format that they read, and a
-//! leader writes the newest that every member of its group reads: builds of two formats run side by side.
+//! is skipped. Entries have a format, which changes with every addition. Nodes tell each other the newest format that
+//! they read, and a leader writes the newest that every member of its group reads: builds of two formats run side by
+//! side.
+//!
+//! ```text
+//! magic, 1 byte │ format │ for each command: 1, the command │ 0 │ now_ms │ wall_ms │ compact_floor
+//! ```
 
+use nowserving_codec::{Codec, Malformed, Reader, Writer};
 use nowserving_kv as kv;
 use nowserving_line::{self as line, CALL_MAX, OPS_PER_ENTRY_MAX, OperatorNote};
-use prost::Message;
 
-use crate::journal_pb::{operator_note_from_pb, operator_note_to_pb};
-use crate::kv_pb::{kv_op_from_pb, kv_op_to_pb};
 use crate::limits::LimitCommand;
-use crate::limits::pb::{limit_command_from_pb, limit_command_to_pb};
 use crate::members::MembersCommand;
-use crate::members_pb::{members_command_from_pb, members_command_to_pb};
-use crate::op_pb::{op_format, op_from_pb, op_to_pb};
-use crate::pb;
-use crate::pb::command::Command as Kind;
-use crate::pb::{Malformed, all};
 use crate::requests::RequestId;
-use crate::requests_pb::{id_from_pb, id_to_pb};
 use crate::restore::RestoreCommand;
-use crate::restore_pb::{restore_from_pb, restore_to_pb};
 
 /// The most commands in one entry: more would make incarnations ambiguous.
 pub const COMMANDS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
@@ -32,17 +26,16 @@ pub const COMMANDS_MAX: usize = OPS_PER_ENTRY_MAX as usize;
 const FOLDED_MAX: usize = 1_024;
 /// Their encoded size, so that an entry stays well below the limit of one frame.
 const FOLDED_BYTES_MAX: usize = 256 * 1_024;
-/// The number of `Entry.commands`.
-const COMMANDS_TAG: u32 = 4;
+/// No entry of a build before the first release begins with it: those were protobuf.
+const MAGIC: u8 = 0xe1;
 /// The oldest format that this build reads.
-pub const FORMAT_MIN: u32 = 6;
+pub const FORMAT_MIN: u32 = 1;
 /// The newest format that this build reads. A command that it adds may be proposed only in entries of it.
-pub const FORMAT: u32 = 8;
-/// The first format whose entries can say who asked for a command, and why.
-const NOTES_FORMAT: u32 = 8;
+pub const FORMAT: u32 = 1;
 
 /// A change of a shard's replicated state, by kind of object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
+#[codec(check = Command::check)]
 #[allow(
     clippy::large_enum_variant,
     reason = "as large as the operation that makes a line"
@@ -95,37 +88,31 @@ impl Command {
         }
     }
 
-    /// The command as entries of this format can have it: an earlier one has no notes of operators.
-    #[must_use]
-    pub fn fitted(self, format: u32) -> Command {
-        match self {
-            Command::Once(id, command) => Command::Once(id, Box::new(command.fitted(format))),
-            Command::Noted(_, command) if format < NOTES_FORMAT => *command,
-            command => command,
-        }
-    }
-
-    /// The first format of entries that has this command with all its fields. It may not be proposed in others.
-    ///
-    /// A loop: of the recursion, rustc 1.95 makes code in which a format of 7 is not equal to 7 when optimised.
+    /// The first format of entries that has this command with all its parts. It may not be proposed in others.
     #[must_use]
     pub fn format(&self) -> u32 {
-        let (mut command, mut least) = (self, FORMAT_MIN);
-        loop {
-            command = match command {
-                Command::Once(_, inner) => inner,
-                Command::Noted(_, inner) => {
-                    least = NOTES_FORMAT;
-                    inner
-                }
-                Command::Line(op) => return op_format(op).max(least),
-                Command::Members(command) => return command.format().max(least),
-                Command::Stamp => return least,
-                // Its parts may be of a backup of this very format: a member that does not read all of them would keep
-                // other lines than the rest.
-                Command::Restore(_) => return FORMAT,
-                Command::Kv(_) | Command::Limit(_) => return least.max(7),
+        self.first_format()
+    }
+
+    /// Which commands can stand within others.
+    fn check(&self) -> Result<(), &'static str> {
+        let (Command::Once(_, inner) | Command::Noted(_, inner)) = self else {
+            return Ok(());
+        };
+        match (self, inner.as_ref()) {
+            (Command::Noted(..), Command::Line(_) | Command::Restore(_)) => Ok(()),
+            (Command::Noted(..), _) => Err("a note of a command that has none"),
+            (_, Command::Once(..)) => Err("a request within a request"),
+            (_, Command::Members(MembersCommand::Begin { .. } | MembersCommand::Adopt(_))) => {
+                Err("a request with an id that is no operator's")
             }
+            (_, Command::Limit(LimitCommand::Checkpoint { .. })) => {
+                Err("a request with an id that is a checkpoint of limits")
+            }
+            _ if matches!(inner.unnoted(), Command::Restore(_)) => {
+                Err("a request with an id to put a line back")
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -159,9 +146,12 @@ impl Default for Entry {
 /// Why an entry cannot be applied by this build.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// Not protobuf, or not an entry.
-    #[error("a log entry does not decode: {0}")]
-    Decode(String),
+    /// Of a build before the first release, or no entry at all.
+    #[error(
+        "a log entry is of no kind that this build knows: if the data directory is that of a build before the first \
+         release, start with an empty one"
+    )]
+    Magic,
     /// Written by an earlier build, whose entries are no longer read.
     #[error("a log entry has format {0}, and this build reads {FORMAT_MIN} and later")]
     TooOld(u32),
@@ -172,7 +162,7 @@ pub enum EntryError {
     TooNew { format: u32, newest: u32 },
     /// An entry, and something in it makes no sense.
     #[error("a log entry contains {0}")]
-    Malformed(&'static str),
+    Malformed(#[from] Malformed),
 }
 
 /// The entry's bytes. Equal entries are equal bytes.
@@ -186,42 +176,39 @@ pub fn encode(entry: &Entry) -> Vec<u8> {
         entry.commands.len() <= COMMANDS_MAX,
         "more commands than an entry can have"
     );
-    let mut bytes = begin(entry.format);
+    let mut to = begin(entry.format);
     for command in &entry.commands {
-        put(&mut bytes, command);
+        put(&mut to, command);
     }
-    end(&mut bytes, entry);
-    bytes
+    end(to, entry)
 }
 
-fn begin(format: u32) -> Vec<u8> {
-    let head = pb::Entry {
-        format,
-        ..pb::Entry::default()
-    };
-    head.encode_to_vec()
+fn begin(format: u32) -> Writer {
+    let mut to = Writer::new(format);
+    to.byte(MAGIC);
+    format.encode(&mut to);
+    to
 }
 
-fn put(bytes: &mut Vec<u8>, command: &Command) {
-    prost::encoding::message::encode(COMMANDS_TAG, &command_to_pb(command), bytes);
+/// As `Some(command)`, and after the last one is a `None`: their number is not known before.
+fn put(to: &mut Writer, command: &Command) {
+    true.encode(to);
+    command.encode(to);
 }
 
-fn end(bytes: &mut Vec<u8>, entry: &Entry) {
-    let head = pb::Entry {
-        now_ms: entry.now_ms,
-        wall_ms: entry.wall_ms,
-        compact_floor: entry.compact_floor,
-        ..pb::Entry::default()
-    };
-    head.encode_raw(bytes);
+fn end(mut to: Writer, entry: &Entry) -> Vec<u8> {
+    false.encode(&mut to);
+    entry.now_ms.encode(&mut to);
+    entry.wall_ms.encode(&mut to);
+    entry.compact_floor.encode(&mut to);
+    to.into_bytes()
 }
 
 /// Folds commands into one entry. Each is encoded once, as it comes, so that the size is known while
 /// there is still a choice.
 #[derive(Debug)]
 pub struct EntryBuilder {
-    format: u32,
-    bytes: Vec<u8>,
+    bytes: Writer,
     commands: Vec<Command>,
     /// How many tokens its commands may call or import.
     called: u32,
@@ -232,7 +219,6 @@ impl EntryBuilder {
     #[must_use]
     pub fn new(format: u32) -> Self {
         EntryBuilder {
-            format,
             bytes: begin(format),
             commands: Vec::new(),
             called: 0,
@@ -242,20 +228,20 @@ impl EntryBuilder {
     /// The format of the entry.
     #[must_use]
     pub fn format(&self) -> u32 {
-        self.format
+        self.bytes.format()
     }
 
     /// Adds a command, or gives it back if the entry is full. The first one always fits.
     #[must_use]
     pub fn push(&mut self, command: Command) -> Option<Command> {
-        let length = self.bytes.len();
+        let length = self.bytes.bytes().len();
         let called = self.called.saturating_add(command.calls());
         let is_much = called > CALL_MAX && !self.commands.is_empty();
         if self.commands.len() >= FOLDED_MAX || is_much {
             return Some(command);
         }
         put(&mut self.bytes, &command);
-        if self.bytes.len() > FOLDED_BYTES_MAX && !self.commands.is_empty() {
+        if self.bytes.bytes().len() > FOLDED_BYTES_MAX && !self.commands.is_empty() {
             self.bytes.truncate(length);
             return Some(command);
         }
@@ -266,98 +252,47 @@ impl EntryBuilder {
 
     /// The entry and its bytes.
     #[must_use]
-    pub fn finish(mut self, now_ms: u64, wall_ms: u64, compact_floor: u64) -> (Entry, Vec<u8>) {
+    pub fn finish(self, now_ms: u64, wall_ms: u64, compact_floor: u64) -> (Entry, Vec<u8>) {
         let entry = Entry {
-            format: self.format,
+            format: self.format(),
             now_ms,
             wall_ms,
             compact_floor,
             commands: self.commands,
         };
-        end(&mut self.bytes, &entry);
-        (entry, self.bytes)
+        let bytes = end(self.bytes, &entry);
+        (entry, bytes)
     }
 }
 
 /// Reads an entry of a format up to `newest`: [`FORMAT`], except where a simulation has the next build, too.
 pub fn decode(bytes: &[u8], newest: u32) -> Result<Entry, EntryError> {
-    let entry = pb::Entry::decode(bytes).map_err(|error| EntryError::Decode(error.to_string()))?;
-    match entry.format {
-        0 => return Err(EntryError::Malformed("no format")),
-        format if format < FORMAT_MIN => return Err(EntryError::TooOld(format)),
-        format if format > newest => return Err(EntryError::TooNew { format, newest }),
-        _ => {}
+    let mut from = Reader::new(bytes, FORMAT_MIN);
+    if from.byte() != Ok(MAGIC) {
+        return Err(EntryError::Magic);
     }
-    if entry.commands.len() > COMMANDS_MAX {
-        return Err(EntryError::Malformed(
-            "more commands than an entry can have",
-        ));
+    let format = u32::decode(&mut from)?;
+    if format < FORMAT_MIN {
+        return Err(EntryError::TooOld(format));
     }
-    Ok(Entry {
-        format: entry.format,
-        now_ms: entry.now_ms,
-        wall_ms: entry.wall_ms,
-        compact_floor: entry.compact_floor,
-        commands: all(entry.commands, command_from_pb).map_err(EntryError::Malformed)?,
-    })
-}
-
-fn command_to_pb(command: &Command) -> pb::Command {
-    let kind = match command {
-        Command::Stamp => Kind::Stamp(pb::Stamp {}),
-        Command::Line(op) => Kind::Line(op_to_pb(op)),
-        Command::Members(command) => Kind::Members(members_command_to_pb(command)),
-        Command::Restore(command) => Kind::Restore(restore_to_pb(command)),
-        Command::Kv(op) => Kind::Kv(kv_op_to_pb(op)),
-        Command::Limit(command) => Kind::Limit(limit_command_to_pb(command)),
-        Command::Noted(note, command) => Kind::Noted(Box::new(pb::NotedCommand {
-            note: Some(operator_note_to_pb(note)),
-            command: Some(Box::new(command_to_pb(command))),
-        })),
-        Command::Once(id, command) => Kind::Once(Box::new(pb::Once {
-            id: Some(id_to_pb(*id)),
-            command: Some(Box::new(command_to_pb(command))),
-        })),
+    if format > newest {
+        return Err(EntryError::TooNew { format, newest });
+    }
+    from.set_format(format);
+    let mut commands = Vec::new();
+    while let Some(command) = Option::decode(&mut from)? {
+        if commands.len() == COMMANDS_MAX {
+            return Err(Malformed("more commands than an entry can have").into());
+        }
+        commands.push(command);
+    }
+    let entry = Entry {
+        format,
+        now_ms: Codec::decode(&mut from)?,
+        wall_ms: Codec::decode(&mut from)?,
+        compact_floor: Codec::decode(&mut from)?,
+        commands,
     };
-    pb::Command {
-        command: Some(kind),
-    }
-}
-
-fn command_from_pb(command: pb::Command) -> Result<Command, Malformed> {
-    match command.command {
-        Some(Kind::Stamp(pb::Stamp {})) => Ok(Command::Stamp),
-        Some(Kind::Line(op)) => Ok(Command::Line(op_from_pb(op)?)),
-        Some(Kind::Members(command)) => Ok(Command::Members(members_command_from_pb(command)?)),
-        Some(Kind::Restore(command)) => Ok(Command::Restore(restore_from_pb(command)?)),
-        Some(Kind::Kv(op)) => Ok(Command::Kv(kv_op_from_pb(op)?)),
-        Some(Kind::Limit(command)) => Ok(Command::Limit(limit_command_from_pb(command)?)),
-        Some(Kind::Noted(noted)) => {
-            let note = operator_note_from_pb(noted.note.ok_or("a noted command without a note")?);
-            match command_from_pb(*noted.command.ok_or("a note without a command")?)? {
-                command @ (Command::Line(_) | Command::Restore(_)) => {
-                    Ok(Command::Noted(Box::new(note), Box::new(command)))
-                }
-                _ => Err("a note of a command that has none"),
-            }
-        }
-        Some(Kind::Once(once)) => {
-            let id = id_from_pb(&once.id.ok_or("a request without an id")?)?;
-            match command_from_pb(*once.command.ok_or("a request without a command")?)? {
-                Command::Once(..) => Err("a request within a request"),
-                Command::Members(MembersCommand::Begin { .. } | MembersCommand::Adopt(_)) => {
-                    Err("a request with an id that is no operator's")
-                }
-                Command::Restore(_) => Err("a request with an id to put a line back"),
-                Command::Noted(_, it) if matches!(*it, Command::Restore(_)) => {
-                    Err("a request with an id to put a line back")
-                }
-                Command::Limit(LimitCommand::Checkpoint { .. }) => {
-                    Err("a request with an id that is a checkpoint of limits")
-                }
-                command => Ok(Command::Once(id, Box::new(command))),
-            }
-        }
-        None => Err("a command that this build does not know"),
-    }
+    from.end()?;
+    Ok(entry)
 }

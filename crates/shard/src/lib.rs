@@ -15,30 +15,19 @@
 //! Pure: no I/O, no threads, no clock, no randomness. Time comes in as numbers.
 
 pub mod boards;
-mod calls_pb;
 pub mod clock;
 pub mod command;
-mod journal_pb;
 pub mod kick;
-mod kick_pb;
-mod kv_pb;
 pub mod leader_state;
 pub mod limits;
 pub mod members;
-mod members_pb;
-mod op_pb;
-mod pb;
 pub mod published;
 pub mod recycle;
 pub mod refusals;
 mod renewal;
 pub mod requests;
-mod requests_pb;
 pub mod restore;
-mod restore_pb;
-mod settings_pb;
 pub mod snapshot;
-mod snapshot_pb;
 pub mod state;
 pub mod tallies;
 mod token_map;

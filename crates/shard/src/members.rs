@@ -7,19 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use nowserving_codec::{self as codec, Codec, Reader};
 use nowserving_protocol::keys::Rotation;
 
-use crate::command::FORMAT_MIN;
+use crate::command::{FORMAT, FORMAT_MIN};
 
 /// The most nodes of a cluster.
 pub const MEMBERS_MAX: usize = 7;
 /// The newest changes that are kept.
 const CHANGES_KEPT: usize = 64;
-/// The first format of entries that has rotations of the key.
-const ROTATION_FORMAT: u32 = 8;
 
 /// The wanted members.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, Default, PartialEq, Eq)]
+#[codec(check = Members::check)]
 pub struct Members {
     /// Grows by one with each change. 0: the members are those that the cluster began with.
     pub version: u64,
@@ -37,7 +37,7 @@ pub struct Members {
 }
 
 /// One node of [`Members`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Codec, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Member {
     /// The disk that may vote under this number. 0: the first one that its peers saw.
     pub disk_id: u64,
@@ -46,7 +46,7 @@ pub struct Member {
 }
 
 /// A command about the members.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub enum MembersCommand {
     /// Writes down the members that the cluster began with.
     Begin {
@@ -59,25 +59,8 @@ pub enum MembersCommand {
     Adopt(Members),
 }
 
-impl MembersCommand {
-    /// As [`crate::command::Command::format`].
-    pub(crate) fn format(&self) -> u32 {
-        let has_rotation = match self {
-            MembersCommand::Begin { .. } => false,
-            MembersCommand::Request(request) => {
-                matches!(request.change, MembersChange::RotateKey(_))
-            }
-            MembersCommand::Adopt(members) => members.rotation.is_some(),
-        };
-        match has_rotation {
-            true => ROTATION_FORMAT,
-            false => FORMAT_MIN,
-        }
-    }
-}
-
 /// An operator's request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub struct MembersRequest {
     pub change: MembersChange,
     /// Only if the members have this version.
@@ -88,7 +71,7 @@ pub struct MembersRequest {
 }
 
 /// A change of the members. A change that was made already has no effect and the same answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub enum MembersChange {
     /// Adds a node with this disk, under the next number.
     Add {
@@ -139,7 +122,7 @@ impl MembersChange {
 }
 
 /// The answer to a [`MembersRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MembersChanged {
     /// The version that has the change.
     pub version: u64,
@@ -148,7 +131,7 @@ pub struct MembersChanged {
 }
 
 /// Why a [`MembersRequest`] is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembersRefused {
     #[error("the members have changed meanwhile: they have version {0}")]
     Version(u64),
@@ -193,7 +176,7 @@ fn named(nodes: &[u64]) -> String {
 }
 
 /// A change that was made, with its operator and reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub struct RecordedChange {
     /// The version that it made.
     pub version: u64,
@@ -203,7 +186,7 @@ pub struct RecordedChange {
 }
 
 /// The members as a shard replicates them.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Default, PartialEq, Eq)]
 pub struct MembersState {
     pub(crate) wanted: Members,
     /// The oldest first.
@@ -276,6 +259,32 @@ impl MembersState {
 }
 
 impl Members {
+    /// For frames between nodes, and files: the oldest format that has all of it, and it in that.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let format = self.first_format();
+        codec::encode(&(format, self.clone()), format)
+    }
+
+    /// `None`: these are no [`Members`] that this build can read.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Members> {
+        let mut from = Reader::new(bytes, FORMAT_MIN);
+        let format = u32::decode(&mut from).ok()?;
+        if !(FORMAT_MIN..=FORMAT).contains(&format) {
+            return None;
+        }
+        from.set_format(format);
+        let members = Codec::decode(&mut from).ok()?;
+        from.end().ok()?;
+        Some(members)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let numbered = !self.nodes.contains_key(&0);
+        numbered.then_some(()).ok_or("a member without a number")
+    }
+
     /// The members of a cluster that begins with these nodes.
     #[must_use]
     pub fn begin(nodes: &[u64], cluster_id: u64) -> Members {

@@ -214,27 +214,6 @@ fn the_key_only_becomes_newer_and_the_old_ones_time_can_be_changed() {
     assert_eq!(other.wanted, state.wanted);
 }
 
-#[test]
-fn only_what_is_about_rotations_needs_the_new_format() {
-    let rotated = Members {
-        rotation: Some(rotation(2, 1, 5)),
-        ..Members::begin(&[1], 3)
-    };
-    let change = MembersChange::RotateKey(rotation(2, 1, 5));
-    let prefer = MembersChange::Prefer {
-        shards: vec![0],
-        to: None,
-    };
-    for (command, format) in [
-        (MembersCommand::Adopt(Members::begin(&[1], 3)), FORMAT_MIN),
-        (MembersCommand::Adopt(rotated), ROTATION_FORMAT),
-        (MembersCommand::Request(request(prefer)), FORMAT_MIN),
-        (MembersCommand::Request(request(change)), ROTATION_FORMAT),
-    ] {
-        assert_eq!(command.format(), format, "{command:?}");
-    }
-}
-
 fn change() -> impl Strategy<Value = MembersChange> {
     let id = || 1_u64..12;
     let disk = || 1_u64..20;
@@ -282,7 +261,7 @@ proptest! {
             }
             let changed = *now != before;
             prop_assert_eq!(now.version, before.version + u64::from(changed));
-            prop_assert_eq!(Members::decode(&now.encode()), Some(now.clone()));
+            prop_assert_eq!(Members::from_bytes(&now.to_bytes()), Some(now.clone()));
         }
         let newest = state.changes().last().map_or(1, |it| it.version);
         prop_assert_eq!(newest, state.wanted.version);

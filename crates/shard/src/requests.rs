@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use nowserving_codec::Codec;
 use nowserving_kv as kv;
 use nowserving_line::{Refused, Reply, TokenRef};
 
@@ -19,27 +20,26 @@ pub const MEMORY_MS: u64 = 120_000;
 pub const REQUESTS_MAX: usize = 65_536;
 
 /// Names a request, by 128 bits of a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestId {
     pub key: u128,
     /// Where it comes from.
     pub origin: Origin,
 }
 
-/// Where the id of a request comes from; `RequestOrigin` in proto/entry.proto.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
-#[repr(i32)]
+/// Where the id of a request comes from.
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The client gave it, the same for each repetition of one call.
-    Client = 1,
+    Client,
     /// Made up of the message itself, which came to this leader straight from its client.
-    Direct = 2,
+    Direct,
     /// Made up by the node that forwarded the request.
-    Forwarder = 3,
+    Forwarder,
 }
 
 /// As much of an answer as a copy needs to be answered the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The status of this token.
     Token(TokenRef),
@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remembered {
     pub(crate) origin: Origin,
     pub(crate) at_ms: u64,

@@ -3,8 +3,10 @@
 //!
 //! | part | content |
 //! |---|---|
-//! | 0 | a `LineState` without its long lists |
-//! | 1, 2, … | a `LinePart` each: live tokens, then callers, then gone tokens, then the journal |
+//! | 0 | a `LineDump` without its long lists |
+//! | 1, 2, … | `LineItem`s up to its end: live tokens, then callers, then gone tokens, then the journal |
+//!
+//! Before that each part has its format.
 //!
 //! Each replica decodes and checks a part as it is applied, so that the last command has little left to do: a turn
 //! that decodes a million tokens would take seconds. What grows with the tokens even so, the shifting of their
@@ -15,15 +17,13 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use nowserving_codec::{self as codec, Codec, Malformed, Reader, Writer};
 use nowserving_line::{
-    ClockShift, Event, Limits, Line, LineBuilder, LineDump, LineName, LinePart, Lines,
+    ClockShift, Event, Limits, Line, LineBuilder, LineDump, LineItem, LineName, Lines,
     OperatorNote, Restore, RestoreRefused, Stamp,
 };
-use prost::Message;
 
-use crate::pb;
-use crate::restore_pb::{part_from_pb, part_to_pb, shift_from_pb, shift_to_pb};
-use crate::snapshot_pb::{line_from_pb, line_to_pb};
+use crate::command::{FORMAT, FORMAT_MIN};
 
 /// The most bytes of a part. A request with one must not be larger than nodes read, in JSON too; and a turn that
 /// applies one must be short.
@@ -39,7 +39,7 @@ const UPLOADS_BYTES_MAX: u64 = 2 << 30;
 pub const UPLOAD_KEPT_MS: u64 = 600_000;
 
 /// A step of putting a line back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub struct RestoreCommand {
     pub line: LineName,
     /// Chosen at random by the client: one for each time that it sends the line.
@@ -47,10 +47,10 @@ pub struct RestoreCommand {
     pub step: RestoreStep,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Codec, Clone, Debug, PartialEq, Eq)]
 pub enum RestoreStep {
     /// Number 0 begins an upload, and ends another one of this line.
-    Part { number: u32, data: Bytes },
+    Part { number: u32, data: PartBytes },
     /// Puts the line in place.
     Finish {
         /// How many parts there must be.
@@ -58,6 +58,33 @@ pub enum RestoreStep {
         digest: [u8; 32],
         how: Restore,
     },
+}
+
+/// The bytes of a part: see the top of this file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartBytes(pub Bytes);
+
+impl From<Bytes> for PartBytes {
+    fn from(bytes: Bytes) -> Self {
+        PartBytes(bytes)
+    }
+}
+
+impl Codec for PartBytes {
+    fn encode(&self, to: &mut Writer) {
+        to.number(self.0.len() as u64);
+        to.put(&self.0);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = from.count()?;
+        Ok(PartBytes(Bytes::copy_from_slice(from.take(count)?)))
+    }
+
+    /// A member that does not read all of the part would keep another line than the rest.
+    fn first_format(&self) -> u32 {
+        u32::decode(&mut Reader::new(&self.0, FORMAT_MIN)).unwrap_or(FORMAT_MIN)
+    }
 }
 
 /// The answer to a [`RestoreCommand`].
@@ -130,10 +157,6 @@ impl Uploads {
         self.by_line.values().map(|upload| upload.bytes).sum()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_line.len()
-    }
-
     pub(crate) fn apply(
         &mut self,
         lines: &mut Lines,
@@ -193,7 +216,7 @@ impl Uploads {
         &mut self,
         line: &LineName,
         id: u128,
-        data: &Bytes,
+        data: &PartBytes,
         now_ms: u64,
     ) -> Result<RestoreReply, RestoreError> {
         let under_way =
@@ -202,7 +225,7 @@ impl Uploads {
             return Err(RestoreError::TooMany);
         }
         let bad = |what: String| RestoreError::Part { number: 0, what };
-        let dump = head_from_bytes(data).map_err(bad)?;
+        let dump = head_from_bytes(data).map_err(|it| bad(it.to_string()))?;
         if dump.name != *line {
             let what = format!("it is of line {}, not of {line}", dump.name);
             return Err(bad(what));
@@ -212,8 +235,8 @@ impl Uploads {
         let upload = Upload {
             id,
             parts: 1,
-            digest: chain([0; 32], data),
-            bytes: data.len() as u64,
+            digest: chain([0; 32], &data.0),
+            bytes: data.0.len() as u64,
             touched_ms: now_ms,
             builder: Some(Box::new(builder)),
         };
@@ -228,76 +251,76 @@ impl Uploads {
         &mut self,
         line: &LineName,
         number: u32,
-        data: &Bytes,
+        data: &PartBytes,
     ) -> Result<RestoreReply, RestoreError> {
-        if self.bytes().saturating_add(data.len() as u64) > UPLOADS_BYTES_MAX {
+        if self.bytes().saturating_add(data.0.len() as u64) > UPLOADS_BYTES_MAX {
             return Err(RestoreError::TooLarge);
         }
         let Some(upload) = self.by_line.get_mut(line) else {
             return Ok(RestoreReply::Staged { parts: 0 });
         };
-        let added = part_from_bytes(data).and_then(|part| match &mut upload.builder {
-            Some(builder) => builder.add(part).map_err(|bad| bad.to_string()),
+        let added = match &mut upload.builder {
+            Some(builder) => add_items(builder, data),
             None => Ok(()),
-        });
+        };
         if let Err(what) = added {
             self.by_line.remove(line);
             return Err(RestoreError::Part { number, what });
         }
         upload.parts += 1;
-        upload.digest = chain(upload.digest, data);
-        upload.bytes += data.len() as u64;
+        upload.digest = chain(upload.digest, &data.0);
+        upload.bytes += data.0.len() as u64;
         Ok(RestoreReply::Staged {
             parts: upload.parts,
         })
     }
 
     /// The uploads as snapshots have them; without the lines as hashes do, which the digests stand for.
-    pub(crate) fn to_pb(&self, with_lines: bool) -> impl Iterator<Item = pb::Upload> {
-        self.by_line.iter().map(move |(line, it)| {
-            let builder = it.builder.as_ref().filter(|_| with_lines);
-            pb::Upload {
-                line: line.as_str().to_owned(),
-                id: Bytes::copy_from_slice(&it.id.to_be_bytes()),
-                parts: it.parts,
-                digest: Bytes::copy_from_slice(&it.digest),
-                bytes: it.bytes,
-                touched_ms: it.touched_ms,
-                done: it.builder.is_none(),
-                state: builder.map(|builder| line_to_pb(builder.dump())),
-                shift: it.shift().map(shift_to_pb),
+    pub(crate) fn encode(&self, with_lines: bool, to: &mut Writer) {
+        to.number(self.by_line.len() as u64);
+        for (line, it) in &self.by_line {
+            line.encode(to);
+            it.id.encode(to);
+            it.parts.encode(to);
+            it.digest.encode(to);
+            it.bytes.encode(to);
+            it.touched_ms.encode(to);
+            it.shift().encode(to);
+            let builder = it.builder.as_ref();
+            builder.is_some().encode(to);
+            if let Some(builder) = builder.filter(|_| with_lines) {
+                builder.dump().encode(to);
             }
-        })
+        }
     }
 
-    /// Adds one that [`Uploads::to_pb`] gave.
-    pub(crate) fn add_pb(&mut self, it: pb::Upload) -> Result<(), String> {
-        let line = pb::line_name_from_pb(&it.line)?;
-        let builder = match it.state {
-            Some(state) if !it.done => {
-                let dump = line_from_pb(state)?;
+    /// Reads what [`Uploads::encode`] wrote, with the lines.
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut uploads = Uploads::default();
+        for _ in 0..from.count()? {
+            let line = LineName::decode(from)?;
+            let mut upload = Upload {
+                id: Codec::decode(from)?,
+                parts: Codec::decode(from)?,
+                digest: Codec::decode(from)?,
+                bytes: Codec::decode(from)?,
+                touched_ms: Codec::decode(from)?,
+                builder: None,
+            };
+            let shift = Option::<ClockShift>::decode(from)?;
+            if let Some(dump) = Option::<LineDump>::decode(from)? {
                 let builder = LineBuilder::new(dump, Limits::default());
-                let mut builder = builder.map_err(|bad| bad.to_string())?;
-                if let Some(shift) = it.shift {
-                    builder.resume_shift(shift_from_pb(shift)?);
+                let mut builder = builder.map_err(|bad| Malformed(bad.what))?;
+                if let Some(shift) = shift {
+                    builder.resume_shift(shift);
                 }
-                Some(Box::new(builder))
+                upload.builder = Some(Box::new(builder));
             }
-            None if it.done => None,
-            _ => return Err("an upload that is neither done nor under way".to_owned()),
-        };
-        let upload = Upload {
-            id: pb::upload_id_from_pb(&it.id)?,
-            parts: it.parts,
-            digest: pb::digest_from_pb(&it.digest)?,
-            bytes: it.bytes,
-            touched_ms: it.touched_ms,
-            builder,
-        };
-        match self.by_line.insert(line, upload) {
-            None => Ok(()),
-            Some(_) => Err("two uploads of one line".to_owned()),
+            if uploads.by_line.insert(line, upload).is_some() {
+                return Err(Malformed("two uploads of one line"));
+            }
         }
+        Ok(uploads)
     }
 }
 
@@ -336,53 +359,34 @@ fn chain(digest: [u8; 32], part: &[u8]) -> [u8; 32] {
 #[must_use]
 pub fn parts_of(line: &Line) -> (Vec<Bytes>, [u8; 32]) {
     let mut head = line.dump();
+    let format = head.first_format();
+    let items = head.take_items();
     let mut parts = Parts::default();
-    let (mut live, mut callers) = (Vec::new(), Vec::new());
-    for (id, lane) in (0..).zip(&mut head.lanes) {
-        let of_lane = std::mem::take(&mut lane.live).into_iter();
-        live.extend(of_lane.map(|(token, it)| (id, token, it)));
-        callers.extend(lane.take_callers(id));
+    parts.push(codec::encode(&(format, head), format));
+    let mut part = begin(format);
+    let empty = part.bytes().len();
+    for item in items {
+        let before = part.bytes().len();
+        item.encode(&mut part);
+        if before > empty && part.bytes().len() > PART_BYTES_MAX {
+            part.truncate(before);
+            parts.push(std::mem::replace(&mut part, begin(format)).into_bytes());
+            item.encode(&mut part);
+        }
+        if part.bytes().len() >= PART_BYTES {
+            parts.push(std::mem::replace(&mut part, begin(format)).into_bytes());
+        }
     }
-    let gone = std::mem::take(&mut head.gone);
-    let journal = std::mem::take(&mut head.journal);
-    let changes = std::mem::take(&mut head.settings_changes);
-    let kicks = std::mem::take(&mut head.kicks);
-    let notes = std::mem::take(&mut head.notes);
-    let calls = std::mem::take(&mut head.calls);
-    parts.push(line_to_pb(head).encode_to_vec());
-    parts.cut(live, |live| LinePart {
-        live,
-        ..LinePart::default()
-    });
-    parts.cut(callers, |callers| LinePart {
-        callers,
-        ..LinePart::default()
-    });
-    parts.cut(gone, |gone| LinePart {
-        gone,
-        ..LinePart::default()
-    });
-    parts.cut(journal, |journal| LinePart {
-        journal,
-        ..LinePart::default()
-    });
-    parts.cut(changes, |settings_changes| LinePart {
-        settings_changes,
-        ..LinePart::default()
-    });
-    parts.cut(kicks, |kicks| LinePart {
-        kicks,
-        ..LinePart::default()
-    });
-    parts.cut(notes, |notes| LinePart {
-        notes,
-        ..LinePart::default()
-    });
-    parts.cut(calls, |calls| LinePart {
-        calls,
-        ..LinePart::default()
-    });
+    if part.bytes().len() > empty {
+        parts.push(part.into_bytes());
+    }
     (parts.parts, parts.digest)
+}
+
+fn begin(format: u32) -> Writer {
+    let mut part = Writer::new(format);
+    format.encode(&mut part);
+    part
 }
 
 #[derive(Default)]
@@ -396,33 +400,31 @@ impl Parts {
         self.digest = chain(self.digest, &part);
         self.parts.push(part.into());
     }
+}
 
-    /// Cuts a list into parts. Each item is encoded by itself: protobuf reads lists that follow each other as one.
-    fn cut<T>(&mut self, items: Vec<T>, part: impl Fn(Vec<T>) -> LinePart) {
-        let mut bytes = Vec::new();
-        for item in items {
-            let before = bytes.len();
-            part_to_pb(part(vec![item])).encode_raw(&mut bytes);
-            if before > 0 && bytes.len() > PART_BYTES_MAX {
-                let last = bytes.split_off(before);
-                self.push(std::mem::replace(&mut bytes, last));
-            }
-            if bytes.len() >= PART_BYTES {
-                self.push(std::mem::take(&mut bytes));
-            }
-        }
-        if !bytes.is_empty() {
-            self.push(bytes);
-        }
+/// A part after its format.
+fn open(data: &PartBytes) -> Result<Reader<'_>, Malformed> {
+    let mut from = Reader::new(&data.0, FORMAT_MIN);
+    let format = u32::decode(&mut from)?;
+    if !(FORMAT_MIN..=FORMAT).contains(&format) {
+        return Err(Malformed("a format that this build does not read"));
     }
+    from.set_format(format);
+    Ok(from)
 }
 
-fn head_from_bytes(data: &Bytes) -> Result<LineDump, String> {
-    let head = pb::LineState::decode(data.clone()).map_err(|error| error.to_string())?;
-    line_from_pb(head).map_err(str::to_owned)
+fn head_from_bytes(data: &PartBytes) -> Result<LineDump, Malformed> {
+    let mut from = open(data)?;
+    let head = LineDump::decode(&mut from)?;
+    from.end()?;
+    Ok(head)
 }
 
-fn part_from_bytes(data: &Bytes) -> Result<LinePart, String> {
-    let part = pb::LinePart::decode(data.clone()).map_err(|error| error.to_string())?;
-    part_from_pb(part).map_err(str::to_owned)
+fn add_items(builder: &mut LineBuilder, data: &PartBytes) -> Result<(), String> {
+    let mut from = open(data).map_err(|bad| bad.to_string())?;
+    while !from.is_empty() {
+        let item = LineItem::decode(&mut from).map_err(|bad| bad.to_string())?;
+        builder.add(item).map_err(|bad| bad.to_string())?;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! All log entries are applied here: by the leader, which watches the events in order
 //! to answer and to publish; by followers; by the thread that makes snapshots; and by a node that starts.
 
+use nowserving_codec::Codec;
 use nowserving_kv as kv;
 use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
 
@@ -17,7 +18,7 @@ const RESTORE_WORK: usize = 1_024;
 
 /// The replicated state of one shard.
 ///
-/// Another kind of object is one more field here, one more [`Command`] and one more section of a
+/// Another kind of object is one more field here, one more [`Command`] and one more part of a
 /// snapshot.
 #[derive(Debug)]
 pub struct State {
@@ -33,7 +34,7 @@ pub struct State {
 }
 
 /// The largest reading of the service clock in any applied entry. It never falls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
     pub(crate) now_ms: u64,
 }
@@ -220,7 +221,6 @@ impl State {
                 op_no: u32::try_from(place).unwrap_or(u32::MAX),
                 now_ms: self.clock.now_ms,
                 wall_ms: entry.wall_ms,
-                format: self.format,
             };
             let wanted = observer.wants_events().then_some(&mut events);
             let op = match command {

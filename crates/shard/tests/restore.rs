@@ -128,7 +128,14 @@ impl Shard {
 
     fn part(&mut self, upload: u128, number: u32, data: &Bytes) -> Result<u32, RestoreError> {
         let data = data.clone();
-        let last = self.restore("shop", upload, RestoreStep::Part { number, data });
+        let last = self.restore(
+            "shop",
+            upload,
+            RestoreStep::Part {
+                number,
+                data: data.into(),
+            },
+        );
         match last.restore.unwrap()? {
             RestoreReply::Staged { parts } => Ok(parts),
             RestoreReply::Done => panic!("a part puts nothing in place"),
@@ -330,7 +337,14 @@ fn what_is_not_whole_is_refused_and_changes_nothing() {
     }
     // Another line's.
     let data = backup.parts[0].clone();
-    let last = other.restore("other", 4, RestoreStep::Part { number: 0, data });
+    let last = other.restore(
+        "other",
+        4,
+        RestoreStep::Part {
+            number: 0,
+            data: data.into(),
+        },
+    );
     let error = refused(last);
     assert!(error.to_string().contains("line shop"), "{error}");
     assert!(other.state.lines().is_empty());
@@ -350,7 +364,14 @@ fn so_many_at_once_and_no_more() {
     let mut other = Shard::new(5_000);
     for (n, line) in names.iter().enumerate() {
         let data = parts_of(shard.state.lines().get(&name(line)).unwrap()).0[0].clone();
-        let last = other.restore(line, 1, RestoreStep::Part { number: 0, data });
+        let last = other.restore(
+            line,
+            1,
+            RestoreStep::Part {
+                number: 0,
+                data: data.into(),
+            },
+        );
         let refused = (n == UPLOADS_MAX).then_some(RestoreError::TooMany);
         assert_eq!(last.restore.unwrap().err(), refused);
     }
@@ -369,7 +390,14 @@ fn any_number_of_lines_one_after_the_other() {
         let (parts, digest) = parts_of(shard.state.lines().get(&name(&line)).unwrap());
         let last = parts.len() as u32;
         for (number, data) in (0..).zip(parts) {
-            other.restore(&line, 1, RestoreStep::Part { number, data });
+            other.restore(
+                &line,
+                1,
+                RestoreStep::Part {
+                    number,
+                    data: data.into(),
+                },
+            );
         }
         let step = RestoreStep::Finish {
             parts: last,
@@ -578,7 +606,14 @@ fn a_large_line_comes_back() {
     for upload in [1, 2] {
         let (mut slowest, total) = (Duration::ZERO, Instant::now());
         for (number, data) in (0..).zip(parts.clone()) {
-            let (took, reply) = apply(&mut other, upload, RestoreStep::Part { number, data });
+            let (took, reply) = apply(
+                &mut other,
+                upload,
+                RestoreStep::Part {
+                    number,
+                    data: data.into(),
+                },
+            );
             reply.unwrap();
             slowest = slowest.max(took);
         }
@@ -598,7 +633,10 @@ fn a_large_line_comes_back() {
                 other = decode(bytes.into(), command::FORMAT, "prod", 0).unwrap().1;
                 let data = parts[0].clone();
                 let number = parts_count;
-                let step = RestoreStep::Part { number, data };
+                let step = RestoreStep::Part {
+                    number,
+                    data: data.into(),
+                };
                 let staged = RestoreReply::Staged { parts: number };
                 assert_eq!(apply(&mut other, upload, step).1, Ok(staged));
             }

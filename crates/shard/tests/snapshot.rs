@@ -3,22 +3,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "snapshot/format_7.rs"]
-mod format_7;
+#[path = "snapshot/busy.rs"]
+mod busy;
 
 use bytes::Bytes;
 use nowserving_line::{
-    self as line, AdmissionRate, Change, Journaled, JournaledToken, KickItem, KickNote,
+    self as line, AdmissionRate, Change, Head, Journaled, JournaledToken, KickItem, KickNote,
     KickSelector, LaneName, LaneSettings, Line, LineName, Op, Phase, Quota, Reason, Renew, Reply,
     ScheduledChange, Settings, SettingsPatch, TokenRef, ZoneName,
 };
-use nowserving_shard::command::{Command, Entry, FORMAT, FORMAT_MIN};
+use nowserving_shard::command::{Command, Entry, FORMAT};
 use nowserving_shard::members::{MembersChange, MembersCommand, MembersRequest};
 use nowserving_shard::snapshot::{HASH_FORMAT, Header, SnapshotError, decode, encode, hash_part};
 use nowserving_shard::state::{AppliedToLine, Observer, State};
 use proptest::prelude::*;
-
-use format_7::{a_shard_with_a_kick, a_shard_with_calls, with_what_format_7_adds};
 
 fn header() -> Header {
     Header {
@@ -49,8 +47,6 @@ impl Observer for Token {
 struct Shard {
     state: State,
     index: u64,
-    /// Of its entries.
-    format: u32,
 }
 
 impl Shard {
@@ -58,7 +54,6 @@ impl Shard {
         Shard {
             state: State::default(),
             index: 0,
-            format: FORMAT,
         }
     }
 
@@ -69,7 +64,7 @@ impl Shard {
     fn propose(&mut self, command: Command) -> Option<TokenRef> {
         self.index += 1;
         let entry = Entry {
-            format: self.format,
+            format: FORMAT,
             now_ms: self.index * 10,
             wall_ms: self.index * self.index * 10,
             compact_floor: 0,
@@ -154,11 +149,8 @@ fn a_shard() -> State {
 /// A line with every setting, and with everything that comes of them: a bucket that is not full,
 /// tokens called ahead, moved and live, moved and gone, released by their claim; a lane that was
 /// removed; a journal with every kind of entry.
-fn a_shard_with_everything(format: u32) -> State {
-    let mut shard = Shard {
-        format,
-        ..Shard::new()
-    };
+fn a_shard_with_everything() -> State {
+    let mut shard = Shard::new();
     let line = || name("all");
     let lane = |name: &str| LaneName::try_from(name).unwrap();
     let mut settings = Settings::new(3, 100);
@@ -239,21 +231,19 @@ fn a_shard_with_everything(format: u32) -> State {
         matches!(what, JournaledToken::Claimed { .. })
     };
     assert!(dump.journal.iter().any(claimed) && !dump.settings_changes.is_empty());
-    if format == FORMAT {
-        with_what_format_7_adds(&mut shard);
-    }
+    busy::fill(&mut shard);
     shard.state
 }
 
 #[test]
 fn a_shard_comes_back_as_it_was() {
-    let mut states = vec![
+    let states = [
         State::default(),
         a_shard(),
-        a_shard_with_a_kick(),
-        a_shard_with_calls(),
+        busy::a_shard_with_a_kick(),
+        busy::a_shard_with_calls(),
+        a_shard_with_everything(),
     ];
-    states.extend([FORMAT_MIN, FORMAT].map(a_shard_with_everything));
     for state in states {
         let bytes = encode(&header(), &state);
         let (found, restored) = decode(bytes.clone().into(), FORMAT, "prod", 7).unwrap();
@@ -338,106 +328,47 @@ fn sealed(body: &[u8]) -> Bytes {
 
 #[test]
 fn a_whole_file_that_makes_no_sense_is_refused() {
-    const HEADER: &[u8] = &[8, 0x0a, 4, b'p', b'r', b'o', b'd', 0x10, 7];
-    // A section: its kind, and how many records it has. A clock and the head of lines may be empty.
-    const CLOCK: &[u8] = &[4, 0x08, 1, 0x10, 1, 0];
-    const NO_LINES: &[u8] = &[4, 0x08, 2, 0x10, 1, 0];
-    const A_LINE: &[u8] = &[4, 0x08, 2, 0x10, 2, 0];
-    let read = |parts: &[&[u8]]| {
-        let body = [&[HEADER], parts].concat().concat();
-        decode(sealed(&body), FORMAT, "prod", 7)
-    };
-    const REQUESTS: &[u8] = &[2, 0x08, 3];
-    const MEMBERS: &[u8] = &[4, 0x08, 4, 0x10, 1, 0];
-    const UPLOADS: &[u8] = &[2, 0x08, 5];
-    assert!(read(&[CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS]).is_ok());
-    for parts in [
-        &[][..],                                                       // no section
-        &[CLOCK],                                                      // a section is missing
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS],                         // the last one
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, &[4, 0x08, 5, 0x10, 1]], // an upload is missing
-        &[
-            CLOCK,
-            NO_LINES,
-            REQUESTS,
-            MEMBERS,
-            &[4, 0x08, 5, 0x10, 1],
-            &[0],
-        ], // an upload of nothing
-        &[CLOCK, NO_LINES, REQUESTS],                                  // the last one
-        &[NO_LINES, CLOCK, REQUESTS, MEMBERS, UPLOADS],                // in another order
-        &[CLOCK, CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS],         // one of them twice
-        &[
-            CLOCK,
-            NO_LINES,
-            REQUESTS,
-            MEMBERS,
-            UPLOADS,
-            &[4, 0x08, 9, 0x10, 0],
-        ], // one of a later build
-        &[&[2, 0x08, 1], NO_LINES, REQUESTS, MEMBERS, UPLOADS],        // no clock
-        &[
-            &[4, 0x08, 1, 0x10, 2, 0, 0],
-            NO_LINES,
-            REQUESTS,
-            MEMBERS,
-            UPLOADS,
-        ], // two clocks
-        &[CLOCK, &[2, 0x08, 2], REQUESTS, MEMBERS, UPLOADS],           // not even the head of lines
-        &[CLOCK, NO_LINES, REQUESTS, MEMBERS, UPLOADS, &[0]],          // bytes after the end
-        &[CLOCK, A_LINE, REQUESTS, MEMBERS, UPLOADS],                  // a line is missing
-        &[CLOCK, A_LINE, &[0], REQUESTS, MEMBERS, UPLOADS],            // a line of nothing
-        &[
-            CLOCK,
-            A_LINE,
-            &[3, 0x0a, 1, b'a'],
-            REQUESTS,
-            MEMBERS,
-            UPLOADS,
-        ], // a line of a name
-        &[CLOCK, NO_LINES, &[4, 0x08, 3, 0x10, 1]],                    // a request is missing
-        &[
-            CLOCK,
-            NO_LINES,
-            &[4, 0x08, 3, 0x10, 1],
-            &[0],
-            MEMBERS,
-            UPLOADS,
-        ], // a request of nothing
-        &[CLOCK, NO_LINES, REQUESTS, &[2, 0x08, 4]],                   // no members
-        &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 4, 0x10, 2, 0]],       // a change is missing
-        &[CLOCK, NO_LINES, REQUESTS, &[4, 0x08, 4, 0x10, 2, 0], &[0]], // a change of nothing
-        &[&[0xff; 12]],                                                // a length without end
-        &[&[0xff, 0xff, 0xff, 0xff, 0x0f, 0]],                         // a length beyond the file
-    ] {
-        let error = read(parts).unwrap_err();
-        assert!(
-            matches!(error, SnapshotError::Decode(_)),
-            "{parts:?}: {error}"
-        );
+    for state in [State::default(), a_shard()] {
+        let file = encode(&header(), &state);
+        let body = &file[12..file.len() - 32];
+        assert!(decode(sealed(body), FORMAT, "prod", 7).is_ok());
+        for length in 0..body.len() {
+            let error = decode(sealed(&body[..length]), FORMAT, "prod", 7).unwrap_err();
+            assert!(
+                matches!(error, SnapshotError::Malformed(_)),
+                "{length}: {error}"
+            );
+        }
+        let longer = [body, &[0]].concat();
+        let error = decode(sealed(&longer), FORMAT, "prod", 7).unwrap_err();
+        assert_eq!(error.to_string(), "a snapshot has bytes after its end");
+        // Whatever else stands there, nothing panics.
+        for bit in 0..body.len() * 8 {
+            let mut altered = body.to_vec();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            let _ = decode(sealed(&altered), FORMAT, "prod", 7);
+        }
     }
     // A service clock that no shard can have.
-    const FAR: &[u8] = &[
-        4, 0x08, 1, 0x10, 1, 10, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f,
-    ];
+    let head = Head {
+        now_ms: u64::MAX,
+        ..Head::default()
+    };
+    let mut body = nowserving_codec::encode(&header(), FORMAT);
+    body.extend(nowserving_codec::encode(&(1_u64, head), FORMAT));
+    body.push(0);
     assert!(matches!(
-        read(&[FAR, NO_LINES]).unwrap_err(),
+        decode(sealed(&body), FORMAT, "prod", 7).unwrap_err(),
         SnapshotError::Contradiction(_)
-    ));
-    assert!(matches!(
-        decode(sealed(&[]), FORMAT, "prod", 7).unwrap_err(),
-        SnapshotError::Decode(_)
     ));
 }
 
-/// The hash of the first build of this format: additions of later builds are left out while unused.
 #[test]
-fn unused_settings_are_not_in_the_hash() {
-    let mut shard = Shard::new();
-    shard.create("a", 3);
-    let hash = blake3::Hash::from(hash_part(&shard.state, 0));
-    let then = "b1fdc756a80256187eeaa1fdb5a30273bf47e31fb103ddfb8cf8bd9ae7307e2f";
-    assert_eq!(hash.to_hex().as_str(), then);
+fn a_file_of_a_build_before_the_first_release_is_told_apart() {
+    let mut file = encode(&header(), &State::default());
+    file[..8].copy_from_slice(b"NSSNAP\r\n");
+    let error = decode(file.into(), FORMAT, "prod", 7).unwrap_err();
+    assert_eq!(error, SnapshotError::Earlier);
 }
 
 #[test]
@@ -464,10 +395,10 @@ fn members_come_back_and_are_in_the_hash() {
 /// Builds with the same format compare their hashes: another hash needs another format.
 #[test]
 fn the_hash_of_a_format_stays_the_same() {
-    let state = a_shard_with_everything(FORMAT_MIN);
+    let state = a_shard_with_everything();
     let hash = blake3::Hash::from(hash_part(&state, 0));
-    let then = "34b3ee31bf4c5991683f26a47720950276cb2bf233993721dbed5edd5dbce18a";
-    assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (3, then));
+    let then = "23095be4bb0f6bd5ecfcdbcb25c9b9b90115ff0a02ddfd06d90abd35c167dea7";
+    assert_eq!((HASH_FORMAT, hash.to_hex().as_str()), (1, then));
 }
 
 #[test]

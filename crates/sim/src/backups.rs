@@ -63,7 +63,7 @@ impl Upload {
         let step = match self.parts.get(self.next) {
             Some(data) => RestoreStep::Part {
                 number: self.next as u32,
-                data: data.clone(),
+                data: data.clone().into(),
             },
             None => RestoreStep::Finish {
                 parts: self.parts.len() as u32,

@@ -425,7 +425,7 @@ impl Node {
             Output::Event(_) | Output::Serves(_) | Output::Drop(_) | Output::Rules(_) => {}
             Output::Members { wanted, peers } => {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
-                let file = members_file::write(&wanted.encode());
+                let file = members_file::write(&wanted.to_bytes());
                 self.disk.files.write(File::Members, file);
                 if let Some(running) = &mut self.running {
                     running.peers = PeerList {

@@ -40,11 +40,13 @@ nowserving-engine: rand getrandom
 
 /// All that a crate may name in its manifest, where the list is short enough to be closed.
 const ONLY: &str = "\
-nowserving-line: libm nowserving-bite thiserror
+nowserving-codec: nowserving-codec-derive thiserror
+nowserving-codec-derive: proc-macro2 quote syn
+nowserving-line: libm nowserving-bite nowserving-codec thiserror
 nowserving-adapt: thiserror
 nowserving-calendar: jiff
-nowserving-limit: nowserving-calendar saphyr-parser thiserror
-nowserving-kv: nowserving-bite thiserror
+nowserving-limit: nowserving-calendar nowserving-codec saphyr-parser thiserror
+nowserving-kv: nowserving-bite nowserving-codec thiserror
 nowserving-security: async-nats nkeys rustls-pki-types serde thiserror tracing
 ";
 

@@ -19,7 +19,7 @@ const IGNORED_TEST: &str = concat!("#[", "ignore");
 /// Where the code is kept pure: the crates, the words that must not occur there, and why.
 const PURE: [(&str, &str, &str); 6] = [
     (
-        "line",
+        "codec line",
         "SystemTime Instant rand tokio async std::fs std::net std::env std::thread std::io HashMap HashSet",
         "the line is pure: the same commands must give the same state on every node",
     ),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Admission, AdmittedBy, Change, Event, HISTORY_FORMAT, Journaled, JournaledToken, LaneSettings,
-    Lines, Op, Reason, Settings, SettingsPatch, Stamp, State, TakeBy, TokenRef,
+    Admission, AdmittedBy, Change, Event, Journaled, JournaledToken, LaneSettings, Lines, Op,
+    Reason, Settings, SettingsPatch, Stamp, State, TakeBy, TokenRef,
 };
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 use proptest::prelude::*;
@@ -81,7 +81,6 @@ impl Day {
             op_no: 0,
             now_ms: self.now_ms,
             wall_ms: self.now_ms,
-            format: HISTORY_FORMAT,
         };
         let mut events = Vec::new();
         let _ = self.lines.apply(stamp, op, Some(&mut events));

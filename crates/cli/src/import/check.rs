@@ -161,8 +161,7 @@ fn quota_capacity(shown: &LineReply) -> Option<u64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use nowserving_line::{
-        HISTORY_FORMAT, LaneSettings, LineName, Lines, Op, Quota, Reply, Settings, Stamp,
-        Timestamp, TokenRef,
+        LaneSettings, LineName, Lines, Op, Quota, Reply, Settings, Stamp, Timestamp, TokenRef,
     };
     use nowserving_protocol::user::Home;
     use proptest::prelude::*;
@@ -194,7 +193,6 @@ mod tests {
                 op_no: 0,
                 now_ms: 1_000,
                 wall_ms: 1_000,
-                format: HISTORY_FORMAT,
             };
             self.lines.apply(stamp, op, None).map_err(ApiError::from)
         }

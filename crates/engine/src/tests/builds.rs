@@ -1,13 +1,16 @@
 //! Builds that read different formats of log entries, in one group.
 
-use nowserving_line::{Change, Op, Settings, SettingsPatch};
+use bytes::Bytes;
+use nowserving_line::{Op, Settings};
 use nowserving_protocol::error::Code;
 use nowserving_replica::EntryReader as _;
-use nowserving_shard::command::{Command, EntryBuilder, EntryError, FORMAT, FORMAT_MIN, decode};
+use nowserving_shard::command::{Command, EntryBuilder, EntryError, FORMAT, decode};
+use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 use raft::eraftpb::{Entry, MessageType};
 
 use super::rig::{Rig, message, name};
 use crate::io::ExitReason;
+use crate::request::Ask;
 
 const NEXT: u32 = FORMAT + 1;
 
@@ -54,49 +57,50 @@ fn a_leader_writes_the_newest_format_that_all_members_read() {
     assert_eq!(rig.exit, None);
 }
 
+/// The part of a line out of a backup that a later build has made.
+fn later_part() -> RestoreCommand {
+    RestoreCommand {
+        line: name("shop"),
+        upload: 1,
+        step: RestoreStep::Part {
+            number: 0,
+            data: Bytes::from(vec![NEXT as u8]).into(),
+        },
+    }
+}
+
 #[test]
 fn what_a_member_does_not_know_is_refused_until_it_runs_the_newer_release() {
     let mut rig = Rig::new(&[1, 2, 3]);
+    rig.engine.ctx.entry_format = NEXT;
     rig.lead();
-    rig.write(Op::Create {
-        line: name("shop"),
-        settings: Settings::new(1, 1_000),
-    });
     rig.turn();
     rig.acknowledge();
-    rig.answers();
-    let wait_limited = || Op::Configure {
-        line: name("shop"),
-        patch: Box::new(SettingsPatch {
-            max_wait_ms: Some(Change::Set(60_000)),
-            ..SettingsPatch::default()
-        }),
-        if_version: None,
-        incarnation: None,
-    };
+    assert_eq!(Command::Restore(later_part()).format(), NEXT);
+    let far = rig.now + 1_000_000_000_000;
     for (peer, format, taken) in [
-        (2, FORMAT, false),
-        (3, FORMAT_MIN, false),
-        (3, FORMAT, true),
+        (2, NEXT, false),
+        (3, FORMAT, false),
+        (3, NEXT, true),
         // As the log has such entries now.
-        (2, FORMAT_MIN, true),
+        (2, FORMAT, true),
     ] {
         rig.entry_formats.insert(peer, format);
         rig.hears(peer, "", Vec::new());
         let last = rig.replica().last_index();
-        rig.write(wait_limited());
+        rig.ask(Ask::Restore(Box::new(later_part())), far);
         rig.turn();
         assert_eq!(rig.replica().last_index() > last, taken);
         rig.acknowledge();
-        let answers = rig.answers();
-        let codes: Vec<_> = answers
+        let codes: Vec<_> = rig
+            .answers()
             .into_iter()
-            .map(|it| it.map(|_| ()).map_err(|error| error.code))
+            .map(|it| it.unwrap_err().code)
             .collect();
-        let expected = if taken {
-            Ok(())
-        } else {
-            Err(Code::Unavailable)
+        // It is applied by a build that reads no such part.
+        let expected = match taken {
+            true => Code::BadRequest,
+            false => Code::Unavailable,
         };
         assert_eq!(codes, [expected], "{:?}", rig.entry_formats);
     }

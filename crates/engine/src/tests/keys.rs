@@ -2,7 +2,7 @@
 
 use nowserving_protocol::error::Code;
 use nowserving_protocol::keys::{KeyPrint, Rotation};
-use nowserving_shard::command::{FORMAT, FORMAT_MIN};
+use nowserving_shard::command::FORMAT;
 use nowserving_shard::members::MembersChange;
 
 use super::members::{answers, ask, commit, of_three};
@@ -29,12 +29,12 @@ fn rotate(to: u8, old_until_ms: u64) -> MembersChange {
     })
 }
 
-/// All nodes have loaded key 1; node 3 reads log entries up to this format.
-fn with_keys(format: u32) -> Rig {
+/// All nodes have loaded key 1.
+fn with_keys() -> Rig {
     let mut rig = of_three();
     rig.input(Input::Keys(vec![key(1)]));
-    for (peer, format) in [(2, FORMAT), (3, format)] {
-        rig.entry_formats.insert(peer, format);
+    for peer in [2, 3] {
+        rig.entry_formats.insert(peer, FORMAT);
         says(&mut rig, peer, vec![key(1)]);
     }
     rig
@@ -61,7 +61,7 @@ fn refused(rig: &mut Rig) -> String {
 
 #[test]
 fn a_key_is_put_in_force_once_all_members_have_loaded_it() {
-    let mut rig = with_keys(FORMAT);
+    let mut rig = with_keys();
     assert!(refused(&mut rig).starts_with("key 2 is not loaded by node 1:"));
     rig.input(Input::Keys(vec![key(1), key(2)]));
     assert!(refused(&mut rig).starts_with("key 2 is not loaded by node 2, node 3:"));
@@ -117,17 +117,4 @@ fn a_key_is_put_in_force_once_all_members_have_loaded_it() {
         [Ok(version + 1), Err(Code::MembersRefused)]
     );
     assert!(rig.engine.key_status().unwrap().old_is_over);
-}
-
-#[test]
-fn a_group_with_an_older_member_keeps_its_key() {
-    let mut rig = with_keys(FORMAT_MIN);
-    rig.input(Input::Keys(vec![key(1), key(2)]));
-    for peer in [2, 3] {
-        says(&mut rig, peer, vec![key(1), key(2)]);
-    }
-    ask(&mut rig, rotate(2, WALL_MS), 1);
-    commit(&mut rig);
-    assert_eq!(answers(&mut rig), [Err(Code::Unavailable)]);
-    assert_eq!(rig.state().members().wanted().rotation, None);
 }

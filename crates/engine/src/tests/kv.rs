@@ -4,7 +4,7 @@ use nowserving_kv::Op;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::kv::{KvGet, KvKey, KvList};
 use nowserving_protocol::user::Consistency;
-use nowserving_shard::command::{FORMAT, FORMAT_MIN};
+use nowserving_shard::command::FORMAT;
 use nowserving_shard::published::OutEvent;
 use nowserving_shard::requests::{Origin, RequestId};
 
@@ -15,12 +15,11 @@ use crate::request::{Ask, Inbox, Outcome, Question, ReplyTo};
 
 const BUCKET: &str = "shop";
 
-/// Node 3 reads entries of formats up to this one.
-fn leading(format: u32) -> Rig {
+fn leading() -> Rig {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
-    for (peer, format) in [(2, FORMAT), (3, format)] {
-        rig.entry_formats.insert(peer, format);
+    for peer in [2, 3] {
+        rig.entry_formats.insert(peer, FORMAT);
         rig.hears(peer, "", Vec::new());
     }
     rig.inbox_empty = true;
@@ -89,7 +88,7 @@ fn events(rig: &mut Rig) -> Vec<(String, u64)> {
 
 #[test]
 fn a_put_is_answered_when_it_is_committed_and_read_under_the_lease() {
-    let mut rig = leading(FORMAT);
+    let mut rig = leading();
     ask(&mut rig, put("one", Some(0), None));
     rig.turn();
     ask(&mut rig, get(None));
@@ -109,7 +108,7 @@ fn a_put_is_answered_when_it_is_committed_and_read_under_the_lease() {
 
 #[test]
 fn a_linearizable_get_asks_a_quorum() {
-    let mut rig = leading(FORMAT);
+    let mut rig = leading();
     ask(&mut rig, put("one", None, None));
     settle(&mut rig);
     rig.answers();
@@ -123,7 +122,7 @@ fn a_linearizable_get_asks_a_quorum() {
 
 #[test]
 fn a_copy_of_a_put_is_answered_and_not_done() {
-    let mut rig = leading(FORMAT);
+    let mut rig = leading();
     for value in ["one", "one"] {
         let far = rig.now + 1_000_000_000_000;
         let ask = put(value, Some(0), None);
@@ -141,7 +140,7 @@ fn a_copy_of_a_put_is_answered_and_not_done() {
 /// The next leader could not know a reading of the clock that is not in the log: the key would be back.
 #[test]
 fn a_key_expires_by_the_replicated_clock() {
-    let mut rig = leading(FORMAT);
+    let mut rig = leading();
     ask(&mut rig, put("one", None, Some(1_000)));
     settle(&mut rig);
     assert_eq!(answers(&mut rig), [done(1)]);
@@ -159,7 +158,7 @@ fn a_key_expires_by_the_replicated_clock() {
 
 #[test]
 fn a_list_is_answered_from_this_node() {
-    let mut rig = leading(FORMAT);
+    let mut rig = leading();
     ask(&mut rig, put("one", None, None));
     settle(&mut rig);
     rig.answers();
@@ -182,17 +181,4 @@ fn a_list_is_answered_from_this_node() {
         panic!("{answers:?}");
     };
     assert_eq!((page.entries.len(), page.entries[0].bytes), (1, 3));
-}
-
-#[test]
-fn a_member_that_does_not_know_key_values_yet_has_them_refused() {
-    let mut rig = leading(FORMAT_MIN);
-    ask(&mut rig, put("one", None, None));
-    settle(&mut rig);
-    assert_eq!(answers(&mut rig), [Err(Code::Unavailable)]);
-    rig.entry_formats.insert(3, FORMAT);
-    rig.hears(3, "", Vec::new());
-    ask(&mut rig, put("one", None, None));
-    settle(&mut rig);
-    assert_eq!(answers(&mut rig), [done(1)]);
 }

@@ -2,7 +2,7 @@
 
 use nowserving_limit::{Algorithm, Limit, LimitParts, Unit, WhenFull, combine, key};
 use nowserving_protocol::error::Code;
-use nowserving_shard::command::{FORMAT, FORMAT_MIN};
+use nowserving_shard::command::FORMAT;
 use nowserving_shard::limits::{ApplyRules, LimitAsk, LimitCommand, ResetCounter, verdicts_of};
 use nowserving_shard::requests::{Origin, RequestId};
 use raft::eraftpb::MessageType;
@@ -33,11 +33,11 @@ fn ask() -> LimitAsk {
     }
 }
 
-fn leader(formats: [u32; 2]) -> Rig {
+fn leader() -> Rig {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
-    for (peer, format) in [2, 3].into_iter().zip(formats) {
-        rig.entry_formats.insert(peer, format);
+    for peer in [2, 3] {
+        rig.entry_formats.insert(peer, FORMAT);
         rig.hears(peer, "", Vec::new());
     }
     settle(&mut rig);
@@ -91,7 +91,7 @@ fn reset_of(key: Box<[u8]>) -> LimitCommand {
 
 #[test]
 fn checks_write_nothing_and_a_checkpoint_follows() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     let before = rig.replica().last_index();
     let deadline = rig.now + TIMEOUT_US;
     let dry_run = LimitRequest::Check {
@@ -120,7 +120,7 @@ fn checks_write_nothing_and_a_checkpoint_follows() {
 
 #[test]
 fn a_new_leader_forgets_at_most_what_the_last_checkpoint_lacks() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     assert_eq!(passed(&mut rig, 1), 1);
     for _ in 0..2 {
         rig.pass_ms(200);
@@ -144,7 +144,7 @@ fn a_new_leader_forgets_at_most_what_the_last_checkpoint_lacks() {
 /// It would be in no checkpoint.
 #[test]
 fn nothing_is_counted_once_leadership_is_offered() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     assert_eq!(passed(&mut rig, 2), 2);
     rig.input(crate::io::Input::Stop);
     rig.pass_ms(300);
@@ -169,7 +169,7 @@ fn nothing_is_counted_once_leadership_is_offered() {
 
 #[test]
 fn hits_on_exact_limits_are_in_the_log_before_they_are_answered() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     let before = rig.replica().last_index();
     let exact = |dry_run| LimitRequest::Exact {
         asks: vec![ask()],
@@ -200,7 +200,7 @@ fn remaining(answer: &Outcome) -> Vec<u32> {
 /// It is neither told that its hits have counted, nor refused as they still count.
 #[test]
 fn a_copy_of_exact_hits_waits_for_their_give_back_and_counts_anew() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     let send = |rig: &mut Rig, key, request| {
         let far = rig.now + 1_000_000_000;
         let ask = Ask::Limit(Box::new(request));
@@ -240,7 +240,7 @@ fn a_copy_of_exact_hits_waits_for_their_give_back_and_counts_anew() {
 /// A caller that is kept out and tries again fills neither the log nor the memory of requests.
 #[test]
 fn exact_hits_that_are_refused_are_not_in_the_log() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     let exact = || LimitRequest::Exact {
         asks: vec![ask()],
         dry_run: false,
@@ -265,7 +265,7 @@ fn exact_hits_that_are_refused_are_not_in_the_log() {
 #[test]
 fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
     let stamps = |algorithm: Algorithm, unit: Unit, seconds: u64| {
-        let mut rig = leader([FORMAT, FORMAT]);
+        let mut rig = leader();
         let limit = Limit::new(LimitParts {
             algorithm,
             ..Limit::fixed_window(5, unit).parts().clone()
@@ -307,7 +307,7 @@ fn the_clock_is_stamped_while_counters_are_in_use_that_go_by_it() {
 /// Else a crash of the next leader would set the clock back to the last entry, however old.
 #[test]
 fn a_new_leader_stamps_the_clock_for_counters_that_it_did_not_count() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     let limit = Limit::new(LimitParts {
         algorithm: Algorithm::SlidingWindowLog,
         ..Limit::fixed_window(5, Unit::Hour).parts().clone()
@@ -371,7 +371,7 @@ fn a_follower_that_has_only_got_a_heartbeat_tells_no_rules() {
 
 #[test]
 fn rules_are_told_and_a_reset_counts_anew() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     let apply = LimitCommand::Apply(ApplyRules {
         domain: name("shop"),
         text: "domain: shop".into(),
@@ -413,7 +413,7 @@ fn rules_are_told_and_a_reset_counts_anew() {
 /// Else each checkpoint would wait for it to be applied.
 #[test]
 fn a_reset_that_expires_unwritten_keeps_no_checkpoint_out() {
-    let mut rig = leader([FORMAT, FORMAT]);
+    let mut rig = leader();
     assert_eq!(passed(&mut rig, 1), 1);
     let reset = reset_of(ask().key);
     let term = rig.replica().term();
@@ -446,28 +446,4 @@ fn a_reset_that_expires_unwritten_keeps_no_checkpoint_out() {
         panic!("{stats:?}")
     };
     assert_eq!(stats.changed, 0, "all is in a checkpoint");
-}
-
-#[test]
-fn a_group_with_an_older_member_counts_in_memory_alone() {
-    let mut rig = leader([FORMAT, FORMAT_MIN]);
-    assert_eq!(passed(&mut rig, 9), 5);
-    let before = rig.replica().last_index();
-    for _ in 0..3 {
-        rig.pass_ms(200);
-        settle(&mut rig);
-    }
-    assert_eq!(rig.replica().last_index(), before);
-    let exact = LimitRequest::Exact {
-        asks: vec![ask()],
-        dry_run: false,
-    };
-    assert_eq!(request(&mut rig, exact), Err(Code::Unavailable));
-    rig.entry_formats.insert(3, FORMAT);
-    rig.hears(3, "", Vec::new());
-    for _ in 0..3 {
-        rig.pass_ms(200);
-        settle(&mut rig);
-    }
-    assert_eq!(rig.state().limits().saved().len(), 1, "written at last");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nowserving_line::{Op, Settings};
+use nowserving_line::{Op, RefusedCounts, Settings};
 use nowserving_protocol::error::Code;
 
 use super::rig::{Rig, name};
@@ -121,9 +121,9 @@ fn nothing_is_lost_with_a_leader_that_hands_over() {
     let unwritten = |rig: &Rig| {
         let leader_state = rig.shard().leader_state.as_ref().unwrap();
         let line = rig.lines().get(&name("shop")).unwrap();
-        leader_state.refusals.unwritten(line).stored().to_vec()
+        leader_state.refusals.unwritten(line)
     };
-    assert_eq!(unwritten(&rig), [2]);
+    assert_eq!(unwritten(&rig), RefusedCounts::new([2, 0, 0, 0]));
     rig.input(crate::io::Input::Stop);
     rig.pass_ms(300);
     rig.hears(2, "", Vec::new());
@@ -132,5 +132,5 @@ fn nothing_is_lost_with_a_leader_that_hands_over() {
     rig.acknowledge();
     assert!(unwritten(&rig).is_empty());
     let line = rig.lines().get(&name("shop")).unwrap();
-    assert_eq!(line.counts().refused.stored(), [4]);
+    assert_eq!(line.counts().refused, RefusedCounts::new([4, 0, 0, 0]));
 }

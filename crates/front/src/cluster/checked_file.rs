@@ -14,7 +14,9 @@ use super::File;
 /// The format of these files that this build writes and reads.
 pub const FORMAT: u32 = 1;
 
-const LABEL: &str = "# checksum ";
+const LABEL: &str = "# nowserving data, checksum ";
+/// That of builds before the first release. Their logs and snapshots are not read either.
+const EARLIER_LABEL: &str = "# checksum ";
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,11 @@ pub enum Unusable {
     /// Its content has changed since it was written.
     #[error("{} is damaged: {what}", file.name())]
     Damaged { file: File, what: String },
+    #[error(
+        "{} is that of a build before the first release: start with an empty data directory",
+        file.name()
+    )]
+    Earlier { file: File },
     /// Of a build that writes it in another way.
     #[error(
         "{} has format {found}, and this build reads {FORMAT}: start the build that wrote it",
@@ -44,7 +51,10 @@ struct Head {
 /// # Errors
 /// [`Unusable`].
 pub fn read<T: DeserializeOwned>(file: File, bytes: &[u8]) -> Result<T, Unusable> {
-    let text = content(bytes).map_err(|what| Unusable::Damaged { file, what })?;
+    let text = content(bytes).map_err(|what| match is_earlier(bytes) {
+        true => Unusable::Earlier { file },
+        false => Unusable::Damaged { file, what },
+    })?;
     let not_such = |error: toml::de::Error| Unusable::NotSuch {
         file,
         what: error.to_string(),
@@ -54,6 +64,11 @@ pub fn read<T: DeserializeOwned>(file: File, bytes: &[u8]) -> Result<T, Unusable
         Some(found) if found != FORMAT => Err(Unusable::OtherFormat { file, found }),
         _ => toml::from_str(text).map_err(not_such),
     }
+}
+
+fn is_earlier(bytes: &[u8]) -> bool {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    lines.any(|line| line.starts_with(EARLIER_LABEL.as_bytes()))
 }
 
 /// The content without the checksum's line; or why it is damaged.
@@ -108,6 +123,17 @@ mod tests {
         let clear =
             "peers.toml has format 2, and this build reads 1: start the build that wrote it";
         assert_eq!(error.to_string(), clear);
+    }
+
+    #[test]
+    fn a_file_of_a_build_before_the_first_release_says_what_to_do() {
+        let content = "boots = 1\n";
+        let file = format!(
+            "{content}{EARLIER_LABEL}{}\n",
+            blake3::hash(content.as_bytes())
+        );
+        let error = read::<toml::Table>(File::Peers, file.as_bytes()).unwrap_err();
+        assert!(matches!(error, Unusable::Earlier { .. }), "{error}");
     }
 
     #[test]

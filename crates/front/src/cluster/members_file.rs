@@ -23,7 +23,7 @@ pub fn read(bytes: Option<&[u8]>) -> Result<Members, Unusable> {
         return Ok(Members::default());
     };
     let content: Content = checked_file::read(File::Members, bytes)?;
-    let members = from_hex(&content.members).and_then(|bytes| Members::decode(&bytes));
+    let members = from_hex(&content.members).and_then(|bytes| Members::from_bytes(&bytes));
     members.ok_or_else(|| Unusable::NotSuch {
         file: File::Members,
         what: "no members".to_owned(),
@@ -58,7 +58,7 @@ mod tests {
         let kept = nowserving_golden::bytes(
             env!("CARGO_MANIFEST_DIR"),
             "files-1/members.toml",
-            &write(&members.encode()),
+            &write(&members.to_bytes()),
         );
         assert_eq!(read(Some(&kept)).unwrap(), members);
     }
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(read(None).unwrap(), Members::default());
         let mut members = Members::begin(&[1, 2, 5], 9);
         members.nodes.entry(5).or_default().disk_id = u64::MAX;
-        assert_eq!(read(Some(&write(&members.encode()))).unwrap(), members);
+        assert_eq!(read(Some(&write(&members.to_bytes()))).unwrap(), members);
         let odd = checked_file::sealed("members = \"0\"");
         assert!(read(Some(odd.as_bytes())).is_err());
     }

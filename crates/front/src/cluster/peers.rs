@@ -220,7 +220,10 @@ impl Outgoing {
             },
             facts: Some(facts),
             verdicts: batch.verdicts,
-            members: batch.members.map_or_else(Vec::new, |it| it.encode()).into(),
+            members: batch
+                .members
+                .map_or_else(Vec::new, |it| it.to_bytes())
+                .into(),
             snapshot_request: batch.snapshot_request,
             snapshot_chunk: batch.snapshot_chunk.map(|it| *it),
             part: None,
@@ -404,7 +407,7 @@ fn check(
         in_no_group: facts.in_no_group,
         verdicts: frame.verdicts.clone(),
         members_version: facts.members_version,
-        members: Members::decode(&frame.members).filter(|it| it.version > 0),
+        members: Members::from_bytes(&frame.members).filter(|it| it.version > 0),
     };
     // Only what this node knows of the members may be outdated: then they are taken from the frame. Those of
     // another cluster, or of a disk that is refused, must not be.

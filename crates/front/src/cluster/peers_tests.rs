@@ -139,7 +139,7 @@ fn a_node_of_another_identity_is_refused_and_its_disk_not_remembered() {
     let foreign = Frame {
         cluster_id: 8,
         disk_id: 99,
-        members: Members::begin(&[1, 2, 3], 8).encode().into(),
+        members: Members::begin(&[1, 2, 3], 8).to_bytes().into(),
         ..frame()
     };
     let Err(NotOurs::Refused(refused)) = checked(foreign, &peers, &mut known) else {
@@ -300,7 +300,7 @@ fn fuzz_a_frame() {
         ..Default::default()
     };
     let whole = Frame {
-        members: Members::begin(&[1, 2, 3], 9).encode().into(),
+        members: Members::begin(&[1, 2, 3], 9).to_bytes().into(),
         messages: vec![ShardMessage {
             shard: 3,
             raft: RaftMessage::from(message).encode().unwrap().into(),

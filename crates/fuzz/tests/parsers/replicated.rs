@@ -6,7 +6,7 @@ use nowserving_fuzz::target;
 use nowserving_shard::members::Members;
 use nowserving_shard::{command, snapshot};
 
-/// The golden files with this ending, of all formats.
+/// The golden files with this ending.
 fn golden(ending: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shard/tests/golden");
     let files = std::fs::read_dir(folder)
@@ -48,6 +48,6 @@ fn snapshot() {
 
 #[test]
 fn members() {
-    let seeds = vec![Members::begin(&[1, 2, 3], 9).encode()];
-    target!(seeds, |bytes| drop(Members::decode(bytes)));
+    let seeds = vec![Members::begin(&[1, 2, 3], 9).to_bytes()];
+    target!(seeds, |bytes| drop(Members::from_bytes(bytes)));
 }

@@ -1,5 +1,7 @@
 //! Hits that drain at a constant rate: what token bucket and leaking bucket have in common.
 
+use nowserving_codec::Codec;
+
 use super::SLIP_US;
 use crate::{Answer, Limit};
 
@@ -9,7 +11,7 @@ use crate::{Answer, Limit};
 /// equals a continuous-state leaky bucket: each hit moves the time of emptiness by `period ÷ requests_per_unit`, and a
 /// hit fits as long as that time is at most the bucket's size ahead. That time is kept with its fraction of a µs, so
 /// nothing is rounded away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drain {
     /// When the bucket is empty, in µs, rounded down.
     pub empty_us: u64,

@@ -11,6 +11,7 @@
 //! Idle: when the window has ended.
 
 use nowserving_calendar::Window;
+use nowserving_codec::Codec;
 
 use super::SLIP_US;
 use crate::{Answer, Limit, Moment};
@@ -22,7 +23,7 @@ pub(super) fn is_ahead(end_us: u64, window: &Window) -> bool {
     end_us > window.end_us && end_us <= window.next_end_us.max(slipped_us)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FixedWindow {
     /// The end of the window that is counted, in µs; 0 if there is none.
     pub end_us: u64,

@@ -12,11 +12,12 @@
 //! Idle: when the window after the one that was hit last has ended, as its hits count until then.
 
 use nowserving_calendar::Window;
+use nowserving_codec::Codec;
 
 use super::fixed_window::is_ahead;
 use crate::{Answer, Limit, Moment};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SlidingWindowCounter {
     /// The end of this window, in µs; 0 if nothing was ever counted.
     pub end_us: u64,

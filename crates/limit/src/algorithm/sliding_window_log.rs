@@ -13,18 +13,20 @@
 
 use std::collections::VecDeque;
 
+use nowserving_codec::{Codec, Malformed, Reader, Writer};
+
 use super::SLIP_US;
 use crate::{Answer, Limit};
 
 /// Hits at one time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHits {
     pub at_us: u64,
     pub hits: u32,
 }
 
 /// Hits that were added to a log since its last checkpoint, or a part of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct LogPart {
     /// The log begins anew with this part.
     pub begins: bool,
@@ -45,6 +47,18 @@ pub struct SlidingWindowLog {
     /// What the checkpoint has is not the beginning of this log.
     replaces_saved: bool,
     period_us: u64,
+}
+
+/// Whole, as in the last checkpoint.
+impl Codec for SlidingWindowLog {
+    fn encode(&self, to: &mut Writer) {
+        self.period_us.encode(to);
+        self.hits.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self::restored(Codec::decode(from)?, Codec::decode(from)?))
+    }
 }
 
 impl SlidingWindowLog {

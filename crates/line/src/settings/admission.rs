@@ -1,5 +1,7 @@
 /// Who decides when waiting tokens are admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use nowserving_codec::Codec;
+
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Admission {
     /// The line: as soon as seats are free.
     Auto = 0,

@@ -1,5 +1,7 @@
 /// Whether a line holds people back: the switch by which a line is introduced, and taken back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use nowserving_codec::Codec;
+
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gate {
     /// Tokens wait for seats, the quota, the admission rate and calls.
     On = 0,

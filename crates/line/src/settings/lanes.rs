@@ -1,5 +1,7 @@
 //! Settings of a lane.
 
+use nowserving_codec::Codec;
+
 use super::{BadField, QUEUE_LIMIT_MAX, TIMEOUT_MS_MAX};
 use crate::{LANES_MAX, LaneName};
 
@@ -7,7 +9,7 @@ use crate::{LANES_MAX, LaneName};
 pub const BOOST_MS_MAX: u64 = TIMEOUT_MS_MAX;
 
 /// One lane: its name, and how it stands to the others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaneSettings {
     pub name: LaneName,
     /// Its tokens count as having entered so much earlier: 0 to [`BOOST_MS_MAX`]. They overtake

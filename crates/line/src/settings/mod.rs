@@ -31,6 +31,8 @@ pub use table::{
     SettingsPatch,
 };
 
+use nowserving_codec::Codec;
+
 use crate::LaneName;
 
 /// The largest `seats`; the smallest is 1.
@@ -64,7 +66,7 @@ pub type Schedule = Vec<ScheduledChange>;
 pub type Labels = BTreeMap<String, String>;
 
 /// A field out of its range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {limit}")]
 pub struct BadField {
     /// The field, as the contract names it.

@@ -1,5 +1,7 @@
 //! Changes to settings: whole or not at all.
 
+use nowserving_codec::Codec;
+
 use super::{BadField, Settings, SettingsPatch, schedule};
 
 /// Memory of a patch, of a lane in it and of a label in it, without their texts, rounded up.
@@ -8,7 +10,7 @@ const LANE_BYTES: usize = 64;
 const LABEL_BYTES: usize = 64;
 
 /// The change of one setting that a patch names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum Change<T> {
     Set(T),
     /// Restores the default; refused for a required setting.

@@ -1,5 +1,7 @@
 /// Whether a line issues numbers and admits tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use nowserving_codec::Codec;
+
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Issues numbers, admits nobody.
     PreOpen = 1,

@@ -1,5 +1,7 @@
 //! How many tokens of a line can complete.
 
+use nowserving_codec::{Codec, Malformed, Reader, Writer};
+
 use super::BadField;
 
 /// The largest `total` of a quota; the smallest is 1.
@@ -15,7 +17,7 @@ pub const RENEW_MS_MIN: u64 = 1_000;
 pub const RENEW_MS_MAX: u64 = 31 * 24 * 60 * 60 * 1_000;
 
 /// A limit on completions, counted over the incarnation of the line, or since it was last renewed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Tokens are admitted only while completed tokens and held seats together are fewer than
     /// this: 1 to [`QUOTA_TOTAL_MAX`].
@@ -28,7 +30,7 @@ pub struct Quota {
 }
 
 /// When a quota is renewed. The leader knows time zones, the line does not: see [`crate::Op::RenewQuota`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renew {
     /// At each multiple of so many milliseconds since 1970: [`RENEW_MS_MIN`] to [`RENEW_MS_MAX`].
     Every { ms: u64 },
@@ -60,6 +62,16 @@ impl ZoneName {
         let name = &self.bytes[..end.unwrap_or(ZONE_BYTES_MAX)];
         // ASCII, by `new`.
         std::str::from_utf8(name).unwrap_or_default()
+    }
+}
+
+impl Codec for ZoneName {
+    fn encode(&self, to: &mut Writer) {
+        to.text(self.as_str());
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::new(from.text()?).ok_or(Malformed("a time zone without a name"))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Changes of settings that a line makes by itself, each when its time has come.
 
+use nowserving_codec::Codec;
+
 use super::{BadField, Change, SETTINGS, SettingValue, Settings, SettingsPatch};
 
 /// How many changes a schedule can have.
@@ -22,11 +24,19 @@ const STORED_RATE_BYTES: usize = 16;
 const STORED_QUOTA_BYTES: usize = 32 + super::ZONE_BYTES_MAX;
 
 /// A change of settings at a time of the leader's wall clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
+#[codec(check = ScheduledChange::check)]
 pub struct ScheduledChange {
     pub at_ms: u64,
     /// Not of the schedule itself.
     pub set: SettingsPatch,
+}
+
+impl ScheduledChange {
+    fn check(&self) -> Result<(), &'static str> {
+        let nests = self.set.schedule.is_some();
+        (!nests).then_some(()).ok_or("a schedule within a schedule")
+    }
 }
 
 pub(super) fn bytes(schedule: &[ScheduledChange]) -> usize {

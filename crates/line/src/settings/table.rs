@@ -10,6 +10,8 @@
 //! A setting of a new type also needs a [`SettingKind`], and what each crate does with it: the
 //! compiler then names every place.
 
+use nowserving_codec::{Codec, Malformed, Reader, Writer};
+
 use super::{
     Admission, BadField, Gate, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions,
     schedule,
@@ -21,8 +23,8 @@ use crate::{AdmissionRate, CALLBACK_LIMIT_MAX, LaneName};
 
 /// Calls the macro `$then` with all settings, in the order in which they are shown.
 ///
-/// An entry is: the text for people (more lines are for readers of the code), the number of the
-/// field in stored bytes (never used twice, never changed), the name, the type, the default, and
+/// An entry is: the text for people (more lines are for readers of the code), the number in stored
+/// bytes (the next one after [`LAST_OF_FORMATS`]; never used twice, never changed), the name, the type, the default, and
 /// the [`SettingKind`] with its range. The default is `required`, `value(…)`, or `unset("…")` for
 /// a setting that may have no value, with a text that describes the effect.
 #[doc(hidden)]
@@ -34,86 +36,86 @@ macro_rules! for_each_setting {
             1 seats: u32 = required, Number { least: 1, most: SEATS_MAX as u64 };
 
             /// The seats while a backend that told its capacity is silent for too long
-            53 seats_when_silent: u32 = unset("as it told last"),
+            2 seats_when_silent: u32 = unset("as it told last"),
                 Number { least: 0, most: SEATS_MAX as u64 };
 
             /// How many tokens more than `seats` may be in the line
-            2 queue_limit: u32 = required, Number { least: 0, most: QUEUE_LIMIT_MAX as u64 };
+            3 queue_limit: u32 = required, Number { least: 0, most: QUEUE_LIMIT_MAX as u64 };
 
             /// A waiting token that has not been seen for longer is recycled
-            3 waiting_idle_timeout_ms: u64 = value(300_000),
+            4 waiting_idle_timeout_ms: u64 = value(300_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
             /// A token that has waited longer goes, whether its client is seen or not
-            17 max_wait_ms: u64 = unset("no limit"),
+            5 max_wait_ms: u64 = unset("no limit"),
                 TimeMs { least: MAX_WAIT_MS_MIN, most: MAX_WAIT_MS_MAX };
 
             /// How long an admitted token has to claim its seat
-            4 claim_timeout_ms: u64 = value(120_000),
+            6 claim_timeout_ms: u64 = value(120_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
             /// How long a claimed seat lasts without renewal
-            5 checkout_timeout_ms: u64 = value(600_000),
+            7 checkout_timeout_ms: u64 = value(600_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
             /// The longest checkout with renewals, counted from the claim
-            6 checkout_max_ms: u64 = value(3_600_000),
+            8 checkout_max_ms: u64 = value(3_600_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
             /// Whether the line holds people back, only counts whom it would, or neither
-            80 gate: Gate = value(Gate::On), Gate;
+            9 gate: Gate = value(Gate::On), Gate;
 
             /// Whether the line admits tokens, or operators call them
-            70 admission: Admission = value(Admission::Auto), Admission;
+            10 admission: Admission = value(Admission::Auto), Admission;
 
             /// How fast seats are given
-            9 admission_rate: AdmissionRate = unset("as fast as seats become free"), AdmissionRate;
+            11 admission_rate: AdmissionRate = unset("as fast as seats become free"), AdmissionRate;
 
             /// The lanes; their order decides ties and is that of the board
-            10 lanes: Lanes = value(vec![LaneSettings::default()]), Lanes;
+            12 lanes: Lanes = value(vec![LaneSettings::default()]), Lanes;
 
             /// The lane of entrants that name none
-            16 default_lane: LaneName = unset("the first of `lanes`"), LaneName;
+            13 default_lane: LaneName = unset("the first of `lanes`"), LaneName;
 
             /// How often a token can jump into lanes that allow it
-            30 jumps_max: u32 = value(1), Number { least: 0, most: JUMPS_MAX_MAX as u64 };
+            14 jumps_max: u32 = value(1), Number { least: 0, most: JUMPS_MAX_MAX as u64 };
 
             /// How many of the first waiting positions of a lane are called to prepare
-            11 call_ahead: u32 = value(0), Number { least: 0, most: CALL_AHEAD_MAX as u64 };
+            15 call_ahead: u32 = value(0), Number { least: 0, most: CALL_AHEAD_MAX as u64 };
 
             /// Tokens that have so little time left to wait are called to prepare, too
-            51 call_ahead_ms: u64 = value(0), TimeMs { least: 0, most: TIMEOUT_MS_MAX };
+            16 call_ahead_ms: u64 = value(0), TimeMs { least: 0, most: TIMEOUT_MS_MAX };
 
             /// How many keys that cannot enter wait to be told of room
-            52 callback_limit: u32 = value(0), Number { least: 0, most: CALLBACK_LIMIT_MAX as u64 };
+            17 callback_limit: u32 = value(0), Number { least: 0, most: CALLBACK_LIMIT_MAX as u64 };
 
             /// At which positions a token event says how far a waiting token has come
-            50 position_events: Positions = value(Positions::new()), Positions;
+            18 position_events: Positions = value(Positions::new()), Positions;
 
             /// How many can complete; then the line is sold out
-            12 quota: Quota = unset("no end"), Quota;
+            19 quota: Quota = unset("no end"), Quota;
 
             /// Whether numbers are issued and tokens admitted
-            13 phase: Phase = value(Phase::Open), Phase;
+            20 phase: Phase = value(Phase::Open), Phase;
 
             /// Changes of settings, each at its time
-            20 schedule: Schedule = value(Schedule::new()), Schedule;
+            21 schedule: Schedule = value(Schedule::new()), Schedule;
 
             /// Larger positions are not shown exactly
-            14 position_cap: u32 = unset("all are"),
+            22 position_cap: u32 = unset("all are"),
                 Number { least: 1, most: POSITION_CAP_MAX as u64 };
 
             /// Whether a claim also completes, so that its seat is free at once
-            15 release_on_claim: bool = value(false), Flag;
+            23 release_on_claim: bool = value(false), Flag;
 
             /// Whether to publish an event per token, not only boards
-            7 token_events: bool = value(true), Flag;
+            24 token_events: bool = value(true), Flag;
 
             /// Whether token events carry the key
-            40 event_key: bool = value(false), Flag;
+            25 event_key: bool = value(false), Flag;
 
             /// Free-form tags by which lines are listed
-            8 labels: Labels = value(Labels::new()), Labels;
+            26 labels: Labels = value(Labels::new()), Labels;
         }
     };
 }
@@ -177,8 +179,6 @@ pub struct Setting {
     pub name: &'static str,
     /// Help text: one line without a full stop.
     pub text: &'static str,
-    /// The protobuf field number in stored bytes.
-    pub field_number: u32,
     pub kind: SettingKind,
     pub default: SettingDefault,
     value: fn(&Settings) -> Option<SettingValue>,
@@ -388,6 +388,41 @@ macro_rules! default_of {
     };
 }
 
+/// The last number of a setting that format 1 has, format 2, and so on.
+const LAST_OF_FORMATS: &[u8] = &[26];
+/// Stands after the last setting of a patch.
+const END: u8 = 0;
+const UNKNOWN: Malformed = Malformed("a setting that this build does not know");
+
+/// The first format that has this setting.
+fn first_format(number: u8) -> u32 {
+    let later = LAST_OF_FORMATS.iter().take_while(|last| number > **last);
+    later.count() as u32 + 1
+}
+
+/// The numbers that settings of a format have, in ascending order, whatever the order of the table: builds whose tables
+/// differ in that must write the same bytes.
+fn numbers_of(format: u32) -> std::ops::RangeInclusive<u8> {
+    let formats = LAST_OF_FORMATS.iter().take(format as usize);
+    1..=formats.copied().next_back().unwrap_or_default()
+}
+
+/// The number of the next setting in a patch; `None` after the last one.
+fn next_number(last: &mut u8, from: &mut Reader<'_>) -> Result<Option<u8>, Malformed> {
+    let number = from.byte()?;
+    if number == END {
+        return Ok(None);
+    }
+    if number <= *last {
+        return Err(Malformed("settings out of order, or one twice"));
+    }
+    if first_format(number) > from.format() {
+        return Err(UNKNOWN);
+    }
+    *last = number;
+    Ok(Some(number))
+}
+
 macro_rules! define {
     ($(
         #[doc = $text:literal] $(#[doc = $more:literal])*
@@ -410,7 +445,6 @@ macro_rules! define {
         pub static SETTINGS: &[Setting] = &[$(Setting {
             name: stringify!($name),
             text: $text.trim_ascii(),
-            field_number: $number,
             kind: SettingKind::$kind $({ $($range)* })?,
             default: default_of!($default $($argument)?),
             value: |settings| Field::get(&settings.$name).map(Plain::to_value),
@@ -425,6 +459,74 @@ macro_rules! define {
 
         /// The names of [`SETTINGS`], in their order.
         pub static SETTING_NAMES: &[&str] = &[$(stringify!($name),)*];
+
+        impl Codec for Settings {
+            fn encode(&self, to: &mut Writer) {
+                for number in numbers_of(to.format()) {
+                    match number {
+                        $($number => self.$name.encode(to),)*
+                        _ => {}
+                    }
+                }
+            }
+
+            fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                let mut read = Self::new(1, 0);
+                for number in numbers_of(from.format()) {
+                    match number {
+                        $($number => read.$name = Codec::decode(from)?,)*
+                        _ => {}
+                    }
+                }
+                Ok(read)
+            }
+
+            fn first_format(&self) -> u32 {
+                let default = Self::new(1, 0);
+                let mut format = 1;
+                $(if self.$name != default.$name {
+                    format = format.max(first_format($number)).max(self.$name.first_format());
+                })*
+                format
+            }
+        }
+
+        impl Codec for SettingsPatch {
+            fn encode(&self, to: &mut Writer) {
+                for number in numbers_of(to.format()) {
+                    match number {
+                        $($number => {
+                            if let Some(change) = &self.$name {
+                                to.byte(number);
+                                change.encode(to);
+                            }
+                        })*
+                        _ => {}
+                    }
+                }
+                to.byte(END);
+            }
+
+            fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                let mut read = Self::default();
+                let mut last = END;
+                while let Some(number) = next_number(&mut last, from)? {
+                    match number {
+                        $($number => read.$name = Some(Codec::decode(from)?),)*
+                        _ => return Err(UNKNOWN),
+                    }
+                }
+                Ok(read)
+            }
+
+            fn first_format(&self) -> u32 {
+                let mut format = 1;
+                $(if let Some(change) = &self.$name {
+                    format = format.max(first_format($number)).max(change.first_format());
+                })*
+                format
+            }
+        }
 
         impl Settings {
             /// The defaults, with the two settings that have none.

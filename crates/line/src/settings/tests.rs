@@ -95,21 +95,99 @@ fn unset_restores_the_default() {
 }
 
 #[test]
-fn every_entry_of_the_table_has_its_own_name_and_number() {
+fn every_entry_of_the_table_has_its_own_name() {
     for (no, setting) in SETTINGS.iter().enumerate() {
         let others = &SETTINGS[..no];
         assert!(others.iter().all(|other| other.name != setting.name));
-        let number = setting.field_number;
-        assert!(
-            others.iter().all(|other| other.field_number != number),
-            "{}: {number}",
-            setting.name
-        );
         let is_time = matches!(setting.kind, SettingKind::TimeMs { .. });
         assert_eq!(setting.name.ends_with("_ms"), is_time, "{}", setting.name);
         assert!(!setting.text.ends_with('.'), "{}", setting.text);
     }
     assert_eq!(Settings::new(1, 0).validate(), Ok(()), "defaults are valid");
+}
+
+/// A setting without a number of [`super::table`]'s formats, or with that of another one, would not come back.
+#[test]
+fn all_settings_come_back_from_their_bytes() {
+    let mut full = SettingsPatch::default();
+    let mut unset = SettingsPatch::default();
+    for setting in SETTINGS {
+        let value = match setting.kind {
+            SettingKind::Number { most, .. } | SettingKind::TimeMs { most, .. } => {
+                SettingValue::Number(most)
+            }
+            SettingKind::Flag => match setting.default_value() {
+                Some(SettingValue::Flag(default)) => SettingValue::Flag(!default),
+                other => panic!("{}: {other:?}", setting.name),
+            },
+            SettingKind::Phase => SettingValue::Phase(Phase::Closed),
+            SettingKind::Admission => SettingValue::Admission(Admission::Called),
+            SettingKind::Gate => SettingValue::Gate(Gate::Off),
+            SettingKind::LaneName => SettingValue::LaneName(LaneName::default()),
+            SettingKind::AdmissionRate => SettingValue::AdmissionRate(AdmissionRate {
+                per_second_micro: 1_000,
+                burst: 7,
+            }),
+            SettingKind::Quota => SettingValue::Quota(Quota {
+                total: 9,
+                standby_percent: 3,
+                renew: ZoneName::new("Europe/Oslo").map(|zone| Renew::Daily { minute: 5, zone }),
+            }),
+            SettingKind::Lanes => SettingValue::Lanes(vec![LaneSettings {
+                boost_ms: 3,
+                absolute: true,
+                queue_limit: Some(4),
+                jump: true,
+                ..LaneSettings::default()
+            }]),
+            SettingKind::Positions => SettingValue::Positions(vec![20, 10]),
+            SettingKind::Schedule => SettingValue::Schedule(vec![ScheduledChange {
+                at_ms: 6,
+                set: SettingsPatch {
+                    jumps_max: Some(Change::Unset),
+                    ..SettingsPatch::default()
+                },
+            }]),
+            SettingKind::Labels => {
+                SettingValue::Labels([("city".to_owned(), "Oslo".to_owned())].into())
+            }
+        };
+        setting.set_change(&mut full, Change::Set(value)).unwrap();
+        setting.set_change(&mut unset, Change::Unset).unwrap();
+    }
+    let newest = full.first_format();
+    for patch in [&SettingsPatch::default(), &full, &unset] {
+        let bytes = nowserving_codec::encode(patch, newest);
+        assert_eq!(nowserving_codec::decode(&bytes, newest).as_ref(), Ok(patch));
+    }
+    let settings = Settings::create(&full).unwrap();
+    let bytes = nowserving_codec::encode(&settings, newest);
+    assert_eq!(nowserving_codec::decode(&bytes, newest), Ok(settings));
+}
+
+#[test]
+fn patches_that_are_none_are_refused() {
+    let read = |bytes: &[u8]| nowserving_codec::decode::<SettingsPatch>(bytes, 1);
+    assert!(read(&[1, 0, 5, 0]).is_ok());
+    for (bytes, why) in [
+        (&[1, 0, 5, 1, 1, 0][..], "twice"),
+        (&[2, 1, 1, 1, 0], "out of order"),
+        (&[200, 1, 0], "unknown"),
+        (&[1, 0, 5], "cut off"),
+    ] {
+        assert!(read(bytes).is_err(), "{why}");
+    }
+    let nested = SettingsPatch {
+        schedule: Some(Change::Set(vec![ScheduledChange {
+            at_ms: 1,
+            set: SettingsPatch {
+                schedule: Some(Change::Unset),
+                ..SettingsPatch::default()
+            },
+        }])),
+        ..SettingsPatch::default()
+    };
+    assert!(read(&nowserving_codec::encode(&nested, 1)).is_err());
 }
 
 fn is_ok(change: impl FnOnce(&mut SettingsPatch)) -> bool {

@@ -98,7 +98,6 @@ impl Shard {
             op_no: 0,
             now_ms: self.now_ms,
             wall_ms: self.wall_ms(),
-            format: nowserving_line::ACTIONS_FORMAT,
         };
         self.lines.apply(stamp, op, Some(&mut self.events))
     }

@@ -94,7 +94,7 @@ pub fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, St
         28 => lane.live[0].1.jumps = n as u8,
         29 => line.kicks[0].version = n,
         30 => line.kicks[0].note.selector = KickSelector::Lane((n % 256) as u8),
-        34 => line.refused = RefusedCounts::from_stored(&[n, n]).unwrap(),
+        34 => line.refused = RefusedCounts::new([n, n, 0, 0]),
         33 => line.gone_from.set(State::Waiting, Reason::Left, n % 3),
         45 => line.calls.swap(0, 1),
         46 => {

@@ -77,7 +77,7 @@ pub enum Command {
         picks: Vec<(u16, u16)>,
     },
     CountRefused {
-        counts: Vec<u64>,
+        counts: [u64; 4],
     },
     Configure {
         seats: Option<u8>,
@@ -277,7 +277,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         30 => token_command(),
         6 => recycle(),
         2 => touched.prop_map(|picks| Command::Touch { picks }),
-        1 => prop::collection::vec(0..9u64, 0..5).prop_map(|counts| Command::CountRefused { counts }),
+        1 => [0..9u64, 0..9, 0..9, 0..9].prop_map(|counts| Command::CountRefused { counts }),
         3 => moved,
         5 => jump,
         3 => kick(),
@@ -421,7 +421,7 @@ impl Command {
             Command::CountRefused { counts } => Op::CountRefused {
                 line,
                 incarnation,
-                refused: RefusedCounts::from_stored(counts).unwrap(),
+                refused: RefusedCounts::new(*counts),
             },
             Command::Touch { picks } => {
                 let tokens = picks.iter().map(|(pick, ms)| {

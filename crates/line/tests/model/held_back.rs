@@ -50,7 +50,6 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             op_no: 0,
             now_ms: naive.now_ms,
             wall_ms: 0,
-            format: naive.format,
         };
         let mut events = Vec::new();
         let reply = lines.apply(stamp, &taken_away, Some(&mut events));

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nowserving_line::{
-    Admission, AdmittedBy, Event, HISTORY_FORMAT, JournalEntry, Journaled, JournaledToken,
-    KickNote, LaneName, LaneSettings, LineChange, LineName, Phase, Reason, Refused, Settings,
-    Shadow, Stage, State, Timestamp, TokenChange, TokenRef,
+    Admission, AdmittedBy, Event, JournalEntry, Journaled, JournaledToken, KickNote, LaneName,
+    LaneSettings, LineChange, LineName, Phase, Reason, Refused, Settings, Shadow, Stage, State,
+    Timestamp, TokenChange, TokenRef,
 };
 
 use crate::shard::Entry;
@@ -80,8 +80,6 @@ pub struct NaiveLine {
     pub deleting: bool,
     /// The wall clock that is shown for events that happen now.
     pub wall_ms: u64,
-    /// The newest format of an entry.
-    pub format: u32,
     /// The ETAs of waiting tokens after the newest operation on the line. How they are made is not modelled.
     pub etas: BTreeMap<Id, u64>,
     /// All lanes that ever were.
@@ -159,11 +157,6 @@ impl NaiveLine {
     pub fn gone_from(&self, state: State, reason: Reason) -> u64 {
         let gone = |t: &&Tok| (t.left, t.reason) == (Some(state), Some(reason));
         self.tokens.values().filter(gone).count() as u64
-    }
-
-    /// The state that a token leaves now; departures are not counted by state before all members can.
-    pub fn counted(&self, state: State) -> Option<State> {
-        (self.format >= HISTORY_FORMAT).then_some(state)
     }
 
     /// Units of the quota, also those that a restore has undone.
@@ -596,7 +589,7 @@ impl NaiveLine {
             self.gone += 1;
             self.tokens.get_mut(&id).unwrap().gone_no = Some(self.gone);
         }
-        let left = self.counted(self.tokens[&id].state);
+        let left = Some(self.tokens[&id].state);
         let tok = self.tokens.get_mut(&id).unwrap();
         let was_waiting = tok.state == State::Waiting;
         tok.state = State::Gone;

@@ -112,10 +112,9 @@ impl NaiveLine {
         };
         let new = self.issue(to, tok);
         self.tokens.get_mut(&new).unwrap().jumps += u32::from(by == MovedBy::Jump);
-        let left = self.counted(State::Waiting);
         let old = self.tokens.get_mut(&id).unwrap();
         old.state = State::Gone;
-        old.left = left;
+        old.left = Some(State::Waiting);
         old.reason = Some(Reason::Moved);
         old.moved_to = Some(new);
         let what = TokenChange::Moved {

@@ -2,7 +2,7 @@
 //! `restore`.
 
 use nowserving_line::{
-    Event, Journaled, LineBuilder, LineChange, LineDump, LineName, LinePart, Reason, Refused,
+    Event, Journaled, LineBuilder, LineChange, LineDump, LineItem, LineName, Reason, Refused,
     Restore, RestoreRefused, Stamp, State, Timestamp,
 };
 
@@ -39,7 +39,6 @@ impl Run {
             op_no: 0,
             now_ms: self.naive.now_ms,
             wall_ms: self.wall_ms,
-            format: self.naive.format,
         };
         let how = Restore {
             clock_ms: backup.clock_ms,
@@ -124,7 +123,6 @@ impl Run {
         line.version = line.version.max(floor);
         line.epoch = line.epoch.max(self.naive.epoch_floor);
         line.wall_ms = self.wall_ms;
-        line.format = self.naive.format;
         line.offers.clear();
         if let Some((_, until_ms, _)) = &mut line.told {
             *until_ms += shift_ms;
@@ -146,52 +144,16 @@ fn skip(line: &mut NaiveLine, lane: u8, count: u64) {
     }
 }
 
-/// The line in parts of one item each, and a builder that is itself put away and taken up in between.
+/// The line item by item, and a builder that is itself put away and taken up in between.
 fn in_parts(dump: &LineDump) -> LineBuilder {
     let mut head = dump.clone();
-    let lanes = (0..).zip(&mut head.lanes);
-    let live = lanes.flat_map(|(id, lane)| {
-        let live = std::mem::take(&mut lane.live).into_iter();
-        live.map(move |(token, live)| LinePart {
-            live: vec![(id, token, live)],
-            ..LinePart::default()
-        })
-    });
-    let mut parts: Vec<LinePart> = live.collect();
-    for (id, lane) in (0..).zip(&mut head.lanes) {
-        parts.extend(lane.take_callers(id).map(|caller| LinePart {
-            callers: vec![caller],
-            ..LinePart::default()
-        }));
-    }
-    for gone in head.gone.drain(..) {
-        parts.push(LinePart {
-            gone: vec![gone],
-            ..LinePart::default()
-        });
-    }
-    parts.push(LinePart {
-        journal: std::mem::take(&mut head.journal),
-        ..LinePart::default()
-    });
-    parts.push(LinePart {
-        settings_changes: std::mem::take(&mut head.settings_changes),
-        ..LinePart::default()
-    });
-    parts.push(LinePart {
-        kicks: std::mem::take(&mut head.kicks),
-        ..LinePart::default()
-    });
-    for call in head.calls.drain(..) {
-        parts.push(LinePart {
-            calls: vec![call],
-            ..LinePart::default()
-        });
-    }
+    let items = head.take_items();
     let mut builder = LineBuilder::new(head, LIMITS).unwrap();
-    for part in parts {
-        builder = LineBuilder::new(builder.dump(), LIMITS).unwrap();
-        builder.add(part).unwrap();
+    for item in items {
+        if !matches!(item, LineItem::Journal(_)) {
+            builder = LineBuilder::new(builder.dump(), LIMITS).unwrap();
+        }
+        builder.add(item).unwrap();
     }
     assert_eq!(builder.dump(), *dump);
     builder

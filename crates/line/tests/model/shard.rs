@@ -17,8 +17,6 @@ pub struct Naive {
     /// Of the entry that is being applied.
     pub work_left: u32,
     pub gone_kept: usize,
-    /// The newest format of an entry.
-    pub format: u32,
 }
 
 /// The log entry of an operation.
@@ -46,7 +44,6 @@ impl Naive {
         for line in self.lines.values_mut() {
             line.pass(passed_ms);
             line.wall_ms = wall_ms;
-            line.format = self.format;
         }
         self.now_ms += passed_ms;
         let mut entry = Entry {
@@ -112,7 +109,6 @@ impl Naive {
             settings_version: self.version_floor + 1,
             deleting: false,
             wall_ms,
-            format: self.format,
             etas: BTreeMap::new(),
             table: settings.lanes.iter().map(|set| set.name.clone()).collect(),
             tokens: BTreeMap::new(),

@@ -2,8 +2,8 @@
 //! something happens, not derived from the journal.
 
 use nowserving_line::{
-    ACTIONS_FORMAT, Entered, Event, Explanation, HISTORY_FORMAT, JournalEntry, Journaled,
-    JournaledToken, Line, LineChange, State, TokenChange,
+    Entered, Event, Explanation, JournalEntry, Journaled, JournaledToken, Line, LineChange, State,
+    TokenChange,
 };
 
 use crate::LIMITS;
@@ -55,7 +55,7 @@ impl NaiveLine {
         });
     }
 
-    /// Adds an entry, and forgets the oldest of its kind or, as long ago, the oldest of all.
+    /// Adds an entry, and forgets the oldest of its kind.
     pub fn keep(&mut self, what: Journaled) {
         let entry = JournalEntry {
             version: self.version,
@@ -64,9 +64,8 @@ impl NaiveLine {
         };
         self.journal.push(entry);
         self.kept.push(entry);
-        let apart = self.format >= ACTIONS_FORMAT;
         for of_token in [false, true] {
-            let counts = |it: &JournalEntry| !apart || it.is_of_token() == of_token;
+            let counts = |it: &JournalEntry| it.is_of_token() == of_token;
             while self.kept.iter().filter(|it| counts(it)).count() > LIMITS.journal_kept {
                 let oldest = self.kept.iter().position(counts).unwrap();
                 self.kept.remove(oldest);
@@ -82,9 +81,7 @@ impl NaiveLine {
         tok.entered_version = self.version;
         let position = self.position(id);
         self.event_of_version(id, TokenChange::Entered { position }, events);
-        if self.format >= HISTORY_FORMAT {
-            self.note(id, JournaledToken::Entered { position });
-        }
+        self.note(id, JournaledToken::Entered { position });
     }
 
     /// Every waiting token counts the admission of `id` as before it or as overtaking it.

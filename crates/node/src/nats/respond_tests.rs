@@ -195,7 +195,6 @@ fn a_line() -> Lines {
         op_no: 0,
         now_ms: 1_000,
         wall_ms: 2_000,
-        format: nowserving_line::HISTORY_FORMAT,
         index,
     };
     let create = Op::Create {

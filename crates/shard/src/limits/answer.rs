@@ -1,12 +1,13 @@
 //! The answer to hits on exact limits, as it is remembered.
 
+use nowserving_codec::Codec;
 use nowserving_limit::{Algorithm, Answer, Saved, Verdict};
 
 use super::{LimitAsk, TimedAsk};
 
 /// What the limits of a request decided, in a few bytes however many they are. A copy of the request is told the same
 /// decisions, with the numbers as they are by then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HitsAnswer {
     /// How many limits there were; the bits below are theirs, in order.
     pub(crate) limits: u32,

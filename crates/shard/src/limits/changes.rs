@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use nowserving_codec::Codec;
 use nowserving_line::LineName;
 use nowserving_protocol::limits::LIMIT_CHANGES_MAX;
 
@@ -10,11 +11,9 @@ use super::{LimitCommand, LimitReply};
 
 /// So many changes of rules are kept, and as many resets, so that neither takes the other out.
 pub const CHANGES_KEPT: usize = LIMIT_CHANGES_MAX;
-/// The first format of entries whose changes are kept.
-const CHANGES_FORMAT: u32 = 8;
 
 /// A change that an operator made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct LimitChange {
     /// On the wall clock of the leader.
     pub at_ms: u64,
@@ -26,7 +25,7 @@ pub struct LimitChange {
 }
 
 /// What was changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     /// The rules have this version since.
     Applied { version: u64 },
@@ -37,25 +36,12 @@ pub enum Changed {
 }
 
 /// The newest ones, the oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Default, PartialEq, Eq)]
 pub struct LimitChanges(VecDeque<LimitChange>);
 
 impl LimitChanges {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &LimitChange> + DoubleEndedIterator {
         self.0.iter()
-    }
-
-    /// After a command was applied. `version` is the one that the rules had before it.
-    pub(super) fn record(
-        &mut self,
-        (command, reply): (&LimitCommand, &LimitReply),
-        version: u64,
-        (format, at_ms): (u32, u64),
-    ) {
-        let change = change_of(command, reply, version, at_ms);
-        if let Some(change) = change.filter(|_| format >= CHANGES_FORMAT) {
-            self.keep(change);
-        }
     }
 
     pub(super) fn keep(&mut self, change: LimitChange) {
@@ -69,8 +55,8 @@ impl LimitChanges {
     }
 }
 
-/// `None`: it was refused, it changed nothing, or it is no operator's.
-fn change_of(
+/// `None`: it was refused, it changed nothing, or it is no operator's. `before` is the version that the rules had before it.
+pub(super) fn change_of(
     command: &LimitCommand,
     reply: &LimitReply,
     before: u64,

@@ -14,12 +14,13 @@
 mod answer;
 mod changes;
 mod leader;
-pub(crate) mod pb;
 mod rules;
+mod stored;
 
+use nowserving_codec::Codec;
 use nowserving_limit::{
     Answer, Ask, Change, Counted, Drain, Limit, Moment, Now, Saved, TableMax, Verdict, WhenFull,
-    check, combine,
+    check, combine, key,
 };
 use nowserving_line::{LineName, Stamp};
 use nowserving_protocol::limits::{PartReply, PartVerdict};
@@ -135,7 +136,7 @@ pub fn verdicts_of(part: &PartReply) -> Vec<Verdict> {
 }
 
 /// A command about rate limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum LimitCommand {
     Apply(ApplyRules),
     Delete(DeleteRules),
@@ -157,7 +158,7 @@ pub enum LimitCommand {
 
 /// Gives back hits on exact limits, as another limit of their check refused it, or was not answered. The request that counted
 /// them is forgotten: so it does so once, and a copy counts anew. Whatever copies come, no more counts than the hits of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct GiveBack {
     pub domain: LineName,
     /// The key of that request's id.
@@ -185,7 +186,8 @@ impl GiveBack {
 }
 
 /// Forgets what was counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
+#[codec(check = ResetCounter::check)]
 pub struct ResetCounter {
     pub domain: LineName,
     pub key: Box<[u8]>,
@@ -194,6 +196,13 @@ pub struct ResetCounter {
     /// The operator's name and reason, as given in the request.
     pub by: String,
     pub reason: String,
+}
+
+impl ResetCounter {
+    fn check(&self) -> Result<(), &'static str> {
+        let known = key::head(&self.key).map(|_| ());
+        known.ok_or("the key of a counter that is none")
+    }
 }
 
 /// The outcome of a [`LimitCommand`].
@@ -252,18 +261,6 @@ impl LimitsState {
         &self.changes
     }
 
-    /// Whether nothing was ever said of limits here.
-    pub(crate) fn is_unused(&self) -> bool {
-        let Self {
-            rules,
-            saved,
-            resets,
-            // Each of them is a version or a reset, too.
-            changes: _,
-        } = self;
-        rules.version() == 0 && saved.is_empty() && saved.expired_to().is_none() && *resets == 0
-    }
-
     /// The time by which counters are dropped. A leader's wall clock can leap years ahead for a moment; the service clock,
     /// which began by the wall clock and can only fall behind, does not. So while there is room, a counter of a window
     /// stays until its end is past by both.
@@ -315,8 +312,10 @@ impl LimitsState {
     pub(crate) fn apply(&mut self, command: &LimitCommand, stamp: Stamp) -> LimitReply {
         let before = self.rules.version();
         let reply = self.execute(command, stamp);
-        let at = (stamp.format, stamp.wall_ms);
-        self.changes.record((command, &reply), before, at);
+        let change = changes::change_of(command, &reply, before, stamp.wall_ms);
+        if let Some(change) = change {
+            self.changes.keep(change);
+        }
         reply
     }
 

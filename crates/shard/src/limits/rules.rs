@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nowserving_codec::Codec;
 use nowserving_line::LineName;
 
 /// The longest text of one domain: a log entry and a request have room for it, and to read it is short.
@@ -13,7 +14,7 @@ pub const DOMAINS_MAX: usize = 256;
 const TEXTS_BYTES_MAX: usize = 4 << 20;
 
 /// Replaces the rules of a domain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct ApplyRules {
     pub domain: LineName,
     /// YAML with this domain alone, which was read and is valid.
@@ -26,7 +27,7 @@ pub struct ApplyRules {
 }
 
 /// Removes the rules of a domain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct DeleteRules {
     pub domain: LineName,
     pub if_version: Option<u64>,
@@ -35,7 +36,7 @@ pub struct DeleteRules {
 }
 
 /// The rules of one domain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct DomainRules {
     /// Grows with each change, also over a removal.
     pub version: u64,
@@ -47,7 +48,7 @@ pub struct DomainRules {
 }
 
 /// Why rules are not changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RulesRefused {
     #[error("the rules of this domain have changed meanwhile")]
     Version,
@@ -59,7 +60,7 @@ pub enum RulesRefused {
     TooLarge,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleTexts {
     version: u64,
     domains: BTreeMap<LineName, DomainRules>,
@@ -79,18 +80,6 @@ impl RuleTexts {
     #[must_use]
     pub fn get(&self, domain: &LineName) -> Option<&DomainRules> {
         self.domains.get(domain)
-    }
-
-    /// As a snapshot says.
-    pub(crate) fn restored(version: u64) -> Self {
-        RuleTexts {
-            version,
-            domains: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn put(&mut self, domain: LineName, rules: DomainRules) {
-        self.domains.insert(domain, rules);
     }
 
     /// The version of the rules. The same rules again change nothing.

@@ -649,20 +649,6 @@ fn a_snapshot_has_rules_and_counters_and_goes_on_as_the_state_does() {
 }
 
 #[test]
-fn what_was_never_used_leaves_no_trace_and_what_was_is_of_format_7() {
-    let unused = snapshot::encode(&header(), &State::default());
-    let mut world = World::new();
-    world.apply(apply_rules("shop", "x", None));
-    let used = snapshot::encode(&header(), &world.state);
-    assert!(used.len() > unused.len() + 4);
-    assert_ne!(
-        snapshot::hash_part(&world.state, 0),
-        snapshot::hash_part(&State::default(), 0)
-    );
-    assert_eq!(apply_rules("shop", "x", None).format(), 7);
-}
-
-#[test]
 fn counters_expire_from_the_checkpoint_too() {
     let mut world = World::new();
     for nth in 0..100 {

@@ -39,22 +39,6 @@ fn what_operators_change_is_recorded() {
     assert_eq!(changes(&world), expected);
 }
 
-/// Builds that know only earlier formats keep none, and all must have the same state.
-#[test]
-fn entries_of_earlier_formats_record_nothing() {
-    let entry = |format| Entry {
-        format,
-        commands: vec![apply_rules("a", &format.to_string(), None)],
-        ..Entry::default()
-    };
-    let mut world = World::new();
-    world.state.apply_entry(1, &entry(7), &mut Seen::default());
-    assert_eq!(world.state.limits().changes().iter().len(), 0);
-    world.state.apply_entry(2, &entry(8), &mut Seen::default());
-    assert_eq!(world.state.limits().changes().iter().len(), 1);
-}
-
-/// A support desk resets counters all day.
 #[test]
 fn resets_do_not_push_out_changes_of_rules() {
     let mut world = World::new();
