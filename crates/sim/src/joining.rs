@@ -236,7 +236,9 @@ impl World {
                 let link = self.env.link.clone();
                 let machine = self.machines.get(&disk_id).map(|it| &it.asking);
                 let machine = machine.filter(|it| it.subject(&link.subjects) == subject);
-                if let Some(welcome) = machine.and_then(|it| it.on_answer(payload, &link.keys.joining)) {
+                if let Some(welcome) =
+                    machine.and_then(|it| it.on_answer(payload, &link.keys.joining))
+                {
                     self.welcomed(&welcome);
                 }
             }

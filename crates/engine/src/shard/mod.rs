@@ -42,7 +42,6 @@ mod limits_tests;
 #[cfg(test)]
 mod replay_tests;
 
-
 /// The shards of a node, by number.
 pub(crate) type Shards = BTreeMap<u32, Shard>;
 

@@ -128,7 +128,10 @@ mod tests {
     #[test]
     fn a_file_of_a_build_before_the_first_release_says_what_to_do() {
         let content = "boots = 1\n";
-        let file = format!("{content}{EARLIER_LABEL}{}\n", blake3::hash(content.as_bytes()));
+        let file = format!(
+            "{content}{EARLIER_LABEL}{}\n",
+            blake3::hash(content.as_bytes())
+        );
         let error = read::<toml::Table>(File::Peers, file.as_bytes()).unwrap_err();
         assert!(matches!(error, Unusable::Earlier { .. }), "{error}");
     }

@@ -220,7 +220,10 @@ impl Outgoing {
             },
             facts: Some(facts),
             verdicts: batch.verdicts,
-            members: batch.members.map_or_else(Vec::new, |it| it.to_bytes()).into(),
+            members: batch
+                .members
+                .map_or_else(Vec::new, |it| it.to_bytes())
+                .into(),
             snapshot_request: batch.snapshot_request,
             snapshot_chunk: batch.snapshot_chunk.map(|it| *it),
             part: None,
