@@ -2,7 +2,7 @@
 //! server. The service connections are to the first of two servers.
 
 use nowserving_front::cluster::Out;
-use nowserving_front::cluster::witness::{INTERVAL_US, Reply};
+use nowserving_front::cluster::witness::Reply;
 use nowserving_replica::Connection;
 
 use crate::env::Env;
@@ -28,31 +28,34 @@ impl Node {
     /// Asks for each peer's connection, and plans the next time.
     pub fn witness(&mut self, env: &mut Env) {
         let now = self.clock.read(env.timeline.now()).us;
-        let mut asked = Vec::new();
-        if let Some(running) = &mut self.running {
-            for (server, witness) in running.witnesses.iter_mut().enumerate() {
-                let mut out = Vec::new();
-                witness.on_time(now, BY, &running.connections, &mut out);
-                asked.extend(out.into_iter().filter_map(|it| match it {
-                    Out::AskForConnection {
-                        peer,
-                        connection,
-                        number,
-                    } => Some(Asked {
-                        server,
-                        peer,
-                        connection,
-                        number,
-                    }),
-                    _ => None,
-                }));
-            }
+        let (mut asked, mut due) = (Vec::new(), u64::MAX);
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        for (server, witness) in running.witnesses.iter_mut().enumerate() {
+            let mut out = Vec::new();
+            witness.on_time(now, BY, &running.connections, &mut out);
+            due = due.min(witness.next_due());
+            asked.extend(out.into_iter().filter_map(|it| match it {
+                Out::AskForConnection {
+                    peer,
+                    connection,
+                    number,
+                } => Some(Asked {
+                    server,
+                    peer,
+                    connection,
+                    number,
+                }),
+                _ => None,
+            }));
         }
         for it in asked {
             let delay = env.nats_delay();
             self.process_event(env, delay, Process::Asked(it));
         }
-        self.process_event(env, INTERVAL_US, Process::Witness);
+        let again = self.clock.when(due).saturating_sub(env.timeline.now());
+        self.process_event(env, again, Process::Witness);
     }
 
     /// A reply comes.

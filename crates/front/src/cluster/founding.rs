@@ -95,14 +95,14 @@ impl Founding {
         out: &mut Vec<Out>,
     ) {
         let other = keys.open(payload.clone());
-        if other.is_ok_and(|(other, _)| self.note(&other)) {
+        if self.asks && other.is_ok_and(|(other, _)| self.note(&other)) {
             ask(&self.me, keys, subjects, out);
         }
     }
 
     /// A member of the cluster answers. One refusal outweighs any number of permissions.
     pub fn on_answer(&mut self, payload: &Bytes, keys: &FrameKeys) -> Option<Outcome> {
-        let (members, answer) = answer_to(&self.me, payload, keys)?;
+        let (members, answer) = answer_to(&self.me, payload, keys).filter(|_| self.asks)?;
         if !answer.refused.is_empty() {
             let reason = answer.refused;
             return Some(Outcome::Refused { members, reason });
@@ -519,6 +519,25 @@ mod tests {
             matches!(refused, Some(Outcome::Refused { .. })),
             "{refused:?}"
         );
+    }
+
+    /// The members may not have heard yet that it was added.
+    #[test]
+    fn a_node_that_joined_with_an_empty_disk_asks_nobody_but_discovery() {
+        let subjects = Subjects::default();
+        let key = nowserving_protocol::keys::ClusterKey::new([1; 32]);
+        let keys = FrameKeys::new(envelope::FrameKey::for_joining(&key), None);
+        let around = (&keys, &subjects);
+        let mut node = Founding::new(founder(4), Some(None), &subjects, 0);
+        node.discovery_asked(0);
+        let mut out = Vec::new();
+        assert_eq!(node.on_time(0, true, around, &mut out).unwrap(), None);
+        ask(&founder(1), &keys, &subjects, &mut out);
+        let other = payload_of(out.remove(0));
+        node.on_founder(&other, around, &mut out);
+        assert!(out.is_empty(), "{out:?}");
+        let begins = node.on_time(node.next_due(), true, around, &mut out);
+        assert_eq!(begins.unwrap(), Some(Outcome::Begin));
     }
 
     fn payload_of(out: Out) -> Bytes {
