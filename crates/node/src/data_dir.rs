@@ -217,7 +217,7 @@ pub(crate) fn identity_of(dir: &Path) -> Result<Identity, DataDirError> {
 }
 
 fn identity_in(dir: &Path) -> Result<Option<Identity>, DataDirError> {
-    read_as(dir, cluster::File::Identity, |bytes| Identity::read(bytes))
+    read_as(dir, cluster::File::Identity, Identity::read)
 }
 
 /// Reads the peers that the node has seen.
@@ -225,7 +225,7 @@ fn identity_in(dir: &Path) -> Result<Option<Identity>, DataDirError> {
 /// # Errors
 /// The file is damaged.
 pub fn peers_in(dir: &Path) -> Result<KnownPeers, DataDirError> {
-    read_as(dir, cluster::File::Peers, |bytes| KnownPeers::read(bytes))
+    read_as(dir, cluster::File::Peers, KnownPeers::read)
 }
 
 /// Reads the members that the node knew; those of version 0 if none were written.

@@ -205,7 +205,7 @@ impl World {
     }
 
     /// The server has a message for all nodes and machines.
-    pub fn to_all(&mut self, subject: &Rc<str>, payload: &Bytes) {
+    pub fn give_to_all(&mut self, subject: &Rc<str>, payload: &Bytes) {
         let nodes = self.nodes.keys().map(|id| Listener::Node(*id));
         let machines = self.machines.keys().map(|disk| Listener::Machine(*disk));
         for to in nodes.chain(machines) {

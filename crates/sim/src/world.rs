@@ -540,7 +540,7 @@ impl World {
             }
             Event::StartNode { node } => self.start_node(node),
             Event::Asks { disk_id } => self.asks(disk_id),
-            Event::ToAll { subject, payload } => self.to_all(&subject, &payload),
+            Event::ToAll { subject, payload } => self.give_to_all(&subject, &payload),
             Event::Heard {
                 to,
                 subject,
