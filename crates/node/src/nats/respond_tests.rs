@@ -92,7 +92,7 @@ async fn an_error_has_its_number_and_text_in_headers_of_one_line() {
         assert_eq!(body.error, error);
     }
     let totals = test.responder.stats.totals();
-    assert_eq!((totals[0].requests, totals[0].errors), (2, 2));
+    assert_eq!((totals[1].requests, totals[1].errors), (2, 2));
 }
 
 /// An answer to this operation that is larger than the server takes.
