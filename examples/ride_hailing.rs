@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use nowserving_client::{
     AdminLine, CallNext, CalledReply, Client, Code, Journal, JournalEntryReply, Key, Kick,
-    LaneName, Line, State, StatusReply, Take, TokenBy,
+    LaneName, Line, OperatorNote, State, StatusReply, Take, TokenBy,
 };
 use nowserving_examples::{
     Archivist, configure, connect, delete, eventually, journal, make, refused, ticket, turn,
@@ -207,9 +207,12 @@ async fn forced_exit(economy: &Queue, van: &Queue) -> Result<()> {
     })
     .await?;
     silent["dry_run"] = json!(false);
-    silent["reason"] = json!("no driver, no word");
-    silent["by"] = json!("operations");
-    ensure!(economy.kick(&silent).await? == 2);
+    let kick: Kick = serde_json::from_value(silent)?;
+    let note = OperatorNote {
+        by: Some("operations".into()),
+        reason: Some("no driver, no word".into()),
+    };
+    ensure!(economy.admin.with_note(note)?.kick(&kick).await?.kicked == 2);
     for order in [3, 5] {
         refused(economy.line.find(key(order)).await, Code::TokenNotFound)?;
     }

@@ -49,8 +49,6 @@ breaks! {
     S5RolledBack: "S5",
     /// A member tells a node that was here before that it may found its cluster.
     S5Founded: "S5",
-    /// A node that lacks disks believes the first one that it sees under a number.
-    S5Unseen: "S5",
     /// What promises that something is on disk is sent before it is.
     S6: "S6",
     /// A write that finds no room on the disk is reported as written.

@@ -28,6 +28,10 @@ pub(crate) struct Body<'a> {
     pub note: Option<&'a OperatorNote>,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "taken apart at once: a box would cost each request an allocation"
+)]
 pub(crate) enum Asked {
     /// This shard.
     Shard(u32, Ask),

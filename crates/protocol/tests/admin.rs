@@ -32,7 +32,6 @@ fn the_other_requests_refuse_unknown_fields() {
         both_ways(&Delete {
             force: true,
             incarnation,
-            ..Delete::default()
         });
     }
     refused::<Delete>(json!({"Force": true}), &["`Force`"]);

@@ -126,7 +126,7 @@ impl Api {
     /// The same, for requests of which this is noted.
     #[must_use]
     pub fn noted(&self, by: &str, reason: &str) -> Api {
-        let text = |text: &str| Some(text.into()).filter(|it: &Box<str>| !it.is_empty());
+        let text = |text: &str| (!text.is_empty()).then(|| text.into());
         let note = OperatorNote {
             by: text(by),
             reason: text(reason),

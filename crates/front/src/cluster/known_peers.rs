@@ -73,9 +73,7 @@ impl KnownPeers {
         let lacks_disks = self.lacks_disks && !in_touch;
         let before = self.disks.clone();
         #[cfg(feature = "bite")]
-        let lacks_disks = lacks_disks
-            && !nowserving_bite::is(nowserving_bite::Break::S5Unseen)
-            && !self.believes(frame);
+        let lacks_disks = !self.believes(frame) && lacks_disks;
         if !self.disks.note(frame, lacks_disks)? {
             return Ok(None);
         }
