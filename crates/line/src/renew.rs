@@ -27,7 +27,8 @@ impl Line {
         renew.map(|_| self.renews_at_ms.unwrap_or(0))
     }
 
-    /// A proposal that comes too early, or twice, does nothing.
+    /// A proposal that comes too early, or twice, does nothing. Nor does one that was made in an earlier window than its entry:
+    /// else the line would renew twice in this one. The leader makes it anew.
     pub(crate) fn renew_quota(&mut self, next_ms: u64, ctx: &mut ApplyCtx<'_>) {
         let Some(due_ms) = self
             .next_renewal_ms()
@@ -35,8 +36,11 @@ impl Line {
         else {
             return;
         };
+        if next_ms <= ctx.wall_ms {
+            return;
+        }
         let is_known = self.renews_at_ms.is_some();
-        let next_ms = next_ms.max(ctx.wall_ms.saturating_add(1)).max(due_ms);
+        let next_ms = next_ms.max(due_ms);
         self.renews_at_ms = Some(next_ms.min(crate::NUMBER_MAX));
         if is_known {
             self.completed_in_past = self.completed();

@@ -297,11 +297,11 @@ impl NaiveLine {
 
     pub fn renew_quota(&mut self, next_ms: u64, entry: &mut Entry<'_>) {
         let due_ms = self.renews_at_ms.unwrap_or(0);
-        if !self.renews() || due_ms > self.wall_ms {
+        if !self.renews() || due_ms > self.wall_ms || next_ms <= self.wall_ms {
             return;
         }
         let first = self.renews_at_ms.is_none();
-        self.renews_at_ms = Some(next_ms.max(self.wall_ms + 1));
+        self.renews_at_ms = Some(next_ms);
         if !first {
             self.completed_in_past = self.completed();
             self.line_event(LineChange::QuotaRenewed, entry.events);
