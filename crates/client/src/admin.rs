@@ -5,8 +5,8 @@ use nowserving_pass::Jwks;
 use nowserving_protocol::admin::{
     CallNext, CalledReply, CapacityTold, ChangeMembers, ClusterStatus, ClusterStatusRequest,
     Configure, ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Import, Journal,
-    JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListTokens, MembersChangesReply,
-    MembersReply, Move, Show, Take, TokensReply,
+    JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListMembersChanges, ListTokens,
+    MembersChangesReply, MembersReply, Move, Show, ShowJwks, Take, TokensReply,
 };
 use nowserving_protocol::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -17,7 +17,6 @@ use nowserving_protocol::limits::{
 };
 use nowserving_protocol::operation::{Operation, Request};
 use nowserving_protocol::user::StatusReply;
-use serde::de::DeserializeOwned;
 
 use crate::client::{Client, line_name};
 use crate::error::{Error, Kind, Result};
@@ -71,7 +70,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn cluster_status(&self) -> Result<ClusterStatus> {
-        self.ask(Operation::ClusterStatus).await
+        self.call(&ClusterStatusRequest {}).await
     }
 
     /// One page of lines, in the order of their names.
@@ -123,7 +122,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn members_changes(&self) -> Result<MembersChangesReply> {
-        self.ask(Operation::MembersChanges).await
+        self.call(&ListMembersChanges {}).await
     }
 
     /// The public keys by which passes are checked, the one that signs first.
@@ -131,7 +130,11 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn jwks(&self) -> Result<Jwks> {
-        self.ask(Operation::Jwks).await
+        let subject = self.client.subjects().of_cluster(Operation::Jwks);
+        let request = ShowJwks {};
+        self.client
+            .admin_call(subject, Effect::Read, &request)
+            .await
     }
 
     /// Replaces the rules of rate limits of one domain, or only compares them ([`ApplyRules::dry_run`]).
@@ -228,14 +231,6 @@ impl Admin {
         let subject = self.client.subjects().of_cluster(Q::OPERATION);
         let effect = Effect::of(request);
         self.client.admin_call(subject, effect, request).await
-    }
-
-    async fn ask<R: DeserializeOwned>(&self, op: Operation) -> Result<R> {
-        let (subject, all) = (
-            self.client.subjects().of_cluster(op),
-            ClusterStatusRequest {},
-        );
-        self.client.admin_call(subject, Effect::Read, &all).await
     }
 }
 

@@ -6,7 +6,7 @@ use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
 use nowserving_shard::state::State;
 
-use crate::request::Outcome;
+use crate::request::{Outcome, ReplyBody};
 
 /// Whether the key is there, the replicated clock decides: the next leader could not know an earlier one's reading.
 pub(crate) fn get(
@@ -24,7 +24,7 @@ pub(crate) fn get(
     let entry = state.kv().get(now_ms, bucket.as_str(), ask.key.as_str());
     let entry = entry.ok_or(Refused::KeyNotFound)?;
     let reply = KvGetReply::new(ask.key.clone(), entry, now.service_ms);
-    Ok(Outcome::KvGot(Box::new(reply)))
+    Ok(Outcome::Reply(ReplyBody::KvGot(Box::new(reply))))
 }
 
 /// `kv.<bucket>.list`: a page over all shards, from this node's own state.
@@ -34,10 +34,12 @@ pub(crate) fn list<'a>(
     shards: impl Iterator<Item = &'a State>,
 ) -> Outcome {
     let shards = shards.map(|state| (state.kv(), state.now_ms()));
-    Outcome::KvListed(Box::new(KvListReply::new(bucket, ask, shards)))
+    Outcome::Reply(ReplyBody::KvListed(Box::new(KvListReply::new(
+        bucket, ask, shards,
+    ))))
 }
 
 pub(crate) fn done(result: Result<Reply, Refused>) -> Result<Outcome, ApiError> {
     let Reply { revision } = result?;
-    Ok(Outcome::KvDone(KvReply { revision }))
+    Ok(Outcome::Reply(ReplyBody::KvDone(KvReply { revision })))
 }

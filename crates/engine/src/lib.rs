@@ -57,7 +57,9 @@ pub use io::{
 };
 pub use peers::contact::{PeerHeader, Refusal, Standing};
 pub use peers::known_disk::{KnownDisk, KnownDisks, NotTaken};
-pub use request::{Ask, Effect, Inbox, LimitRequest, Outcome, Question, ReplyTo, Request};
+pub use request::{
+    Ask, Effect, Inbox, LimitRequest, Outcome, Question, ReplyBody, ReplyTo, Request,
+};
 pub use requests::age::{lay_unread, left_by_sender_ms};
 pub use requests::decide::turned_away;
 pub use snapshots::file::SnapshotFile;

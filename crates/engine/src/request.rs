@@ -4,14 +4,17 @@ use bytes::Bytes;
 use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, OperatorNote, Status, Timestamp, Token, TokenBy};
 use nowserving_protocol::admin::{
-    CalledReply, ClusterStatus, Configure, Journal, JournalReply, LineList, LineReply, ListLines,
-    ListTokens, MembersChangesReply, MembersReply, TokensReply,
+    CalledReply, ClusterStatus, Configure, DeleteReply, Journal, JournalReply, LineList, LineReply,
+    ListLines, ListTokens, MembersChangesReply, MembersReply, TokensReply,
 };
+use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::codec::Format;
 use nowserving_protocol::header::TraceContext;
 use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_protocol::kv::{KvGet, KvGetReply, KvList, KvListReply, KvReply};
-use nowserving_protocol::limits::{LimitChangesReply, PartReply, ResetReply, ShardLimitStats};
+use nowserving_protocol::limits::{
+    LimitChangesReply, PartReply, ResetReply, RulesChanged, ShardLimitStats,
+};
 use nowserving_protocol::operation::Operation;
 use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
 use nowserving_shard::clock::Micros;
@@ -19,6 +22,7 @@ use nowserving_shard::limits::{LimitAsk, LimitCommand};
 use nowserving_shard::members::MembersRequest;
 use nowserving_shard::requests::RequestId;
 use nowserving_shard::restore::RestoreCommand;
+use serde::Serialize;
 
 /// Where an answer goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -241,7 +245,7 @@ pub enum Question {
     MembersChanges,
 }
 
-/// A successful answer, not yet encoded.
+/// A successful answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// A status, with the ticket where the operation gives one.
@@ -254,52 +258,38 @@ pub enum Outcome {
         /// `Some` if asked for; the inner `None`: too many, or not disclosed.
         holes: Option<Option<Vec<(Token, Token)>>>,
     },
+    /// The node keeps the newest snapshot of the shard for its download, if it is `ready`: has all entries
+    /// through `index`.
+    Backup { shard: u32, index: u64, ready: bool },
+    /// The node reads it from the snapshot.
+    BackupChunk { id: String, offset: u64 },
+    /// What a shard's counters say: the node that asked makes an answer of it.
+    LimitPart(Box<PartReply>),
+    /// Sent as it is.
+    Reply(ReplyBody),
+}
+
+/// The reply of an operation whose answer the engine knows whole.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum ReplyBody {
     Info(Box<InfoReply>),
-    /// `show`, `create`, `configure`.
     Line(Box<LineReply>),
     Journal(Box<JournalReply>),
     Tokens(Box<TokensReply>),
     Kicked(Box<KickReply>),
     Callback(CallbackReply),
-    /// `call_next`, `take`.
     Called(Box<CalledReply>),
-    /// `delete`.
-    Deleted {
-        line: LineName,
-        /// Live tokens that have not been ended yet.
-        remaining: u64,
-    },
+    Deleted(DeleteReply),
     Cluster(Box<ClusterStatus>),
     Lines(Box<LineList>),
     MembersChanged(MembersReply),
     MembersChanges(Box<MembersChangesReply>),
-    /// The node keeps the newest snapshot of the shard for its download, if it is `ready`: has all entries
-    /// through `index`.
-    Backup {
-        shard: u32,
-        index: u64,
-        ready: bool,
-    },
-    /// The node reads it from the snapshot.
-    BackupChunk {
-        id: String,
-        offset: u64,
-    },
-    RestorePart {
-        line: LineName,
-        parts: u32,
-    },
+    RestorePart(RestorePartReply),
     KvGot(Box<KvGetReply>),
-    /// `put`, `delete`, and `restore` of a key-value.
     KvDone(KvReply),
     KvListed(Box<KvListReply>),
-    /// What a shard's counters say: the node that asked makes an answer of it.
-    LimitPart(Box<PartReply>),
-    /// The version of a domain's rules.
-    LimitRules {
-        domain: LineName,
-        version: u64,
-    },
+    LimitRules(RulesChanged),
     LimitReset(ResetReply),
     LimitStats(ShardLimitStats),
     LimitChanges(LimitChangesReply),

@@ -2,13 +2,10 @@
 
 use bytes::Bytes;
 use nowserving_engine::{Outcome, ReplyTo};
-use nowserving_protocol::admin::DeleteReply;
-use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::header::{ERROR_CODE_HEADER, ERROR_HEADER};
-use nowserving_protocol::limits::RulesChanged;
 use nowserving_protocol::operation::{Effect, Operation};
 use nowserving_protocol::subject::Subjects;
 use nowserving_protocol::ticket::Ticket;
@@ -68,45 +65,8 @@ impl Encoder<'_> {
                     _ => whole,
                 }
             }
-            Outcome::Info(info) => encode(&*info, format),
-            Outcome::Line(line) => encode(&*line, format),
-            Outcome::Journal(page) => encode(&*page, format),
-            Outcome::Called(called) => encode(&*called, format),
-            Outcome::Tokens(page) => encode(&*page, format),
-            Outcome::Kicked(kicked) => encode(&*kicked, format),
-            Outcome::Callback(callback) => encode(&callback, format),
-            Outcome::Deleted { line, remaining } => encode(
-                &DeleteReply {
-                    line,
-                    deleted: remaining == 0,
-                    remaining,
-                },
-                format,
-            ),
-            Outcome::Cluster(status) => encode(&*status, format),
-            Outcome::Lines(list) => encode(&*list, format),
-            Outcome::MembersChanged(changed) => encode(&changed, format),
-            Outcome::MembersChanges(changes) => encode(&*changes, format),
-            Outcome::RestorePart { line, parts } => {
-                encode(&RestorePartReply { line, parts }, format)
-            }
-            Outcome::KvGot(got) => encode(&*got, format),
-            Outcome::KvDone(done) => encode(&done, format),
-            Outcome::KvListed(page) => encode(&*page, format),
+            Outcome::Reply(body) => encode(&body, format),
             Outcome::LimitPart(part) => encode(&*part, format),
-            Outcome::LimitRules { domain, version } => encode(
-                &RulesChanged {
-                    domain,
-                    version,
-                    dry_run: false,
-                    changes: Vec::new(),
-                    notes: Vec::new(),
-                },
-                format,
-            ),
-            Outcome::LimitReset(reset) => encode(&reset, format),
-            Outcome::LimitStats(stats) => encode(&stats, format),
-            Outcome::LimitChanges(changes) => encode(&changes, format),
             // These are read from the disk.
             Outcome::Backup { .. } | Outcome::BackupChunk { .. } => Vec::new(),
         }

@@ -173,7 +173,7 @@ impl Body<'_> {
                 Question::ClusterStatus
             }
             Operation::MembersChanges => {
-                let admin::ClusterStatusRequest {} = self.decode()?;
+                let admin::ListMembersChanges {} = self.decode()?;
                 Question::MembersChanges
             }
             // Those are answered before.

@@ -3,6 +3,7 @@
 use nowserving_engine::refusals::overloaded;
 use nowserving_engine::{Input, ReplyTo, Via, lay_unread, turned_away};
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 
@@ -46,8 +47,8 @@ pub fn route(
         _ => {}
     }
     let asks_others = match below(subjects, subject) {
-        Some("admin.cluster.jwks") => return Route::PublicKeys,
-        Some("admin.cluster.configure_lines") => Route::ManyLines,
+        Some(rest) if is_of_cluster(rest, Operation::Jwks) => return Route::PublicKeys,
+        Some(rest) if is_of_cluster(rest, Operation::ConfigureLines) => Route::ManyLines,
         Some(rest) if via == Via::Plain && is_of_limits(rest) => Route::Limits,
         _ => return Route::Engine,
     };
@@ -69,6 +70,10 @@ pub fn is_mapping_probe(subject: &str) -> bool {
 
 fn below<'a>(subjects: &Subjects, subject: &'a str) -> Option<&'a str> {
     subject.strip_prefix(subjects.prefix())?.strip_prefix('.')
+}
+
+fn is_of_cluster(rest: &str, op: Operation) -> bool {
+    rest.strip_prefix("admin.cluster.") == Some(op.word())
 }
 
 fn is_of_limits(rest: &str) -> bool {

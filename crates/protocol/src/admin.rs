@@ -152,6 +152,14 @@ pub struct Move {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatusRequest {}
 
+/// `admin.cluster.members_changes`: the newest changes of the members.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListMembersChanges {}
+
+/// `admin.cluster.jwks`: the public keys of passes. The answer is in the crate of passes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShowJwks {}
+
 /// `admin.cluster.list_lines`: a page of lines, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListLines {

@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin::{
-    CallNext, CalledReply, CapacityTold, Configure, ConfigureLines, ConfigureLinesReply, Create,
-    Delete, DeleteReply, Import, Journal, JournalReply, Kick, KickReply, LineList, LineReply,
-    ListLines, ListTokens, Move, Show, Take, TokensReply,
+    CallNext, CalledReply, CapacityTold, ClusterStatus, ClusterStatusRequest, Configure,
+    ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Import, Journal,
+    JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListMembersChanges, ListTokens,
+    MembersChangesReply, Move, Show, Take, TokensReply,
 };
 use crate::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -158,9 +159,9 @@ operations! {
         Restore Write "restore": RestoreLine => LineReply,
     }
     Cluster {
-        ClusterStatus Read "cluster_status",
+        ClusterStatus Read "cluster_status": ClusterStatusRequest => ClusterStatus,
         ListLines Read "list_lines": ListLines => LineList,
-        MembersChanges Read "members_changes",
+        MembersChanges Read "members_changes": ListMembersChanges => MembersChangesReply,
         Jwks Read "jwks",
         ConfigureLines Try "configure_lines": ConfigureLines => ConfigureLinesReply,
     }

@@ -4,8 +4,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{Line, LineName, Restore};
+use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::subject::shard_of;
 use nowserving_shard::restore::{RestoreCommand, RestoreStep, parts_of};
 
@@ -263,7 +264,7 @@ impl World {
 
     fn part_taken(&mut self, mut upload: Box<Upload>, answer: &Answer) {
         match answer.as_ref() {
-            Ok(Outcome::RestorePart { parts, .. }) => {
+            Ok(Outcome::Reply(ReplyBody::RestorePart(RestorePartReply { parts, .. }))) => {
                 upload.next = *parts as usize;
                 self.restorer_goes_on(Step::Send(upload), 5_000);
             }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
@@ -567,10 +567,10 @@ impl Env {
 pub fn version_of(answer: &Answer) -> Option<u64> {
     match answer.as_ref() {
         Ok(Outcome::Status { status, .. }) => Some(status.version),
-        Ok(Outcome::Line(line)) => Some(line.version),
-        Ok(Outcome::Info(info)) => Some(info.board.version),
-        Ok(Outcome::Tokens(page)) => Some(page.version),
-        Ok(Outcome::Callback(reply)) => Some(reply.version),
+        Ok(Outcome::Reply(ReplyBody::Line(line))) => Some(line.version),
+        Ok(Outcome::Reply(ReplyBody::Info(info))) => Some(info.board.version),
+        Ok(Outcome::Reply(ReplyBody::Tokens(page))) => Some(page.version),
+        Ok(Outcome::Reply(ReplyBody::Callback(reply))) => Some(reply.version),
         _ => None,
     }
 }
@@ -596,10 +596,14 @@ pub fn describe_answer(answer: &Answer) -> String {
             status.state.as_str(),
             status.version
         ),
-        Ok(Outcome::Line(line)) => format!("line {} v{}", line.line, line.version),
-        Ok(Outcome::Deleted { remaining, .. }) => format!("deleted, {remaining} remain"),
-        Ok(Outcome::Kicked(reply)) => format!("{} kicked", reply.kicked),
-        Ok(Outcome::Callback(reply)) => format!("place {:?} v{}", reply.position, reply.version),
+        Ok(Outcome::Reply(ReplyBody::Line(line))) => {
+            format!("line {} v{}", line.line, line.version)
+        }
+        Ok(Outcome::Reply(ReplyBody::Deleted(it))) => format!("deleted, {} remain", it.remaining),
+        Ok(Outcome::Reply(ReplyBody::Kicked(reply))) => format!("{} kicked", reply.kicked),
+        Ok(Outcome::Reply(ReplyBody::Callback(reply))) => {
+            format!("place {:?} v{}", reply.position, reply.version)
+        }
         Ok(_) => "ok".to_owned(),
     }
 }

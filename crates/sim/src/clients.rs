@@ -8,7 +8,7 @@ mod keepers;
 pub(crate) mod limited;
 mod operators;
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{
     Admission, Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TokenBy,
     TokenRef,
@@ -424,7 +424,7 @@ impl Clients {
                     env.violated("S14", what);
                 }
                 if let Ended::Ok(answer) = &ended
-                    && let Ok(Outcome::Line(line)) = answer.as_ref()
+                    && let Ok(Outcome::Reply(ReplyBody::Line(line))) = answer.as_ref()
                 {
                     *incarnation = Some(line.incarnation);
                 }

@@ -226,6 +226,7 @@ async fn envoy_is_answered() -> Result<()> {
 #[tokio::test]
 async fn rights_as_they_are_shipped() -> Result<()> {
     roles::are_those_of_the_table()?;
+    roles::follow_the_operations()?;
     roles::do_just_what_they_should().await?;
     let options = Options {
         // It is in the configuration.

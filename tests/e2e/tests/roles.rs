@@ -8,7 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use async_nats::{ConnectOptions, Event, ServerError};
 use nowserving_e2e::{Nats, PASSWORD};
+use nowserving_line::LineName;
+use nowserving_protocol::operation::{Effect, On, Operation};
 use nowserving_protocol::rights::{Action, MissingRight};
+use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -156,6 +159,65 @@ pub fn are_those_of_the_table() -> Result<()> {
     }
     ensure!(file.len() == table.len(), "{:?}", file.keys());
     Ok(())
+}
+
+/// The rights follow the operations as the table of them in `protocol` has them: operators may send all, backends those of
+/// users, auditors only reads. A role may send an operation by all of its subjects or by none, and each right is of one.
+pub fn follow_the_operations() -> Result<()> {
+    let of_clients = |op: &Operation| op.on() != On::LimitLeader;
+    let all: Vec<_> = Operation::all().filter(of_clients).collect();
+    let name = LineName::try_from("a")?;
+    let subjects = all.iter().map(|op| (*op, subjects_of(*op, &name)));
+    let subjects: Vec<_> = subjects.collect();
+    for (role, Rights { publish, .. }) in of_the_file()? {
+        let may = |subject: &String| publish[0].iter().any(|right| covers(right, subject));
+        for (op, subjects) in &subjects {
+            let allowed = subjects.iter().filter(|it| may(it)).count();
+            ensure!(
+                [0, subjects.len()].contains(&allowed),
+                "{role}: half of {op}"
+            );
+            let fits = match &*role {
+                "nodes" | "operators" => allowed > 0,
+                "backends" => (allowed > 0) != op.is_admin(),
+                "auditors" => allowed == 0 || op.effect() == Effect::Read,
+                _ => true,
+            };
+            ensure!(fits, "{role} and {op}: {allowed} subjects");
+        }
+        for right in publish[0].iter().filter(|it| it.starts_with("nowserving.")) {
+            let of = |(_, all): &(Operation, Vec<String>)| all.iter().any(|it| covers(right, it));
+            ensure!(
+                subjects.iter().any(of),
+                "{role}: {right} is of no operation"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// By which clients send it.
+fn subjects_of(op: Operation, name: &LineName) -> Vec<String> {
+    let subjects = Subjects::default();
+    let plain = subjects.plain(op, name);
+    match op.on() {
+        On::Cluster | On::Members | On::AdminLimit => vec![plain],
+        On::LimitShard => vec![subjects.leader(op, 0, name)],
+        _ => vec![plain, subjects.leader(op, 0, name)],
+    }
+}
+
+/// Whether this subject, which may have wildcards, has the other one.
+fn covers(right: &str, subject: &str) -> bool {
+    let mut words = subject.split('.');
+    for right in right.split('.') {
+        match (right, words.next()) {
+            (">", Some(_)) => return true,
+            (_, Some(word)) if right == "*" || right == word => {}
+            _ => return false,
+        }
+    }
+    words.next().is_none()
 }
 
 /// The permissions of a role as they stand in a user's JWT.

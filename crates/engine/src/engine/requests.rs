@@ -11,7 +11,7 @@ use crate::delivery::{Delivery, Via};
 use crate::io::Now;
 use crate::membership::candidates;
 use crate::refusals::unavailable;
-use crate::request::{Ask, Effect, Outcome, Question, ReplyTo, Request};
+use crate::request::{Ask, Effect, Outcome, Question, ReplyBody, ReplyTo, Request};
 use crate::requests::age::{Age, age, taken_now};
 use crate::requests::decide::{Action, Case, Copy, Role, decide, late_by_header};
 use crate::requests::waiter::Waiter;
@@ -95,18 +95,20 @@ impl Engine {
             Err(unavailable())
         } else {
             Ok(match question {
-                Question::ClusterStatus => Outcome::Cluster(Box::new(self.cluster_status(now))),
+                Question::ClusterStatus => {
+                    Outcome::Reply(ReplyBody::Cluster(Box::new(self.cluster_status(now))))
+                }
                 Question::ListLines(ask) => {
                     let lines = self.shards.values().map(|shard| shard.state.lines());
-                    Outcome::Lines(Box::new(listing::page(ask, lines)))
+                    Outcome::Reply(ReplyBody::Lines(Box::new(listing::page(ask, lines))))
                 }
                 Question::KvList { bucket, ask } => {
                     let states = self.shards.values().map(|shard| &shard.state);
                     kv::list(bucket, ask, states)
                 }
-                Question::MembersChanges => {
-                    Outcome::MembersChanges(Box::new(self.members_changes(now)))
-                }
+                Question::MembersChanges => Outcome::Reply(ReplyBody::MembersChanges(Box::new(
+                    self.members_changes(now),
+                ))),
             })
         };
         self.ctx.out.answer(reply, result);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::delivery::Via;
 use crate::io::Input;
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::rig::name;
 use crate::rig::{Rig, SHARD, WALL_MS, config, enter};
 use nowserving_shard::published::OutEvent;
@@ -313,7 +313,9 @@ impl Run {
                         assert_eq!(ms, first, "when {} entered", told.token);
                     }
                 }
-                Ok(Outcome::Info(info)) => assert_eq!(info.board.at_ms, self.rig.wall_ms),
+                Ok(Outcome::Reply(ReplyBody::Info(info))) => {
+                    assert_eq!(info.board.at_ms, self.rig.wall_ms)
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => {}
             }

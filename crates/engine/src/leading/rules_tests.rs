@@ -10,7 +10,7 @@ use nowserving_protocol::admin::Journal;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::Consistency;
 
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::rig::Rig;
 use crate::rig::{lane, lanes, name};
 
@@ -322,12 +322,12 @@ fn the_journal_is_read_as_any_state_is() {
         rig.turn();
         rig.answers().pop().unwrap()
     };
-    let Ok(Outcome::Journal(page)) = journal(None) else {
+    let Ok(Outcome::Reply(ReplyBody::Journal(page))) = journal(None) else {
         panic!("no journal")
     };
     let what: Vec<_> = page.entries.iter().map(|entry| &entry.what[..]).collect();
     assert_eq!(what, ["entered", "admitted", "entered", "entered"]);
-    let Ok(Outcome::Journal(page)) = journal(Some(3)) else {
+    let Ok(Outcome::Reply(ReplyBody::Journal(page))) = journal(Some(3)) else {
         panic!("no journal")
     };
     // The first one had its seat before this one came.

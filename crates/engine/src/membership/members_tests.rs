@@ -17,7 +17,7 @@ use crate::envelope::Verdict;
 use crate::frames::{PeerBatch, PeerFrame};
 use crate::io::{ExitReason, ForwardResult, Input, Now, Output, RelayedAnswer};
 use crate::peers::contact::{PeerHeader, Refusal, Standing};
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::rig::{BOOT, ELECTION_MS, Rig, START, enter, message, name};
 use crate::snapshots::LAG_MAX;
 
@@ -142,7 +142,7 @@ pub fn ask(rig: &mut Rig, change: MembersChange, id: u128) {
 /// For each answer the version that has the change, or the code of its error.
 pub fn answers(rig: &mut Rig) -> Vec<Result<u64, Code>> {
     let version = |result: Result<Outcome, ApiError>| match result {
-        Ok(Outcome::MembersChanged(reply)) => Ok(reply.members_version),
+        Ok(Outcome::Reply(ReplyBody::MembersChanged(reply))) => Ok(reply.members_version),
         other => Err(other.unwrap_err().code),
     };
     rig.answers().into_iter().map(version).collect()

@@ -15,7 +15,7 @@ use super::waiter::Waiter;
 use crate::ctx::{KnownLeader, NodeCtx};
 use crate::outbox::Outbox;
 use crate::refusals::outcome_unknown;
-use crate::request::Outcome;
+use crate::request::{Outcome, ReplyBody};
 
 /// The copies of one request.
 #[derive(Debug, Default)]
@@ -125,6 +125,6 @@ fn ends_at(waiter: &Waiter) -> Micros {
 }
 
 fn answer_one(waiter: Waiter, answer: Result<KickReply, ApiError>, out: &mut Outbox) {
-    let result = answer.map(|reply| Outcome::Kicked(Box::new(reply)));
+    let result = answer.map(|reply| Outcome::Reply(ReplyBody::Kicked(Box::new(reply))));
     out.answer(waiter.reply, result);
 }

@@ -8,7 +8,7 @@ use nowserving_protocol::kick::{Kick, KickReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::FORMAT;
 
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::requests::age::LATE_MAX_US;
 use crate::rig::{Rig, name};
 
@@ -55,7 +55,7 @@ fn answer(rig: &mut Rig) -> Option<Result<KickReply, Code>> {
     let mut answers = rig.answers();
     assert!(answers.len() <= 1, "{answers:?}");
     answers.pop().map(|answer| match answer {
-        Ok(Outcome::Kicked(reply)) => Ok(*reply),
+        Ok(Outcome::Reply(ReplyBody::Kicked(reply))) => Ok(*reply),
         Ok(other) => panic!("{other:?}"),
         Err(ApiError { code, .. }) => Err(code),
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nowserving_line::{Op, RefusedCounts, Settings};
 use nowserving_protocol::error::Code;
 
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::rig::{Rig, name};
 
 /// A leader of one, with a line for one.
@@ -38,7 +38,7 @@ fn shown(rig: &mut Rig) -> u64 {
     rig.ask(Ask::Show, far);
     rig.turn();
     match &rig.answers()[..] {
-        [Ok(Outcome::Line(reply))] => reply.counts.refused["line_full"],
+        [Ok(Outcome::Reply(ReplyBody::Line(reply)))] => reply.counts.refused["line_full"],
         other => panic!("{other:?}"),
     }
 }

@@ -8,8 +8,9 @@ use nowserving_line::{
     Line, LineName, Lines, Live, Op, Reply, RestoreRefused, Status, Timestamp, TokenBy, TokenRef,
 };
 use nowserving_protocol::admin::{
-    CalledReply, JournalReply, LineReply, ListTokens, MembersReply, TokensReply,
+    CalledReply, DeleteReply, JournalReply, LineReply, ListTokens, MembersReply, TokensReply,
 };
+use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{CallbackReply, Consistency, Home, InfoReply};
 use nowserving_replica::{Committed, Payload};
@@ -29,7 +30,7 @@ use crate::io::{Dropped, ExitReason, Output};
 use crate::membership::candidates;
 use crate::outbox::Outbox;
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::requests::pending::Proposed;
 use crate::requests::waiter::Waiter;
 use crate::requests::waiting_reads::Read;
@@ -334,7 +335,7 @@ impl Shard {
             None => live.clock_ms(),
         };
         let page = TokensReply::new(line, ask, now, last_seen_ms)?;
-        Ok(Outcome::Tokens(Box::new(page)))
+        Ok(Outcome::Reply(ReplyBody::Tokens(Box::new(page))))
     }
 
     fn home(&self) -> Home {
@@ -409,15 +410,16 @@ impl Observer for Watch<'_> {
             let line = &applied.command.line;
             let result = applied.result.map_err(restore_refused);
             let result = result.and_then(|reply| match reply {
-                RestoreReply::Staged { parts } => Ok(Outcome::RestorePart {
-                    line: line.clone(),
-                    parts,
-                }),
+                RestoreReply::Staged { parts } => {
+                    Ok(Outcome::Reply(ReplyBody::RestorePart(RestorePartReply {
+                        line: line.clone(),
+                        parts,
+                    })))
+                }
                 RestoreReply::Done => {
                     // It was put in place, and deleted since: an error must not claim that nothing happened.
                     let line = state.lines().get(line).ok_or_else(outcome_unknown)?;
-                    let reply = LineReply::new(line, self.now, self.home);
-                    Ok(Outcome::Line(Box::new(reply)))
+                    Ok(of_line(line, self.now, self.home))
                 }
             });
             let result = self.with_refused(result, state);
@@ -481,7 +483,8 @@ type Answered = Result<Outcome, ApiError>;
 /// A line as it is shown also counts the entrants whose refusal the leader has not written down yet.
 fn with_refused(result: Answered, state: &State, leader_state: Option<&LeaderState>) -> Answered {
     let mut outcome = result?;
-    if let (Outcome::Line(reply), Some(leader_state)) = (&mut outcome, leader_state)
+    if let (Outcome::Reply(ReplyBody::Line(reply)), Some(leader_state)) =
+        (&mut outcome, leader_state)
         && let Some(line) = state.lines().get(&reply.line)
     {
         let refused = line.counts().refused;
@@ -509,15 +512,17 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
                 .ok_or(nowserving_line::Refused::TokenNotFound)?;
             Ok(of_token(line.status(at, now.service_ms)?, now, true))
         }
-        Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => {
-            Ok(Outcome::Info(Box::new(InfoReply::new(line, now, home))))
-        }
-        Ask::Journal(ask) => Ok(Outcome::Journal(Box::new(JournalReply::new(line, ask)?))),
-        Ask::Show => Ok(Outcome::Line(Box::new(LineReply::new(line, now, home)))),
+        Ask::Info(Consistency::Local | Consistency::Leader | Consistency::Linearizable) => Ok(
+            Outcome::Reply(ReplyBody::Info(Box::new(InfoReply::new(line, now, home)))),
+        ),
+        Ask::Journal(ask) => Ok(Outcome::Reply(ReplyBody::Journal(Box::new(
+            JournalReply::new(line, ask)?,
+        )))),
+        Ask::Show => Ok(of_line(line, now, home)),
         Ask::TryConfigure(ask) => {
             let new = line.would_configure(&ask.settings, ask.if_version, ask.incarnation)?;
             let reply = LineReply::with_settings(line, &new, now, home);
-            Ok(Outcome::Line(Box::new(reply)))
+            Ok(Outcome::Reply(ReplyBody::Line(Box::new(reply))))
         }
         Ask::Write(_)
         | Ask::Members(_)
@@ -534,10 +539,10 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
 
 fn members_outcome(result: &Result<MembersChanged, MembersRefused>) -> Result<Outcome, ApiError> {
     let changed = result.as_ref().map_err(candidates::refusal)?;
-    Ok(Outcome::MembersChanged(MembersReply {
+    Ok(Outcome::Reply(ReplyBody::MembersChanged(MembersReply {
         members_version: changed.version,
         node: changed.id,
-    }))
+    })))
 }
 
 /// The answer to a copy of a command: the same token, line or refusal, in its present state.
@@ -559,18 +564,11 @@ fn repeated(
             let with_ticket = needs_ticket(op, status.at);
             Ok(of_token(status, now, with_ticket))
         }
-        (Command::Line(op), Answer::Line) => Ok(Outcome::Line(Box::new(LineReply::new(
-            line(op)?,
-            now,
-            home,
-        )))),
+        (Command::Line(op), Answer::Line) => Ok(of_line(line(op)?, now, home)),
         (Command::Line(op), Answer::Callback { position }) => {
             Ok(of_callback(line(op)?, *position, now))
         }
-        (Command::Line(op), Answer::Deleted { remaining }) => Ok(Outcome::Deleted {
-            line: op.line().clone(),
-            remaining: *remaining,
-        }),
+        (Command::Line(op), Answer::Deleted { remaining }) => Ok(of_deleted(op, *remaining)),
         (Command::Line(_), Answer::Refused(refused)) => Err(refused.clone().into()),
         (Command::Line(_), Answer::BadSettings) => Err(ApiError::bad_request(
             "a setting was out of its range, as the first answer to this request said",
@@ -610,15 +608,28 @@ fn of_token(status: Status, now: Timestamp, with_ticket: bool) -> Outcome {
     }
 }
 
+/// The line as it is now.
+fn of_line(line: &Line, now: Timestamp, home: Home) -> Outcome {
+    Outcome::Reply(ReplyBody::Line(Box::new(LineReply::new(line, now, home))))
+}
+
+fn of_deleted(op: &Op, remaining: u64) -> Outcome {
+    Outcome::Reply(ReplyBody::Deleted(DeleteReply {
+        line: op.line().clone(),
+        deleted: remaining == 0,
+        remaining,
+    }))
+}
+
 fn of_callback(line: &Line, position: Option<u64>, now: Timestamp) -> Outcome {
-    Outcome::Callback(CallbackReply {
+    Outcome::Reply(ReplyBody::Callback(CallbackReply {
         line: line.name().clone(),
         incarnation: line.incarnation(),
         version: line.version(),
         at_ms: now.wall_ms,
         room: position.is_none(),
         position,
-    })
+    }))
 }
 
 /// Whether the caller may lack this token's current ticket.
@@ -645,7 +656,7 @@ fn called(line: &Line, op: &Op) -> Result<Outcome, ApiError> {
     };
     let called = call_id.and_then(|id| CalledReply::of_call(line, id));
     let called = called.ok_or_else(outcome_unknown)?;
-    Ok(Outcome::Called(Box::new(called)))
+    Ok(Outcome::Reply(ReplyBody::Called(Box::new(called))))
 }
 
 fn taken(line: &Line, at: TokenRef) -> Result<Outcome, ApiError> {
@@ -653,7 +664,9 @@ fn taken(line: &Line, at: TokenRef) -> Result<Outcome, ApiError> {
     if line.incarnation() != at.incarnation {
         return Err(outcome_unknown());
     }
-    Ok(Outcome::Called(Box::new(CalledReply::of_token(line, at))))
+    Ok(Outcome::Reply(ReplyBody::Called(Box::new(
+        CalledReply::of_token(line, at),
+    ))))
 }
 
 fn outcome(
@@ -674,11 +687,8 @@ fn outcome(
             Ok(of_token(status, now, needs_ticket(op, at)))
         }
         Reply::Callback { position } => Ok(of_callback(line?, position, now)),
-        Reply::Deleted { remaining } => Ok(Outcome::Deleted {
-            line: op.line().clone(),
-            remaining,
-        }),
+        Reply::Deleted { remaining } => Ok(of_deleted(op, remaining)),
         // Create and configure answer the line as it is now.
-        _ => Ok(Outcome::Line(Box::new(LineReply::new(line?, now, home)))),
+        _ => Ok(of_line(line?, now, home)),
     }
 }

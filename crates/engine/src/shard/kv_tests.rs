@@ -11,7 +11,7 @@ use nowserving_shard::requests::{Origin, RequestId};
 
 use crate::delivery::Via;
 use crate::io::Input;
-use crate::request::{Ask, Inbox, Outcome, Question, ReplyTo};
+use crate::request::{Ask, Inbox, Outcome, Question, ReplyBody, ReplyTo};
 use crate::rig::{Rig, name};
 
 const BUCKET: &str = "shop";
@@ -59,8 +59,8 @@ fn ask(rig: &mut Rig, ask: Ask) {
 fn answers(rig: &mut Rig) -> Vec<Result<(u64, String), Code>> {
     let answers = rig.answers().into_iter();
     let answers = answers.map(|answer| match answer {
-        Ok(Outcome::KvDone(done)) => Ok((done.revision, String::new())),
-        Ok(Outcome::KvGot(got)) => {
+        Ok(Outcome::Reply(ReplyBody::KvDone(done))) => Ok((done.revision, String::new())),
+        Ok(Outcome::Reply(ReplyBody::KvGot(got))) => {
             let value = String::from_utf8_lossy(got.value.as_bytes());
             Ok((got.revision, value.into_owned()))
         }
@@ -177,7 +177,7 @@ fn a_list_is_answered_from_this_node() {
     };
     rig.input(Input::Cluster { question, reply });
     let answers = rig.answers();
-    let [Ok(Outcome::KvListed(page))] = &answers[..] else {
+    let [Ok(Outcome::Reply(ReplyBody::KvListed(page)))] = &answers[..] else {
         panic!("{answers:?}");
     };
     assert_eq!((page.entries.len(), page.entries[0].bytes), (1, 3));

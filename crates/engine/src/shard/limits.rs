@@ -5,7 +5,7 @@ use nowserving_limit::Verdict;
 use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{
-    LimitChangeReply, LimitChangesReply, ResetReply, ShardLimitStats,
+    LimitChangeReply, LimitChangesReply, ResetReply, RulesChanged, ShardLimitStats,
 };
 use nowserving_shard::clock::Micros;
 use nowserving_shard::command::Command;
@@ -18,7 +18,7 @@ use nowserving_shard::requests::{Answer, RequestId};
 use super::Shard;
 use crate::ctx::NodeCtx;
 use crate::refusals::{no_rules, outcome_unknown, rules_changed, unavailable};
-use crate::request::{LimitRequest, Outcome};
+use crate::request::{LimitRequest, Outcome, ReplyBody};
 use crate::requests::decide::Copy;
 use crate::requests::waiter::Waiter;
 
@@ -65,10 +65,12 @@ impl Shard {
                 let left = limits.give_back(saved, *name, ctx.now.us, now);
                 Ok(Outcome::LimitPart(Box::new(part_reply(&left))))
             }
-            LimitRequest::Stats => Ok(Outcome::LimitStats(self.limit_stats(ctx.now.us))),
+            LimitRequest::Stats => Ok(Outcome::Reply(ReplyBody::LimitStats(
+                self.limit_stats(ctx.now.us),
+            ))),
             LimitRequest::Changes { domain } => {
                 let changes = newest(self.state.limits().changes(), domain.as_ref());
-                Ok(Outcome::LimitChanges(changes))
+                Ok(Outcome::Reply(ReplyBody::LimitChanges(changes)))
             }
             LimitRequest::GiveBack { exact: true, .. } | LimitRequest::Command(_) => {
                 Err(ApiError::bad_request("op: not a read"))
@@ -202,7 +204,9 @@ pub(crate) fn outcome(
 ) -> Result<Outcome, ApiError> {
     match reply {
         LimitReply::Hits(verdicts) => Ok(Outcome::LimitPart(Box::new(part_reply(verdicts)))),
-        LimitReply::Reset(known) => Ok(Outcome::LimitReset(ResetReply { known: *known })),
+        LimitReply::Reset(known) => Ok(Outcome::Reply(ReplyBody::LimitReset(ResetReply {
+            known: *known,
+        }))),
         LimitReply::Rules(result) => of_rules(command, *result, limits),
         LimitReply::Checkpoint { .. } => Err(outcome_unknown()),
     }
@@ -222,7 +226,9 @@ pub(crate) fn repeated(
         }
         (LimitCommand::GiveBack(_), Answer::LimitHits(_)) => Ok(nothing_given_back()),
         (LimitCommand::Reset(_), Answer::LimitReset(known)) => {
-            Ok(Outcome::LimitReset(ResetReply { known: *known }))
+            Ok(Outcome::Reply(ReplyBody::LimitReset(ResetReply {
+                known: *known,
+            })))
         }
         (LimitCommand::Apply(_) | LimitCommand::Delete(_), Answer::LimitRules(result)) => {
             of_rules(command, *result, limits)
@@ -249,5 +255,11 @@ fn of_rules(
         }
     };
     let version = result.map_err(refusal)?;
-    Ok(Outcome::LimitRules { domain, version })
+    Ok(Outcome::Reply(ReplyBody::LimitRules(RulesChanged {
+        domain,
+        version,
+        dry_run: false,
+        changes: Vec::new(),
+        notes: Vec::new(),
+    })))
 }

@@ -10,7 +10,7 @@ use raft::eraftpb::MessageType;
 
 use crate::delivery::Via;
 use crate::io::Input;
-use crate::request::{Ask, LimitRequest, Outcome};
+use crate::request::{Ask, LimitRequest, Outcome, ReplyBody};
 use crate::rig::{Rig, message, name};
 
 const TIMEOUT_US: u64 = 2_000_000;
@@ -259,7 +259,9 @@ fn exact_hits_that_are_refused_are_not_in_the_log() {
     assert_eq!(rig.replica().last_index(), last);
     assert_eq!(rig.state().requests().len(), remembered);
     let stats = request(&mut rig, LimitRequest::Stats);
-    assert!(matches!(stats, Ok(Outcome::LimitStats(it)) if (it.checks, it.refused) == (25, 20)));
+    assert!(
+        matches!(stats, Ok(Outcome::Reply(ReplyBody::LimitStats(it))) if (it.checks, it.refused) == (25, 20))
+    );
 }
 
 /// Windows go by the wall clock; other counters need no stamp once they are idle.
@@ -382,7 +384,10 @@ fn rules_are_told_and_a_reset_counts_anew() {
     });
     let applied = request(&mut rig, LimitRequest::Command(apply));
     let domain = name("shop");
-    assert_eq!(applied, Ok(Outcome::LimitRules { domain, version: 1 }));
+    let Ok(Outcome::Reply(ReplyBody::LimitRules(rules))) = applied else {
+        panic!("{applied:?}");
+    };
+    assert_eq!((rules.domain, rules.version), (domain, 1));
     assert_eq!(rig.state().limits().rules().version(), 1);
     assert_eq!(passed(&mut rig, 9), 5);
     let reset = reset_of(ask().key);
@@ -390,7 +395,8 @@ fn rules_are_told_and_a_reset_counts_anew() {
     assert_eq!(passed(&mut rig, 9), 5);
     let changes = |rig: &mut Rig, domain: Option<&str>| {
         let domain = domain.map(name);
-        let Ok(Outcome::LimitChanges(reply)) = request(rig, LimitRequest::Changes { domain })
+        let Ok(Outcome::Reply(ReplyBody::LimitChanges(reply))) =
+            request(rig, LimitRequest::Changes { domain })
         else {
             panic!("no changes")
         };
@@ -405,7 +411,7 @@ fn rules_are_told_and_a_reset_counts_anew() {
     assert_eq!(changes(&mut rig, None).len(), 2);
     assert_eq!(changes(&mut rig, Some("other")), []);
     let stats = request(&mut rig, LimitRequest::Stats);
-    let Ok(Outcome::LimitStats(stats)) = stats else {
+    let Ok(Outcome::Reply(ReplyBody::LimitStats(stats))) = stats else {
         panic!("{stats:?}")
     };
     assert_eq!((stats.counters, stats.checks, stats.refused), (1, 18, 8));
@@ -443,7 +449,7 @@ fn a_reset_that_expires_unwritten_keeps_no_checkpoint_out() {
     }
     assert_eq!((rig.replica().term(), rig.is_leader()), (term, true));
     let stats = request(&mut rig, LimitRequest::Stats);
-    let Ok(Outcome::LimitStats(stats)) = stats else {
+    let Ok(Outcome::Reply(ReplyBody::LimitStats(stats))) = stats else {
         panic!("{stats:?}")
     };
     assert_eq!(stats.changed, 0, "all is in a checkpoint");

@@ -12,7 +12,7 @@ use nowserving_protocol::operation::Operation;
 use nowserving_protocol::user::{BoardReply, StatusReply};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use nowserving_engine::Inbox;
+use nowserving_engine::{Inbox, ReplyBody};
 
 use super::super::testing::{MAX_PAYLOAD, TestServer};
 use super::*;
@@ -58,10 +58,11 @@ fn shop() -> LineName {
 async fn an_answer_has_the_format_of_its_request_and_no_headers() {
     let mut test = Test::start().await;
     for format in [Format::Json, Format::MsgPack] {
-        let outcome = Outcome::Deleted {
+        let outcome = Outcome::Reply(ReplyBody::Deleted(DeleteReply {
             line: shop(),
+            deleted: false,
             remaining: 3,
-        };
+        }));
         test.responder
             .answer(&to("_INBOX.1", format), Ok(outcome))
             .await;
@@ -107,7 +108,7 @@ fn too_large_answer(op: Operation) -> (ReplyTo, Outcome) {
         op,
         ..to("_INBOX.1", Format::Json)
     };
-    (to, Outcome::KvGot(Box::new(got)))
+    (to, Outcome::Reply(ReplyBody::KvGot(Box::new(got))))
 }
 
 #[tokio::test]
@@ -403,14 +404,14 @@ async fn key_values_are_answered_in_the_format_of_the_request() {
                 revision: 3,
                 expires_in_ms: Some(5),
             };
-            let outcome = Outcome::KvGot(Box::new(got.clone()));
+            let outcome = Outcome::Reply(ReplyBody::KvGot(Box::new(got.clone())));
             let to = to("_INBOX.1", format);
             test.responder.answer(&to, Ok(outcome)).await;
             let sent = test.server.next_published().await;
             assert_eq!(Format::of(&sent.payload), format);
             assert_eq!(decode::<KvGetReply>(&sent.payload).unwrap(), got);
         }
-        let done = Outcome::KvDone(KvReply { revision: 4 });
+        let done = Outcome::Reply(ReplyBody::KvDone(KvReply { revision: 4 }));
         test.responder
             .answer(&to("_INBOX.1", format), Ok(done))
             .await;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{
     LANE_DEFAULT, LaneName, Line, LineName, Op, Refused, State, Status, TokenBy, TokenRef,
 };
@@ -209,7 +209,7 @@ pub fn misses_nothing(env: &mut Env, call: &Call, answer: &Answer) {
 
 /// S13: a line is shown with what was imported until then.
 pub fn imported_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &Shadow) {
-    let Ok(Outcome::Line(line)) = answer.as_ref() else {
+    let Ok(Outcome::Reply(ReplyBody::Line(line))) = answer.as_ref() else {
         return;
     };
     let Some(kept) = shadow.line_at(line.incarnation, line.version) else {
@@ -249,7 +249,9 @@ pub fn position_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &
 
 /// S11: a page of tokens is as a count says, and in its order.
 pub fn page_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &Shadow) {
-    let (What::Tokens(ask), Ok(Outcome::Tokens(page))) = (&query.what, answer.as_ref()) else {
+    let (What::Tokens(ask), Ok(Outcome::Reply(ReplyBody::Tokens(page)))) =
+        (&query.what, answer.as_ref())
+    else {
         return;
     };
     let Some(line) = shadow.line_at(page.incarnation, page.version) else {

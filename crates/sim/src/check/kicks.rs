@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{Event, LineName, Reason, State as TokenState, TokenChange};
 use nowserving_protocol::kick::Kick;
 
@@ -61,7 +61,9 @@ impl Kicks {
 
     /// A kick was answered.
     pub fn answered(&self, env: &mut Env, call: &Call, answer: &Answer, line: Option<&ShadowLine>) {
-        let (Some(kick), Ok(Outcome::Kicked(reply))) = (kick_of(call), answer.as_ref()) else {
+        let (Some(kick), Ok(Outcome::Reply(ReplyBody::Kicked(reply)))) =
+            (kick_of(call), answer.as_ref())
+        else {
             return;
         };
         let number = call.query.call;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_engine::{Outcome, Output};
+use nowserving_engine::{Outcome, Output, ReplyBody};
 use nowserving_kv::{Change, Event, Op, Refused, Reply};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::kv::{
@@ -194,7 +194,7 @@ impl Keys {
                     }
                 }
                 if let Ended::Ok(answer) = ended
-                    && let Ok(Outcome::KvDone(done)) = answer.as_ref()
+                    && let Ok(Outcome::Reply(ReplyBody::KvDone(done))) = answer.as_ref()
                 {
                     self.written(env, call, op, done.revision, now);
                 }
@@ -202,7 +202,9 @@ impl Keys {
             What::KvGet(ask) => {
                 let found = match ended {
                     Ended::Ok(answer) => match answer.as_ref() {
-                        Ok(Outcome::KvGot(got)) => Some((got.revision, got.value.as_bytes())),
+                        Ok(Outcome::Reply(ReplyBody::KvGot(got))) => {
+                            Some((got.revision, got.value.as_bytes()))
+                        }
                         _ => return,
                     },
                     Ended::Refused(Code::KeyNotFound) => None,
@@ -212,7 +214,7 @@ impl Keys {
             }
             What::KvList { ask } => {
                 if let Ended::Ok(answer) = ended
-                    && let Ok(Outcome::KvListed(page)) = answer.as_ref()
+                    && let Ok(Outcome::Reply(ReplyBody::KvListed(page))) = answer.as_ref()
                     && let Err(why) = self.was_listed(ask, page)
                 {
                     env.violated("S19", format!("{ask:?}: {page:?}: {why}"));

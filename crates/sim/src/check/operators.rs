@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_replica::ConfState;
 use nowserving_shard::members::{Members, MembersRequest, MembersState};
 
@@ -237,7 +237,7 @@ impl Operators {
 
     /// S18: an operator was answered that a change is made.
     pub fn answered(&self, env: &mut Env, request: &MembersRequest, answer: &Answer) {
-        let Ok(Outcome::MembersChanged(reply)) = answer.as_ref() else {
+        let Ok(Outcome::Reply(ReplyBody::MembersChanged(reply))) = answer.as_ref() else {
             return;
         };
         let mut versions = self.versions.iter();

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{Event, Line, LineName, Op, Refused, Reply, Status, TokenChange};
-use nowserving_protocol::admin::CalledReply;
+use nowserving_protocol::admin::{CalledReply, DeleteReply};
 use nowserving_protocol::error::{ApiError, Code};
 
 use super::{Place, SLOW_CLOCK_PERCENT};
@@ -345,20 +345,21 @@ fn is_answer_of(done: &Done, answer: &Answer) -> bool {
                 incarnation,
                 version,
             }),
-            Ok(Outcome::Line(line)),
+            Ok(Outcome::Reply(ReplyBody::Line(line))),
         ) => *incarnation == line.incarnation && *version <= line.version,
-        (Ok(Reply::Callback { position }), Ok(Outcome::Callback(reply))) => {
+        (Ok(Reply::Callback { position }), Ok(Outcome::Reply(ReplyBody::Callback(reply)))) => {
             *position == reply.position && reply.room == position.is_none()
         }
-        (Ok(Reply::Called), Ok(Outcome::Called(called))) => {
+        (Ok(Reply::Called), Ok(Outcome::Reply(ReplyBody::Called(called)))) => {
             done.called.as_ref() == Some(called.as_ref())
         }
-        (Ok(Reply::Token(at)), Ok(Outcome::Called(called))) => {
+        (Ok(Reply::Token(at)), Ok(Outcome::Reply(ReplyBody::Called(called)))) => {
             called.admitted.iter().all(|it| it.token == at.token)
         }
-        (Ok(Reply::Deleted { remaining: done }), Ok(Outcome::Deleted { remaining, .. })) => {
-            done == remaining
-        }
+        (
+            Ok(Reply::Deleted { remaining: done }),
+            Ok(Outcome::Reply(ReplyBody::Deleted(DeleteReply { remaining, .. }))),
+        ) => done == remaining,
         _ => false,
     }
 }

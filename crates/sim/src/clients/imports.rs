@@ -1,6 +1,6 @@
 //! Operators let queues that run elsewhere go on in their lines: a few rows at a time, sometimes the same ones again.
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{ImportRow, LaneSettings, LineName, Op};
 use nowserving_protocol::error::Code;
 
@@ -97,7 +97,7 @@ impl Shop {
         }
         match ended {
             Ended::Ok(answer) => {
-                if let Ok(Outcome::Line(line)) = answer.as_ref()
+                if let Ok(Outcome::Reply(ReplyBody::Line(line))) = answer.as_ref()
                     && let Some(imported) = &line.imported
                     && *imported.import_id == *import.id
                 {

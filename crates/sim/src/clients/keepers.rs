@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_kv::Op;
 use nowserving_line::LineName;
 use nowserving_protocol::kv::{KvGet, KvKey, KvList, KvPrefix, kv_shard_of};
@@ -33,8 +33,10 @@ impl Keeper {
         };
         let revision = match ended {
             Ended::Ok(answer) => match (&query.what, answer.as_ref()) {
-                (What::Kv(Op::Put { .. }), Ok(Outcome::KvDone(done))) => Some(done.revision),
-                (_, Ok(Outcome::KvGot(got))) => Some(got.revision),
+                (What::Kv(Op::Put { .. }), Ok(Outcome::Reply(ReplyBody::KvDone(done)))) => {
+                    Some(done.revision)
+                }
+                (_, Ok(Outcome::Reply(ReplyBody::KvGot(got)))) => Some(got.revision),
                 _ => None,
             },
             Ended::Refused(_) => None,
