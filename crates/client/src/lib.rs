@@ -100,7 +100,4 @@ pub use nowserving_protocol::kv::{
 pub use nowserving_protocol::limits;
 pub use nowserving_protocol::operation::Operation;
 pub use nowserving_protocol::pass::Pass;
-pub use nowserving_protocol::user::{
-    BoardReply, CallbackReply, Consistency, HeldBackReply, InfoReply, Key, LaneReply, StatusReply,
-    StatusRequest, TokenBy, UserQuota, UserSettings,
-};
+pub use nowserving_protocol::user::*;

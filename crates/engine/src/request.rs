@@ -214,6 +214,16 @@ impl Ask {
         }
     }
 
+    /// The tokens that it marks as seen.
+    #[must_use]
+    pub fn seen(&self) -> impl Iterator<Item = &TokenBy> {
+        let token = match self {
+            Ask::Status { token, .. } => Some(token),
+            _ => None,
+        };
+        token.into_iter()
+    }
+
     /// Whether it must be confirmed by a quorum even under a lease.
     #[must_use]
     pub fn is_linearizable(&self) -> bool {

@@ -18,6 +18,7 @@
 
 pub mod admin;
 pub mod backup;
+mod board;
 mod calls;
 pub mod codec;
 mod configure_lines;

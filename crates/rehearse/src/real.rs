@@ -255,7 +255,7 @@ impl Real {
         let line = self.state.lines().get(&self.name);
         let line = line.ok_or(Code::LineNotFound)?;
         let status = line.status(at, now_ms).map_err(code)?;
-        if let Some(touch) = self.leader_state.touch(line, at, now_ms) {
+        if let Some(touch) = self.leader_state.touch(line, [at], now_ms) {
             self.apply(now_ms, vec![touch]);
         }
         Ok(answer(&status))

@@ -590,14 +590,32 @@ impl LeaderState {
         self.recycler.known_seen_ms(at, live)
     }
 
-    /// A client asked for a token's status, perhaps with a ticket from before a move.
+    /// A client asked about these tokens of a line, perhaps with tickets from before a move.
     /// Returns a command if the client must not be answered before that is applied.
     #[must_use]
-    pub fn touch(&mut self, line: &Line, at: TokenRef, now_ms: u64) -> Option<Command> {
-        let at = line.resolve(at);
-        let live = line.live(at.lane, at.token)?;
-        let touch = self.recycler.touch(line, at, live, now_ms)?;
-        Some(Command::Line(touch))
+    pub fn touch(
+        &mut self,
+        line: &Line,
+        asked: impl IntoIterator<Item = TokenRef>,
+        now_ms: u64,
+    ) -> Option<Command> {
+        let mut tokens = Vec::new();
+        for at in asked {
+            let at = line.resolve(at);
+            if at.incarnation == line.incarnation()
+                && let Some(live) = line.live(at.lane, at.token)
+                && !self.recycler.touch(line, at, live, now_ms)
+            {
+                tokens.push((at.lane, at.token, now_ms));
+            }
+        }
+        (!tokens.is_empty()).then(|| {
+            Command::Line(Op::Touch {
+                line: line.name().clone(),
+                incarnation: line.incarnation(),
+                tokens,
+            })
+        })
     }
 }
 

@@ -115,27 +115,25 @@ impl Recycler {
     }
 
     /// A client polled for a live token. Mostly writes nothing, but may list the token for the next
-    /// checkpoint. Returns an operation if the client must not be answered before that is applied: were
+    /// checkpoint. False if the client must not be answered before an [`Op::Touch`] of it is applied: were
     /// this leader lost, the next one's grace would not cover the poll.
     #[must_use]
-    pub fn touch(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) -> Option<Op> {
+    pub fn touch(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) -> bool {
         if live.state() != State::Waiting {
-            return None;
+            return true;
         }
         if self.watched.get(at).is_none() {
             self.watch(line, at, live, None, None);
         }
-        let watched = self.watched.get_mut(at)?;
+        let Some(watched) = self.watched.get_mut(at) else {
+            return true;
+        };
         watched.last_seen_ms = Some(now_ms);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;
         let known_ms = live.clock_ms();
         let behind_ms = now_ms.saturating_sub(known_ms);
         if behind_ms > timeout_ms / 16 * 6 {
-            return Some(Op::Touch {
-                line: line.name().clone(),
-                incarnation: at.incarnation,
-                tokens: vec![(at.lane, at.token, now_ms)],
-            });
+            return false;
         }
         if !watched.checkpointing && behind_ms > timeout_ms / 8 {
             watched.checkpointing = true;
@@ -148,7 +146,7 @@ impl Recycler {
             let due_ms = now_ms.saturating_add(timeout_ms / 8).min(latest_ms);
             self.checkpoint_due_ms = Some(self.checkpoint_due_ms.map_or(due_ms, |d| d.min(due_ms)));
         }
-        None
+        true
     }
 
     /// When the client of a waiting token was last seen: by this leader, or at the latest by an earlier one that the

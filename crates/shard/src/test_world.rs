@@ -174,7 +174,7 @@ impl World {
     pub fn poll(&mut self, at: TokenRef) -> bool {
         let now_ms = self.now_ms();
         let line = self.state.lines().get(&name("shop")).unwrap();
-        let touch = self.leader_state.touch(line, at, now_ms);
+        let touch = self.leader_state.touch(line, [at], now_ms);
         let recorded = touch.is_some();
         self.apply_all(touch.into_iter().collect());
         recorded

@@ -386,7 +386,8 @@ impl Env {
         let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
         let to = match &call.query.what {
-            What::Cluster | What::Lines | What::Members(_) | What::KvList { .. } => To::Plain,
+            What::Members(_) | What::KvList { .. } => To::Plain,
+            What::Read { op, .. } if op.on() == On::Cluster => To::Plain,
             What::Kv(_) | What::KvGet(_) if !own_subject => To::Plain,
             // As a node asks for a client.
             What::Limit { exact: true, .. }

@@ -114,16 +114,16 @@ impl Env {
         let Input::Request { request, .. } = input else {
             return;
         };
-        let token = match &request.ask {
-            Ask::Status { token, .. } => token.clone(),
-            Ask::Write(Op::Claim { at, .. }) => TokenBy::At(*at),
-            _ => return,
-        };
         let now = self.timeline.now();
-        match token {
-            TokenBy::At(at) => self.heard.insert((request.shard, at), now),
-            TokenBy::Key(key) => self.heard_by_key.insert((request.line.clone(), key), now),
-        };
+        if let Ask::Write(Op::Claim { at, .. }) = &request.ask {
+            self.heard.insert((request.shard, *at), now);
+        }
+        for token in request.ask.seen().cloned() {
+            match token {
+                TokenBy::At(at) => self.heard.insert((request.shard, at), now),
+                TokenBy::Key(key) => self.heard_by_key.insert((request.line.clone(), key), now),
+            };
+        }
     }
 
     /// Whether a fault that befalls messages and the like does so now; counts it.

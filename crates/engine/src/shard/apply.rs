@@ -239,7 +239,7 @@ impl Shard {
         }
     }
 
-    /// Answers a read as the leader, and marks its token as seen. A poll that would be lost if this node died
+    /// Answers a read as the leader, and marks its tokens as seen. A poll that would be lost if this node died
     /// now is recorded first.
     pub(crate) fn answer_leading(&mut self, waiter: Waiter, ask: Ask, ctx: &mut NodeCtx) {
         let Some(now_ms) = self.service_ms(&ctx.reachability) else {
@@ -276,15 +276,9 @@ impl Shard {
     }
 
     fn touch(&mut self, name: &LineName, ask: &Ask, now_ms: u64) -> Option<Command> {
-        let Ask::Status { token, .. } = ask else {
-            return None;
-        };
         let line = self.state.lines().get(name)?;
-        let at = line.token_by(token).ok()?;
-        if line.incarnation() != at.incarnation {
-            return None;
-        }
-        self.leader_state.as_mut()?.touch(line, at, now_ms)
+        let tokens = ask.seen().filter_map(|by| line.token_by(by).ok());
+        self.leader_state.as_mut()?.touch(line, tokens, now_ms)
     }
 
     /// Answers a copy of an answered request.

@@ -2,7 +2,7 @@
 
 use nowserving_kv as kv;
 use nowserving_line::{Change, Op, Settings, SettingsPatch, TakeBy, TokenBy, TokenRef};
-use nowserving_protocol::admin::{self, ClusterStatusRequest, DiskId, ListLines};
+use nowserving_protocol::admin::{self, DiskId};
 use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, RestorePart};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::ApiError;
@@ -49,8 +49,7 @@ impl What {
             What::Tokens(list) => bytes(&**list),
             What::Kick(kick) => bytes(&**kick),
             What::Members(request) => bytes(&members(request)),
-            What::Cluster => bytes(&ClusterStatusRequest {}),
-            What::Lines => bytes(&ListLines::default()),
+            What::Read { payload, .. } => payload.clone(),
             What::Backup { index } => bytes(&Backup { index: *index }),
             What::BackupChunk { id, offset } => bytes(&BackupChunk {
                 id: id.clone(),

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, OperatorNote, TokenBy};
 use nowserving_protocol::admin::ListTokens;
+use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
 use nowserving_protocol::limits::Descriptor;
-use nowserving_protocol::operation::Operation;
+use nowserving_protocol::operation::{Operation, Request};
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::limits::LimitAsk;
 use nowserving_shard::members::{MembersChange, MembersRequest};
@@ -38,10 +39,13 @@ pub enum What {
     Kick(Rc<Kick>),
     /// A change of the cluster's members.
     Members(Rc<MembersRequest>),
-    /// What the cluster is like.
-    Cluster,
-    /// Which lines there are.
-    Lines,
+    /// What a request of the contract reads.
+    Read {
+        /// Its operation.
+        op: Operation,
+        /// Its bytes.
+        payload: Vec<u8>,
+    },
     /// A snapshot of a shard.
     Backup {
         /// With all entries through this one.
@@ -95,6 +99,14 @@ pub enum What {
 }
 
 impl What {
+    /// A request that needs no words of its own here.
+    pub fn read<Q: Request>(request: &Q) -> What {
+        What::Read {
+            op: Q::OPERATION,
+            payload: encode(request, Format::MsgPack),
+        }
+    }
+
     /// Whether any node may answer from its own state.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -178,8 +190,7 @@ impl What {
             What::Find(_) => Operation::Find,
             What::Tokens(_) => Operation::ListTokens,
             What::Kick(_) => Operation::Kick,
-            What::Cluster => Operation::ClusterStatus,
-            What::Lines => Operation::ListLines,
+            What::Read { op, .. } => *op,
             What::Backup { .. } => Operation::Backup,
             What::BackupChunk { .. } => Operation::BackupChunk,
             What::Restore(command) => match command.step {

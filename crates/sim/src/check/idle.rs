@@ -6,7 +6,7 @@ use nowserving_engine::Outcome;
 use nowserving_line::{Event, Line, LineName, Op, Reason, Reply, TokenChange, TokenRef};
 
 use super::{Place, SLOW_CLOCK_PERCENT};
-use crate::calls::{Answer, Call};
+use crate::calls::{Answer, Call, What};
 use crate::env::Env;
 use crate::replay::Applied;
 use crate::timeline::Time;
@@ -43,17 +43,20 @@ impl Seen {
 }
 
 impl LastSeen {
-    /// A leader has answered a poll.
-    pub fn polled(&mut self, call: &Call, answer: &Answer, now: Time) {
-        let Ok(Outcome::Status { status, .. }) = answer.as_ref() else {
-            return;
+    /// A leader has answered what may be a poll.
+    pub fn answered(&mut self, env: &Env, call: &Call, answer: &Answer) {
+        let polled = match (&call.query.what, answer.as_ref()) {
+            (What::Status { .. }, Ok(Outcome::Status { status, .. })) => vec![status.at],
+            _ => return,
         };
         let sent_at = call.attempts.last().map_or(0, |attempt| attempt.sent_at);
-        let of = (call.query.line.clone(), status.at);
-        let polls = &mut self.by_token.entry(of).or_default().polls;
-        polls.push((sent_at, now));
-        if polls.len() > POLLS_KEPT {
-            polls.remove(0);
+        for at in polled {
+            let of = (call.query.line.clone(), at);
+            let polls = &mut self.by_token.entry(of).or_default().polls;
+            polls.push((sent_at, env.timeline.now()));
+            if polls.len() > POLLS_KEPT {
+                polls.remove(0);
+            }
         }
     }
 

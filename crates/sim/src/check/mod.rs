@@ -494,9 +494,7 @@ impl Checks {
             let line = line.and_then(|line| shard.shadow.line(line.incarnation()));
             self.kicks.answered(env, call, answer, line);
         }
-        if let What::Status { .. } = query.what {
-            self.last_seen.polled(call, answer, now);
-        }
+        self.last_seen.answered(env, call, answer);
         if let What::Write(op) = &query.what
             && let Some(index) = self.writes.is_acknowledged(env, call, op, answer)
         {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use nowserving_line::{Admission, Change, Gate, LineName, Op, SettingsPatch, TakeBy};
+use nowserving_protocol::admin::{ClusterStatusRequest, ListLines};
 use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::user::Key;
 
@@ -70,8 +71,8 @@ impl Clients {
             },
             Fault::OperatorLooks => {
                 let what = match random.below(4) {
-                    0 => What::Cluster,
-                    1 => What::Lines,
+                    0 => What::read(&ClusterStatusRequest {}),
+                    1 => What::read(&ListLines::default()),
                     _ => What::Tokens(Rc::new(backend::page(random))),
                 };
                 env.counts.add(kind);
