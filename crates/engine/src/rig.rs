@@ -49,6 +49,8 @@ pub struct Rig {
     pub wall_ms: u64,
     /// Whether the node finds its inbox empty at the end of a turn: tokens expire only then.
     pub inbox_empty: bool,
+    /// Nothing that is to be written ever is.
+    pub disk_is_full: bool,
     /// Peers that say that their disks are full.
     pub full_disks: BTreeSet<u64>,
     /// The newest formats of log entries that peers say they read.
@@ -168,6 +170,7 @@ impl Rig {
             now,
             wall_ms: WALL_MS,
             inbox_empty: true,
+            disk_is_full: false,
             full_disks: BTreeSet::new(),
             entry_formats: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -221,6 +224,7 @@ impl Rig {
                     self.sent
                         .extend(batch.messages.into_iter().map(|it| (to, it)));
                 }
+                Output::Persist(_) if self.disk_is_full => {}
                 Output::Persist(writes) => {
                     self.log.write(&writes).unwrap();
                     written.push(writes.iter().map(|it| (it.shard, it.number)).collect());
@@ -361,20 +365,25 @@ impl Rig {
 
     /// Lets time pass until this node has led in its lease for a tick; peer 2 votes for it and acknowledges.
     pub fn lead(&mut self) {
+        self.ticks_until(|rig| rig.shard().serves_as_leader());
+        self.ticks_until(|_| true);
+        self.acknowledge();
+        self.sent.clear();
+    }
+
+    /// Lets time pass, tick by tick, in which peer 2 votes and acknowledges, until this holds after one.
+    pub fn ticks_until(&mut self, such: impl Fn(&Rig) -> bool) {
         for _ in 0..400 {
-            let serves = self.shard().serves_as_leader();
             self.now += TICK_US;
             self.engine.ctx.reachability.skip(self.now);
             self.input(Input::ProbeEchoed { sent_at: self.now });
             self.turn();
             self.answer_for_peer_2();
-            if serves {
-                self.acknowledge();
-                self.sent.clear();
+            if such(self) {
                 return;
             }
         }
-        panic!("not elected");
+        panic!("it does not come to that");
     }
 
     /// What peer 2 does about the messages sent to it, if it has everything.

@@ -171,8 +171,8 @@ pub enum Change {
 /// Why an entry of a snapshot contradicts the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEntry {
-    #[error("a key is there twice")]
-    Twice,
+    #[error("the keys are not in order")]
+    Order,
     #[error("two keys have one revision, or one is newer than the shard's")]
     Revision,
 }

@@ -187,13 +187,15 @@ impl Store {
         })
     }
 
-    /// Adds an entry of a snapshot. Limits do not matter: it was there.
+    /// Adds the next entry of a snapshot, in order of bucket and key. Limits do not matter: it was there.
     ///
     /// # Errors
     /// It contradicts the others.
     pub fn add(&mut self, bucket: &str, key: &str, entry: Entry) -> Result<(), BadEntry> {
-        if self.entry(bucket, key).is_some() {
-            return Err(BadEntry::Twice);
+        let last = self.buckets.last_key_value();
+        let last = last.and_then(|(bucket, it)| Some((&**bucket, &**it.keys.last_key_value()?.0)));
+        if last.is_some_and(|last| last >= (bucket, key)) {
+            return Err(BadEntry::Order);
         }
         if entry.revision == 0 || entry.revision > self.revision {
             return Err(BadEntry::Revision);

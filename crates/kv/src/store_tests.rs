@@ -257,7 +257,7 @@ fn a_snapshot_that_contradicts_itself_is_noticed() {
     };
     let mut store = Store::new(Limits::default(), 5);
     store.add("b", "k", entry(5, Some(9))).unwrap();
-    assert_eq!(store.add("b", "k", entry(4, None)), Err(BadEntry::Twice));
+    assert_eq!(store.add("b", "k", entry(4, None)), Err(BadEntry::Order));
     assert_eq!(store.add("b", "l", entry(6, None)), Err(BadEntry::Revision));
     assert_eq!(store.add("b", "l", entry(0, None)), Err(BadEntry::Revision));
     assert_eq!(

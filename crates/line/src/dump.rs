@@ -286,11 +286,13 @@ impl Lines {
         Ok(lines)
     }
 
+    /// The next line in order of name.
     pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
         let mut line = LineBuilder::new(dump, self.limits)?.finish()?;
         let name = line.name.clone();
-        if self.lines.contains_key(&name) {
-            return Err(bad(name.as_str(), "two lines of this name"));
+        let last = self.lines.last_key_value();
+        if last.is_some_and(|(last, _)| *last >= name) {
+            return Err(bad(name.as_str(), "lines out of order"));
         }
         self.totals.replace(&Totals::default(), &line.totals());
         self.background.update(&mut line, self.head.now_ms);

@@ -488,7 +488,7 @@ fn a_dump_that_contradicts_itself_is_refused() {
     let mut twice = good_dump();
     twice.lines.push(twice.lines[0].clone());
     let bad = Lines::restore(twice).unwrap_err();
-    assert_eq!(bad.what, "two lines of this name");
+    assert_eq!(bad.what, "lines out of order");
     assert_eq!(bad.line, "shop");
 }
 

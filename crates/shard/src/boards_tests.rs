@@ -238,7 +238,7 @@ fn whole_boards(dumps: Vec<LineDump>) -> BTreeMap<LineName, usize> {
 
 #[test]
 fn every_line_has_its_whole_boards_however_many_there_are() {
-    let lines = (0..25).map(|n| sparse(&format!("line-{n:02}"), 1, 50_000));
+    let lines = (0..25).map(|n| sparse(&format!("town-{n:02}"), 1, 50_000));
     let lines: Vec<_> = lines.collect();
     let words = lines.len() * 50_000 / 64;
     assert!(words > WHOLE_WORDS_MAX, "one pass cannot read all of them");
@@ -250,9 +250,9 @@ fn every_line_has_its_whole_boards_however_many_there_are() {
 #[test]
 fn a_line_that_is_too_long_for_a_pass_with_others_has_whole_boards() {
     let lines = vec![
-        sparse("a", 1, 50_000),
-        sparse("b", 5, 210_000),
-        sparse("c", 1, 50_000),
+        sparse("x", 1, 50_000),
+        sparse("y", 5, 210_000),
+        sparse("z", 1, 50_000),
     ];
     let whole = whole_boards(lines);
     assert_eq!(whole.into_values().collect::<Vec<_>>(), [3, 3, 3]);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_codec::Codec;
+use nowserving_codec::{Codec, Malformed};
 use nowserving_kv as kv;
 use nowserving_line::{Refused, Reply, TokenRef};
 
@@ -164,8 +164,19 @@ impl Requests {
         }
     }
 
+    /// Puts the next answer of a snapshot at the end.
+    pub(crate) fn add(&mut self, key: u128, remembered: Remembered) -> Result<(), Malformed> {
+        let last = self.order.back();
+        let is_earlier = last.is_some_and(|(at_ms, _)| *at_ms > remembered.at_ms);
+        if is_earlier || self.by_key.contains_key(&key) {
+            return Err(Malformed("requests out of order"));
+        }
+        self.insert(key, remembered);
+        Ok(())
+    }
+
     /// Puts an answer at the end.
-    pub(crate) fn insert(&mut self, key: u128, remembered: Remembered) {
+    fn insert(&mut self, key: u128, remembered: Remembered) {
         self.order.push_back((remembered.at_ms, key));
         if let Some(earlier) = self.by_key.insert(key, remembered) {
             self.remove_place(earlier.at_ms, key);

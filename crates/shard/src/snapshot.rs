@@ -176,7 +176,7 @@ fn take_requests(from: &mut Reader<'_>) -> Result<Requests, Malformed> {
     let mut requests = Requests::default();
     for _ in 0..from.count()? {
         let (key, remembered) = Codec::decode(from)?;
-        requests.insert(key, remembered);
+        requests.add(key, remembered)?;
     }
     Ok(requests)
 }

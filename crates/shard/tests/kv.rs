@@ -198,7 +198,7 @@ fn a_snapshot_that_has_a_key_twice_is_refused() {
     let digest = *blake3_of(&altered).as_bytes();
     altered.extend(digest);
     let error = snapshot::decode(altered.into(), FORMAT, "prod", 7).unwrap_err();
-    assert_eq!(error, SnapshotError::Key(BadEntry::Twice));
+    assert_eq!(error, SnapshotError::Key(BadEntry::Order));
 }
 
 fn op() -> impl Strategy<Value = Op> {

@@ -31,7 +31,7 @@ impl Engine {
         let present = peers.filter(|(_, peer)| peer.present(now));
         let present: BTreeSet<u64> = present.map(|(id, _)| *id).collect();
         for shard in self.shards.values_mut() {
-            let Some(since) = shard.leader_state.as_ref().map(|leading| leading.began_at) else {
+            let Some(since) = shard.leading_since(unfit) else {
                 continue;
             };
             // After a hand-over that failed, this term has no lease, so no node serves the shard until a new

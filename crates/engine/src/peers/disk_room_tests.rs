@@ -84,3 +84,19 @@ fn a_leader_waits_for_as_many_disks_as_an_entry_needs() {
     settle(&mut rig);
     assert_eq!(rig.numbers(), [Ok(2)]);
 }
+
+/// It never gets ready to lead, as it cannot store the first entry of its term.
+#[test]
+fn a_node_that_is_elected_with_a_full_disk_hands_the_shard_over() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.ticks_until(|rig| rig.shard().leads());
+    rig.disk_is_full = true;
+    rig.input(Input::DiskFull(true));
+    settle(&mut rig);
+    for _ in 0..20 {
+        pass(&mut rig);
+        rig.hears(2, "", Vec::new());
+    }
+    assert!(!rig.shard().serves_as_leader());
+    assert!(rig.shard().offer_of_term().is_some());
+}

@@ -87,6 +87,16 @@ impl Shard {
         self.replica.role() == Role::Leader
     }
 
+    /// Since when this node leads it and may hand it over. A node that is `unfit` need not be ready to lead for that:
+    /// with a full disk it never gets ready, as it cannot store the first entry of its term.
+    pub fn leading_since(&self, unfit: bool) -> Option<Micros> {
+        match &self.leader_state {
+            Some(leader_state) => Some(leader_state.began_at),
+            None if unfit && self.leads() => self.following.leader_since(),
+            None => None,
+        }
+    }
+
     /// Must be called whenever Raft's leader may have changed.
     pub fn note_leader(&mut self, now: Micros) {
         self.following.note(&self.replica, now);
