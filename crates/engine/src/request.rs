@@ -25,7 +25,7 @@ use nowserving_shard::restore::RestoreCommand;
 use serde::Serialize;
 
 /// Where an answer goes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Inbox {
     /// Nowhere: the requester did not ask for one.
     #[default]

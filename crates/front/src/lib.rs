@@ -14,6 +14,7 @@ pub mod encode;
 pub mod forward;
 #[cfg(test)]
 mod fuzz_tests;
+pub mod gather;
 pub mod keys;
 pub mod limits;
 mod message;

@@ -34,6 +34,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nowserving_engine::envelope::{Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_front::cluster::peers::Incoming;
+use nowserving_front::gather;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
 use nowserving_log::{EngineLog, LogStore};
@@ -51,9 +52,7 @@ use crate::health::Health;
 use crate::keys::Keys;
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
-use crate::nats::limits::own::Own;
-use crate::nats::limits::{self, Limits};
-use crate::nats::many_lines::ManyLines;
+use crate::nats::gathering::{self, Gathering};
 use crate::nats::payload_limit::{self, PayloadLimit};
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
 use crate::nats::public_keys::PublicKeys;
@@ -142,7 +141,7 @@ struct Serving {
     /// Ends with the loop's last answer.
     responding: JoinHandle<()>,
     /// Asks other nodes, too, so it can answer later than the loop.
-    limits: Arc<Limits>,
+    gathering: Arc<Gathering>,
 }
 
 struct Node {
@@ -351,7 +350,7 @@ impl Node {
         // The loop has dropped its ends: what it answered last goes out first.
         let last_words = async {
             let _ = serving.responding.await;
-            serving.limits.finished().await;
+            serving.gathering.finished().await;
             let _ = service.flush().await;
         };
         if tokio::time::timeout(LAST_WORDS_MAX, last_words)
@@ -460,6 +459,18 @@ impl Node {
         ends: NatsEnds,
         stats: Arc<Stats>,
     ) -> anyhow::Result<Serving> {
+        let trust = TrustRequestInfo(self.config.trust_request_info);
+        let parser = Parser::new(self.subjects.clone(), self.config.shards, trust)?;
+        let gather = gather::Config {
+            subjects: parser.subjects.clone(),
+            forward: parser.forward.clone(),
+            shards: self.config.shards,
+            me: self.config.id,
+            trust,
+            seed: (u128::from(data_dir::random_u64()?) << 64) | u128::from(data_dir::random_u64()?),
+            since_ms: clock::wall_ms(),
+        };
+        let hits = parser.forward.limit_hits(self.config.id);
         let responder = Responder {
             client: client.clone(),
             limit,
@@ -468,49 +479,38 @@ impl Node {
             cluster: self.config.cluster.as_str().into(),
             stats: stats.clone(),
             backups: self.open_backups()?,
-            tasks: Arc::default(),
+            gathering: Arc::new(Gathering::new(gather, ends.requests.clone())),
         };
         let (probed, echoes) = watch::channel(0);
         let (knows, known) = watch::channel(None);
-        let counters = Arc::default();
-        let rules = limits::rules::run(ends.rules, knows, Arc::clone(&counters));
+        let rules = gathering::learn_rules(responder.clone(), ends.rules, knows);
         start("rules of limits", rules);
-        let trust = TrustRequestInfo(self.config.trust_request_info);
-        let parser = Parser::new(self.subjects.clone(), self.config.shards, trust)?;
-        let (forward, results) = (parser.forward.clone(), ends.control.clone());
+        tokio::spawn(gathering::run(
+            responder.clone(),
+            ends.subscriptions.clone(),
+            ends.peer_list.clone(),
+        ));
+        start(
+            "hits of limits",
+            gathering::answer_nodes(responder.clone(), hits),
+        );
         tokio::spawn(forward::run(
             client.clone(),
-            forward.clone(),
+            parser.forward.clone(),
             ends.forwards,
-            results,
+            ends.control.clone(),
         ));
-        let subjects = parser.subjects.clone();
-        let own = Own {
-            requests: ends.requests.clone(),
-            subscriptions: ends.subscriptions.clone(),
-            tasks: responder.tasks.clone(),
-            stats: responder.stats.clone(),
-        };
         let service = Service {
             client: client.clone(),
             parser: Arc::new(parser),
             requests: ends.requests,
             responder: responder.clone(),
-            limits: Arc::new(Limits::new(
-                (client.clone(), own),
-                (subjects.clone(), forward),
-                responder.clone(),
-                (known, counters),
-                (self.config.shards, self.config.id, ends.peer_list.clone()),
-                trust,
-            )),
             public_keys: PublicKeys::new(responder.clone()),
-            many_lines: ManyLines::new(client.clone(), subjects, responder.clone(), trust),
+            known,
             subscriptions: ends.subscriptions,
             probed: echoes,
         };
-        let limits = service.limits.clone();
-        start("hits of limits", limits.clone().answer_nodes());
+        let gathering = responder.gathering.clone();
         let (stop_plain, stop) = oneshot::channel();
         let (closed, plain_closed) = oneshot::channel();
         let plain = PlainSubjects {
@@ -545,7 +545,7 @@ impl Node {
             stop_plain,
             plain_closed,
             responding: tokio::spawn(responder.run(ends.answers)),
-            limits,
+            gathering,
         })
     }
 }

@@ -1,15 +1,37 @@
-//! Rate limits: the rules that a node knows, and what they say of a request.
+//! Rate limits for clients: any node takes a request, asks the leaders of the shards that have its counters, and makes one
+//! answer of theirs.
+//!
+//! ```text
+//! limit.<domain>.check, leader.<n>.limit.<domain>.check ─► the rules: which limit, which counter, which shard
+//!     ─► this node's own engine, if it leads the shard; or
+//!        forward.shard.<n>.<domain>.limit_part or shard.<n>.<domain>.limit_exact: one for each shard, at once
+//!     ─► combine ─► the answer; if it is a refusal, forward.shard.<n>.<domain>.limit_give_back or
+//!        shard.<n>.<domain>.limit_exact_give_back first
+//! admin.limit.<op> ─► admin.shard.<n>.<domain>.limit_<op>
+//! ```
 
+mod admin;
+mod check;
+mod counters;
+mod parts;
+mod reply;
 mod rules;
 mod show;
 
+use nowserving_engine::{Now, ReplyTo, Via};
 use nowserving_limit::{Entries, Matched};
 use nowserving_line::LineName;
-use nowserving_protocol::codec::MAX_REQUEST_BYTES;
+use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode_request};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{Check, Descriptor};
+use nowserving_protocol::operation::Operation;
 use nowserving_shard::limits::LimitAsk;
 
+use self::check::{Call, Checking};
+use crate::Message;
+use crate::gather::{Config, Work};
+
+pub(crate) use counters::RuleCounters;
 pub use rules::{KnownDomain, KnownRules, changes, notes, read_one};
 pub use show::{in_words, show};
 
@@ -59,4 +81,29 @@ pub fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> {
         is_shadow: rule.is_shadow,
         is_quota: rule.is_quota,
     })
+}
+
+/// What is done for a client's or an operator's request, the `nth` that this node takes.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn work_of_limits(
+    message: &Message<'_>,
+    to: &mut ReplyTo,
+    now: Now,
+    config: &Config,
+    nth: u64,
+) -> Result<Box<dyn Work>, ApiError> {
+    let target = config.subjects.parse(message.subject)?;
+    let op = target.op;
+    to.op = op;
+    if let (Some(domain), Operation::LimitCheck) = (target.name, op) {
+        let ask: Check = decode_request(message.payload)?;
+        ask.check()?;
+        let call = Call::of(message, op, now, (config, nth))?;
+        return Ok(Box::new(Checking::new(domain, ask, call, false)));
+    }
+    let mut call = Call::of(message, op, now, (config, nth))?;
+    call.note = config.trust.note(message, Via::Plain, op)?;
+    admin::work(op, message.payload, call)
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::{Client, HeaderMap, Message, Request};
+use bytes::Bytes;
 use crossbeam_channel::Sender;
 use nowserving_engine::{ForwardResult, ForwardTry, Input};
 use nowserving_front::forward;
@@ -30,16 +31,26 @@ pub async fn run(
 
 async fn try_once(client: &Client, subjects: &Subjects, it: ForwardTry) -> ForwardResult {
     let headers = forward::headers(&it);
-    let bytes = it.payload.len() + forward::wire_bytes(&headers);
     let subject = subjects.leader(it.op, it.shard, &it.line);
+    let timeout = Duration::from_millis(it.timeout_ms);
+    request(client, (subject, it.payload, timeout), headers).await
+}
+
+/// One request to other nodes.
+pub async fn request(
+    client: &Client,
+    (subject, payload, timeout): (String, Bytes, Duration),
+    headers: Vec<(&'static str, String)>,
+) -> ForwardResult {
+    let bytes = payload.len() + forward::wire_bytes(&headers);
     let mut lines = HeaderMap::new();
     for (name, value) in headers {
         lines.insert(name, value.as_str());
     }
     let request = Request::new()
-        .payload(it.payload)
+        .payload(payload)
         .headers(lines)
-        .timeout(Some(Duration::from_millis(it.timeout_ms)));
+        .timeout(Some(timeout));
     match client.send_request(subject, request).await {
         Ok(message) => answered(message),
         Err(error) if error.kind() == RequestErrorKind::NoResponders => ForwardResult::NoResponders,

@@ -7,16 +7,18 @@ use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 use nowserving_front::encode::{Encoder, error_headers, too_large};
+use nowserving_front::gather::Gather;
 use nowserving_front::keys::InUse;
 use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::mpsc;
 
+use super::gathering::Gathering;
 use super::payload_limit::PayloadLimit;
 use super::stats::Stats;
-use super::tasks::{Finished, Tasks};
 use crate::backups::Backups;
+use crate::clock::now;
 use crate::keys::Keys;
 use nowserving_engine::{Inbox, Outcome, Output, RelayedAnswer, ReplyTo};
 use nowserving_shard::published::OutEvent;
@@ -39,8 +41,8 @@ pub struct Responder {
     pub stats: Arc<Stats>,
     /// Snapshots that operators download.
     pub backups: Arc<Backups>,
-    /// Those of this node that asked its own engine.
-    pub tasks: Arc<Tasks>,
+    /// Requests for which this node asks others, or its own engine.
+    pub gathering: Arc<Gathering>,
 }
 
 impl Responder {
@@ -140,11 +142,9 @@ impl Responder {
 
     /// Answers one request.
     pub async fn answer(&self, reply: &ReplyTo, result: Result<Outcome, ApiError>) {
-        if let Inbox::Task(task) = reply.inbox {
-            if let Some(Finished { to, encoded }) = self.tasks.finish(task, result) {
-                self.finish(&to, encoded).await;
-            }
-            return;
+        if let Inbox::Task(id) = reply.inbox {
+            let answered = |gather: &mut Gather| gather.own_answered(id, result, now());
+            return self.gather(answered).await;
         }
         let encoded =
             result.map(|outcome| self.encoder(&self.keys.in_use()).answer(outcome, reply));

@@ -7,13 +7,13 @@ use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::late;
 use nowserving_engine::{Input, Subscription, Via};
+use nowserving_front::gather::Gather;
 use nowserving_front::parse::{Parser, Reading};
 use nowserving_front::routes::{Route, no_room, route};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
-use super::limits::Limits;
-use super::many_lines::ManyLines;
+use super::gathering::RulesReceiver;
 use super::message::{reply_to, viewed};
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
@@ -28,9 +28,8 @@ pub struct Service {
     pub requests: Sender<Input>,
     /// Back out.
     pub responder: Responder,
-    pub many_lines: ManyLines,
     pub public_keys: PublicKeys,
-    pub limits: Arc<Limits>,
+    pub known: RulesReceiver,
     pub subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     /// The time of sending of the newest probe that came back.
     pub probed: watch::Receiver<Micros>,
@@ -48,17 +47,16 @@ impl Service {
             Route::Late => {
                 return self.responder.refuse(&reply_to(&message), late()).await;
             }
-            Route::ManyLines => {
-                let reply = reply_to(&message);
-                return self.many_lines.handle(message, reply).await;
-            }
-            Route::Limits => {
-                let reply = reply_to(&message);
-                return self.limits.handle(message, reply).await;
+            route @ (Route::ManyLines | Route::Limits) => {
+                let trace = traces::begun(message.headers.as_ref());
+                let take = |gather: &mut Gather| {
+                    viewed(&message, |it| gather.take(it, route, now, trace));
+                };
+                return self.responder.gather(take).await;
             }
             Route::Engine => {}
         }
-        let (keys, rules) = (self.responder.keys.in_use(), self.limits.known_now());
+        let (keys, rules) = (self.responder.keys.in_use(), self.known.borrow().clone());
         let reading = Reading {
             via,
             routed_after,

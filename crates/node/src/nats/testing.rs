@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_nats::Client;
 use crossbeam_channel::{Receiver, bounded};
 use nowserving_engine::{Input, Subscription};
+use nowserving_front::gather;
 use nowserving_front::limits::KnownRules;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
@@ -20,14 +21,12 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
-use super::limits::Limits;
-use super::limits::own::Own;
-use super::many_lines::ManyLines;
+use super::gathering::Gathering;
 use super::payload_limit::PayloadLimit;
-use super::peers::PeerList;
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
 use super::service::Service;
+use crate::clock::now;
 use crate::keys::Keys;
 
 /// The largest payload that this server takes.
@@ -230,6 +229,19 @@ fn subscribe(subject: &str, in_group: bool, sid: &str) -> Option<Sent> {
     })
 }
 
+pub fn config() -> gather::Config {
+    let subjects = Subjects::default();
+    gather::Config {
+        forward: nowserving_front::forward::subjects(&subjects).unwrap(),
+        subjects,
+        shards: SHARDS,
+        me: 1,
+        trust: TrustRequestInfo(false),
+        seed: 7,
+        since_ms: 0,
+    }
+}
+
 /// A service on a [`TestServer`], and the ends of its channels that the rest of the node holds.
 pub struct TestService {
     pub server: TestServer,
@@ -243,12 +255,11 @@ pub struct TestService {
 impl TestService {
     /// Its inbox holds so many requests, and it knows that there are no rules of limits.
     pub async fn start(inbox_max: usize) -> TestService {
-        TestService::start_with(inbox_max, KnownRules::default()).await
-    }
-
-    /// [`TestService::start`], with rules of limits.
-    pub async fn start_with(inbox_max: usize, rules: KnownRules) -> TestService {
         let server = TestServer::start().await;
+        let trust = TrustRequestInfo(false);
+        let parser = Parser::new(Subjects::default(), SHARDS, trust).unwrap();
+        let (requests, inbox) = bounded(inbox_max);
+        let gathering = Arc::new(Gathering::new(config(), requests.clone()));
         let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
         let responder = Responder {
             client: server.client.clone(),
@@ -258,38 +269,20 @@ impl TestService {
             cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
-            tasks: Arc::default(),
+            gathering,
         };
-        let (requests, inbox) = bounded(inbox_max);
+        let rules: Arc<KnownRules> = Arc::default();
+        let learnt = rules.clone();
+        responder.gather(|it| it.learn(learnt, now())).await;
         let (subscriptions, wanted) = watch::channel(BTreeMap::new());
         let (_probed, echoes) = watch::channel(0);
-        let trust = TrustRequestInfo(false);
-        let parser = Parser::new(Subjects::default(), SHARDS, trust).unwrap();
-        let client = server.client.clone();
-        let own = Own {
-            requests: requests.clone(),
-            subscriptions: wanted.clone(),
-            tasks: responder.tasks.clone(),
-            stats: responder.stats.clone(),
-        };
-        let limits = Arc::new(Limits::new(
-            (client.clone(), own),
-            (Subjects::default(), Subjects::default()),
-            responder.clone(),
-            (watch::channel(Some(Arc::new(rules))).1, Arc::default()),
-            (SHARDS, 1, watch::channel(PeerList::default()).1),
-            trust,
-        ));
-        let many_lines = ManyLines::new(client, Subjects::default(), responder.clone(), trust);
-        let public_keys = PublicKeys::new(responder.clone());
         let service = Service {
             client: server.client.clone(),
             parser: Arc::new(parser),
             requests,
+            public_keys: PublicKeys::new(responder.clone()),
             responder,
-            many_lines,
-            public_keys,
-            limits,
+            known: watch::channel(Some(rules)).1,
             subscriptions: wanted,
             probed: echoes,
         };

@@ -3,22 +3,20 @@
 //!
 //! The node that answers a request counts it, as only that node knows whether the whole request passed. Rules are known by their
 //! paths in words, as metrics' names of two rules can be the same. A rule has one name in metrics, or one for each value of
-//! requests. Both are built in buffers of the thread and looked up, so that only new ones allocate.
+//! requests. Both are built in buffers and looked up, so that only new ones allocate.
 //!
 //! The metric counts descriptors, whatever their hits. Lyft's ratelimit counts hits in several metrics a rule, of which `near_limit`
 //! is a part of `within_limit`; here each descriptor has exactly one outcome.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use metrics::Counter;
 use nowserving_limit::{Limit, Matched, MetricValues, Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::limits::{NodeCounts, NodeHits, RuleHits};
 
-use crate::clock;
+use super::KnownRules;
 
 const RATE_LIMIT_TOTAL: &str = "nowserving_rate_limit_total";
 /// Names of rules that a node counts apart. They are kept until it ends.
@@ -34,27 +32,24 @@ const NAME_BYTES_MAX: usize = 512;
 const OTHER: &str = "other";
 
 /// The counts of all rules.
-#[derive(Debug)]
-pub struct RuleCounters {
-    since_ms: u64,
-    table: RwLock<Table>,
-}
-
 #[derive(Debug, Default)]
-struct Table {
+pub(crate) struct RuleCounters {
+    since_ms: u64,
     /// By their paths in words.
     rules: HashMap<Box<str>, Rule>,
     names: usize,
     names_of_requests: usize,
     names_begun: usize,
-    other: OnceLock<Counters>,
+    other: Option<Counters>,
+    /// The path and the name of a rule.
+    words: [String; 2],
 }
 
 #[derive(Debug, Default)]
 struct Rule {
     /// Hits of requests that passed, and hits over the limit.
-    allowed: AtomicU64,
-    refused: AtomicU64,
+    allowed: u64,
+    refused: u64,
     /// By names in metrics, those that are counted apart.
     names: HashMap<Box<str>, Counters>,
 }
@@ -72,38 +67,41 @@ enum Outcome {
     Untracked,
 }
 
-thread_local! {
-    /// The path and the name of a rule.
-    static WORDS: RefCell<[String; 2]> = const { RefCell::new([String::new(), String::new()]) };
-}
-
-impl Default for RuleCounters {
-    fn default() -> Self {
+impl RuleCounters {
+    /// From this time on.
+    pub fn new(since_ms: u64) -> Self {
         RuleCounters {
-            since_ms: clock::wall_ms(),
-            table: RwLock::default(),
+            since_ms,
+            ..RuleCounters::default()
         }
     }
-}
 
-impl RuleCounters {
+    /// Other rules are known than before.
+    pub fn follow(&mut self, before: Option<&KnownRules>, now: &KnownRules) {
+        for (name, domain) in &now.domains {
+            let known = before.and_then(|before| before.domains.get(name));
+            if known.is_none_or(|known| !Arc::ptr_eq(known, domain)) {
+                self.begin(&domain.rules);
+            }
+        }
+        self.keep(now.domains.values().map(|domain| &domain.rules));
+    }
+
     /// Begins those of new rules whose names have no values of requests.
-    pub fn begin(&self, rules: &Rules) {
-        let new = rules.metric_names();
-        let mut table = self.write();
-        for (path, name) in new {
-            if table.names_begun < NAMES_BEGUN_MAX {
-                let is_new = table.insert(&path, &name, MetricValues::OfRules);
-                table.names_begun += usize::from(is_new);
+    fn begin(&mut self, rules: &Rules) {
+        for (path, name) in rules.metric_names() {
+            if self.names_begun < NAMES_BEGUN_MAX {
+                let is_new = self.insert(&path, &name, MetricValues::OfRules);
+                self.names_begun += usize::from(is_new);
             }
         }
     }
 
     /// Forgets the hits of rules that are there no longer. Their names in metrics stay.
-    pub fn keep<'a>(&self, all: impl Iterator<Item = &'a Rules>) {
+    fn keep<'a>(&mut self, all: impl Iterator<Item = &'a Rules>) {
         let known = all.flat_map(Rules::rules);
         let known: HashSet<String> = known.map(|(path, _)| path.to_string()).collect();
-        self.write().rules.retain(|path, rule| {
+        self.rules.retain(|path, rule| {
             let is_known = known.contains(&**path);
             if !is_known {
                 (rule.allowed, rule.refused) = Default::default();
@@ -114,7 +112,7 @@ impl RuleCounters {
 
     /// Counts the descriptors of an answered request, of so many hits each.
     pub fn count(
-        &self,
+        &mut self,
         (domain, rules): (&LineName, &Rules),
         entries: &[Vec<(&str, &str)>],
         (matched, verdicts): (&[Matched<'_>], &[Option<Verdict>]),
@@ -122,59 +120,58 @@ impl RuleCounters {
     ) {
         let decided: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
         let passes = combine(&decided).allowed;
-        WORDS.with_borrow_mut(|[path, name]| {
-            for (entries, (matched, verdict)) in entries.iter().zip(matched.iter().zip(verdicts)) {
-                let limit = matched.rule().and_then(|rule| rule.limit.as_ref());
-                let (Some(limit), Some(verdict)) = (limit, verdict) else {
-                    continue;
-                };
-                path.clear();
-                name.clear();
-                rules.append_path(domain.as_str(), entries, path);
-                let Some(values) = rules.metric_name(domain.as_str(), entries, name) else {
-                    continue;
-                };
-                let table = self.knowing(path, name, values);
-                let Some(rule) = table.rules.get(path.as_str()) else {
-                    continue;
-                };
-                let of_others = || table.other.get_or_init(|| Counters::of(OTHER));
-                let counters = rule.names.get(name.as_str());
-                let counters = counters.unwrap_or_else(of_others);
-                counters.add(Outcome::of(limit, verdict));
-                // What another limit refused is in neither.
-                let counter = match verdict.answer.allowed {
-                    false => &rule.refused,
-                    true if passes => &rule.allowed,
-                    true => continue,
-                };
-                counter.fetch_add(hits.into(), Ordering::Relaxed);
+        let [mut path, mut name] = std::mem::take(&mut self.words);
+        for (entries, (matched, verdict)) in entries.iter().zip(matched.iter().zip(verdicts)) {
+            let limit = matched.rule().and_then(|rule| rule.limit.as_ref());
+            let (Some(limit), Some(verdict)) = (limit, verdict) else {
+                continue;
+            };
+            path.clear();
+            name.clear();
+            rules.append_path(domain.as_str(), entries, &mut path);
+            let values = rules.metric_name(domain.as_str(), entries, &mut name);
+            if let Some(values) = values {
+                let rule = (path.as_str(), name.as_str(), values);
+                self.count_one(rule, (limit, verdict), passes, hits);
             }
-        });
+        }
+        self.words = [path, name];
     }
 
-    /// The table with this rule in it, and with its name if there is room.
-    fn knowing(&self, path: &str, name: &str, values: MetricValues) -> RwLockReadGuard<'_, Table> {
-        let table = self.read();
-        let is_known = table
-            .rules
-            .get(path)
-            .is_some_and(|rule| rule.names.contains_key(name) || !table.have_room(name, values));
-        if is_known {
-            return table;
+    fn count_one(
+        &mut self,
+        (path, name, values): (&str, &str, MetricValues),
+        (limit, verdict): (&Limit, &Verdict),
+        passes: bool,
+        hits: u32,
+    ) {
+        let known = self.rules.get(path);
+        if !known.is_some_and(|rule| rule.names.contains_key(name) || !self.have_room(name, values))
+        {
+            self.insert(path, name, values);
         }
-        drop(table);
-        self.write().insert(path, name, values);
-        self.read()
+        let Some(rule) = self.rules.get_mut(path) else {
+            return;
+        };
+        let counters = match rule.names.get(name) {
+            Some(counters) => counters,
+            None => self.other.get_or_insert_with(|| Counters::of(OTHER)),
+        };
+        counters.add(Outcome::of(limit, verdict));
+        // What another limit refused is in neither.
+        match verdict.answer.allowed {
+            false => rule.refused += u64::from(hits),
+            true if passes => rule.allowed += u64::from(hits),
+            true => {}
+        }
     }
 
     /// The hits that this node has counted.
     pub fn of_node(&self, node: u64) -> NodeHits {
-        let table = self.read();
-        let counted = table.rules.iter().map(|(path, rule)| RuleHits {
+        let counted = self.rules.iter().map(|(path, rule)| RuleHits {
             rule: path.to_string(),
-            allowed: rule.allowed.load(Ordering::Relaxed),
-            refused: rule.refused.load(Ordering::Relaxed),
+            allowed: rule.allowed,
+            refused: rule.refused,
         });
         let since_ms = self.since_ms;
         NodeHits {
@@ -183,16 +180,6 @@ impl RuleCounters {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
     fn have_room(&self, name: &str, values: MetricValues) -> bool {
         let have_room = match values {
             MetricValues::OfRules => true,
@@ -293,10 +280,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use metrics_exporter_prometheus::PrometheusBuilder;
 
-    use nowserving_front::limits::read_one;
+    use crate::limits::read_one;
 
-    use super::super::tests::verdict;
     use super::*;
+    use crate::limits::check::tests::verdict;
 
     const TEXT: &str = "
 domain: shop
@@ -310,7 +297,7 @@ descriptors:
 
     /// Counts requests with one descriptor of one entry, and returns the samples of this metric but those of 0.
     fn counted<'a>(
-        counters: &RuleCounters,
+        counters: &mut RuleCounters,
         requests: impl IntoIterator<Item = ((&'a str, &'a str), Option<Verdict>)>,
     ) -> Vec<String> {
         let (domain, rules) = read_one(TEXT).unwrap();
@@ -342,7 +329,7 @@ descriptors:
     fn all_outcomes_of_a_rule_begin_at_0() {
         let (domain, rules) = read_one(TEXT).unwrap();
         let recorder = PrometheusBuilder::new().build_recorder();
-        let counters = RuleCounters::default();
+        let mut counters = RuleCounters::default();
         metrics::with_local_recorder(&recorder, || {
             counters.begin(&rules);
             let entries = [vec![("user", "ann")], vec![("ip", "a")]];
@@ -369,7 +356,7 @@ descriptors:
 
     #[test]
     fn rules_that_nobody_asks_for_leave_room_for_values_of_requests() {
-        let counters = RuleCounters::default();
+        let mut counters = RuleCounters::default();
         for domain in ["a", "b"] {
             let mut text = format!("domain: {domain}\ndescriptors:\n");
             for nth in 0..=NAMES_BEGUN_MAX / 2 {
@@ -378,12 +365,11 @@ descriptors:
             }
             counters.begin(&read_one(&text).unwrap().1);
         }
-        let table = counters.read();
         assert_eq!(
-            (table.names, table.rules.len()),
+            (counters.names, counters.rules.len()),
             (NAMES_BEGUN_MAX, NAMES_BEGUN_MAX)
         );
-        assert!(table.have_room("d.user_ann", MetricValues::OfRequests));
+        assert!(counters.have_room("d.user_ann", MetricValues::OfRequests));
     }
 
     #[test]
@@ -397,7 +383,7 @@ descriptors:
             ..verdict(true, 5)
         };
         let samples = counted(
-            &RuleCounters::default(),
+            &mut RuleCounters::default(),
             [
                 (("ip", "a"), Some(verdict(true, 4))),
                 (("ip", "b"), Some(verdict(true, 3))),
@@ -446,14 +432,14 @@ descriptors:
     /// Clients that send ever new values fill only the places for those: the rule that comes after them has its own.
     #[test]
     fn names_are_bounded_and_values_of_requests_hide_no_rule() {
-        let counters = RuleCounters::default();
+        let mut counters = RuleCounters::default();
         let users: Vec<_> = (0..NAMES_OF_REQUESTS_MAX + 5)
             .map(|nth| nth.to_string())
             .collect();
         let requests = users.iter().map(|user| ("user", user.as_str()));
         let requests = requests.chain([("ip", "a"), ("user", "0"), ("user", "late")]);
         let samples = counted(
-            &counters,
+            &mut counters,
             requests.map(|entry| (entry, Some(verdict(true, 4)))),
         );
         assert_eq!(samples.len(), NAMES_OF_REQUESTS_MAX + 2);
@@ -465,11 +451,10 @@ descriptors:
             assert!(samples.iter().any(|it| it == expected), "{expected}");
         }
 
-        let mut table = counters.write();
-        for nth in table.names..NAMES_MAX {
-            assert!(table.insert("shop", &format!("shop.{nth}"), MetricValues::OfRules));
+        for nth in counters.names..NAMES_MAX {
+            assert!(counters.insert("shop", &format!("shop.{nth}"), MetricValues::OfRules));
         }
-        assert!(!table.insert("shop", "shop.more", MetricValues::OfRules));
+        assert!(!counters.insert("shop", "shop.more", MetricValues::OfRules));
     }
 
     #[test]
@@ -477,7 +462,7 @@ descriptors:
         let long = "x".repeat(NAME_BYTES_MAX);
         let requests = ["a\"b", "a\\b", "a\nb", long.as_str()].map(|user| ("user", user));
         let samples = counted(
-            &RuleCounters::default(),
+            &mut RuleCounters::default(),
             requests.map(|entry| (entry, Some(verdict(true, 4)))),
         );
         let expected = [
@@ -506,12 +491,12 @@ descriptors:
     #[test]
     fn hits_are_counted_by_rule_where_they_are_decided() {
         let (domain, rules) = read_one(HITS_TEXT).unwrap();
-        let counters = RuleCounters::default();
+        let mut counters = RuleCounters::default();
         let shadow = Verdict {
             is_shadow: true,
             ..verdict(false, 0)
         };
-        let count = |request: &[(&str, &str, Option<Verdict>)], hits| {
+        let mut count = |request: &[(&str, &str, Option<Verdict>)], hits| {
             let entries: Vec<_> = request.iter().map(|it| vec![(it.0, it.1)]).collect();
             let verdicts: Vec<_> = request.iter().map(|it| it.2).collect();
             let asked: Vec<_> = entries.iter().map(|it| &it[..]).collect();
@@ -540,7 +525,7 @@ descriptors:
     #[test]
     fn rules_that_are_gone_are_forgotten() {
         let (domain, rules) = read_one(HITS_TEXT).unwrap();
-        let counters = RuleCounters::default();
+        let mut counters = RuleCounters::default();
         let entries = [vec![("ip", "a")], vec![("user", "ann")]];
         let verdicts = [Some(verdict(true, 4)), Some(verdict(true, 4))];
         let matched = rules

@@ -1,21 +1,27 @@
 #![allow(clippy::unwrap_used)]
 
-use nowserving_front::limits::{KnownDomain, read_one};
+use std::collections::BTreeMap;
+
+use nowserving_engine::refusals::{outcome_unknown, overloaded, unavailable};
+use nowserving_engine::{Ask, Inbox, Input, Outcome, Subscription, Via};
 use nowserving_limit::RULE_NAME_BYTES_MAX;
+use nowserving_limit::{Answer, Verdict};
 use nowserving_line::NUMBER_MAX;
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
+use nowserving_protocol::error::Code;
+use nowserving_protocol::header::TIMEOUT_HEADER;
 use nowserving_protocol::limits::{
-    COUNTER_KEY_BYTES_MAX, DESCRIPTORS_MAX, Descriptor, DomainReply, Entry, counter_key_bytes,
-    limit_shard_of,
+    COUNTER_KEY_BYTES_MAX, CheckReply, DESCRIPTORS_MAX, Descriptor, DescriptorReply, DomainReply,
+    Entry, PartReply, counter_key_bytes, limit_shard_of,
 };
 use nowserving_protocol::page::json_bytes;
-use nowserving_shard::limits::DomainRules;
+use nowserving_shard::limits::{DomainRules, home_of, part_reply};
 
-use nowserving_engine::{Ask, Input, LimitRequest, Outcome, ReplyTo, Subscription, Via};
-
-use super::super::testing::TestService;
-use super::own::OwnPart;
+use super::super::parts::place;
+use super::super::{KnownRules, in_words, read_one};
 use super::*;
+use crate::gather::tests::{LEADER, START, Test};
+use crate::testing::Owned;
 
 const TEXT: &str = "
 domain: shop
@@ -26,7 +32,7 @@ descriptors:
   - {key: quota, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
 ";
 
-pub(in super::super) fn known() -> KnownDomain {
+pub(crate) fn known() -> KnownDomain {
     let (_, rules) = read_one(TEXT).unwrap();
     KnownDomain {
         of: DomainRules {
@@ -40,7 +46,7 @@ pub(in super::super) fn known() -> KnownDomain {
     }
 }
 
-pub(in super::super) fn shop() -> LineName {
+pub(crate) fn shop() -> LineName {
     LineName::try_from("shop").unwrap()
 }
 
@@ -49,7 +55,7 @@ fn descriptors(all: &[(&str, &str)]) -> Vec<Descriptor> {
     all.iter().map(entry).collect()
 }
 
-pub(super) fn verdict(allowed: bool, remaining: u32) -> Verdict {
+pub(crate) fn verdict(allowed: bool, remaining: u32) -> Verdict {
     Verdict {
         answer: Answer {
             allowed,
@@ -154,7 +160,7 @@ fn quotas_of_several_parts_are_asked_apart_from_other_limits() {
 
 #[test]
 fn one_id_names_hits_on_different_counters_apart() {
-    let call = call(Instant::now());
+    let call = call();
     let home = Home {
         shard: 1,
         exact: true,
@@ -171,7 +177,13 @@ fn one_id_names_hits_on_different_counters_apart() {
     assert_eq!(first, again.id_of_hits(&part(&[b"ab", b"c"]), 1));
     let back = |call: &Call| call.id_of_give_back(&first);
     assert_eq!(back(&again), back(&again));
-    assert_ne!(back(&again), back(&self::call(Instant::now())));
+    assert_ne!(
+        back(&again),
+        back(&Call {
+            once: 10,
+            ..self::call()
+        })
+    );
 }
 
 #[test]
@@ -183,8 +195,11 @@ fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
     };
     let answered = |allowed: &[bool], ask: &Check| {
         let verdicts: Vec<_> = allowed.iter().map(|it| verdict(*it, 0)).collect();
-        let part = nowserving_shard::limits::part_reply(&verdicts);
-        Answered::from([((home, Vec::new()), PartAnswer::new(part, ask))])
+        let part = part_reply(&verdicts);
+        Answered::from([(
+            (home, Vec::new()),
+            PartAnswer::new(part, !ask.dry_run && ask.hits() > 0),
+        )])
     };
     let ask = Check::new(descriptors(&[("id", "x")]));
     let none = Check {
@@ -210,7 +225,7 @@ fn a_part_of_another_length_is_no_answer() {
     let mut verdicts = vec![None; 2];
     let part = PartReply::default();
     assert!(place(&mut verdicts, &[1], &part).is_err());
-    let one = nowserving_shard::limits::part_reply(&[verdict(true, 1)]);
+    let one = part_reply(&[verdict(true, 1)]);
     place(&mut verdicts, &[1], &one).unwrap();
     assert_eq!(verdicts, [None, Some(verdict(true, 1))]);
 }
@@ -261,198 +276,286 @@ fn clients_find_the_shard_of_a_descriptor_and_how_long_its_key_is() {
     }
 }
 
-fn call(until: Instant) -> Call {
+fn call() -> Call {
+    let message = Owned::new("nowserving.limit.shop.check", Vec::new());
     Call {
         id: 7,
         once: 8,
-        times: Times::until(until),
+        times: Times::of(&message.view(), START).unwrap(),
         note: None,
     }
 }
 
-#[tokio::test]
-async fn a_node_that_is_cut_off_does_not_say_that_there_is_no_limit() {
-    let test = TestService::start(1).await;
-    let limits = test.service.limits.clone();
-    let ask = Check::new(descriptors(&[("ip", "a")]));
-    let (over, long) = (Instant::now(), Instant::now() + Duration::from_secs(60));
-    let leader = Subscription::Leader { term: 1 };
-    for (subscriptions, is_cut_off) in [
-        (BTreeMap::new(), false),
-        ([(0, Subscription::No)].into(), false),
-        ([(0, leader)].into(), false),
-        ([(0, Subscription::Leaderless), (3, leader)].into(), false),
-        ([(0, Subscription::Leaderless)].into(), true),
-    ] {
-        test.subscriptions.send_replace(subscriptions);
-        let checked = limits.check(&shop(), &ask, &call(over), false).await;
-        match is_cut_off {
-            true => assert_eq!(checked, Err(unavailable())),
-            false => assert!(checked.unwrap().unmatched),
-        }
+pub(crate) fn rules() -> KnownRules {
+    KnownRules {
+        domains: BTreeMap::from([(shop(), Arc::new(known()))]),
+        version: 1,
     }
-    let asking = tokio::spawn(async move {
-        let checked = limits.check(&shop(), &ask, &call(long), false).await;
-        checked.unwrap().unmatched
+}
+
+const SHARDS: u32 = 16;
+
+fn check(ask: &Check) -> Owned {
+    let payload = encode(ask, Format::Json);
+    Owned::new("nowserving.limit.shop.check", payload)
+}
+
+fn of(key: &str, value: &str) -> Check {
+    Check::new(descriptors(&[(key, value)]))
+}
+
+fn shard_of(descriptor: &Descriptor) -> u32 {
+    limit_shard_of(&shop(), descriptor, SHARDS)
+}
+
+/// A node that knows the shop's rules and leads these shards.
+fn leader(shards: impl IntoIterator<Item = u32>) -> Test {
+    let mut test = Test::start(SHARDS);
+    test.gather.learn(Arc::new(rules()), test.now);
+    let leads = shards.into_iter().map(|shard| (shard, LEADER));
+    test.gather.follow(leads, test.now);
+    test
+}
+
+/// The questions that the node asks itself.
+fn questions(test: &mut Test) -> Vec<(u64, LimitRequest)> {
+    let inputs = test.engine();
+    let questions = inputs.into_iter().map(|(id, input)| {
+        let Input::Request { request, delivery } = input else {
+            panic!("not a request");
+        };
+        assert_eq!(delivery.via, Via::Forwarded);
+        assert_eq!(request.reply.inbox, Inbox::Task(id));
+        let Ask::Limit(ask) = request.ask else {
+            panic!("not about limits");
+        };
+        (id, *ask)
     });
-    tokio::task::yield_now().await;
-    test.subscriptions
-        .send_replace([(0, Subscription::No)].into());
-    assert!(asking.await.unwrap());
+    questions.collect()
 }
 
-pub(super) fn message(subject: &str) -> Message {
-    Message {
-        subject: subject.into(),
-        reply: Some("_INBOX.1".into()),
-        payload: Vec::new().into(),
-        headers: None,
-        status: None,
-        description: None,
-        length: 0,
+fn answers(test: &mut Test, id: u64, verdict: Verdict) {
+    let outcome = Outcome::LimitPart(Box::new(part_reply(&[verdict])));
+    test.gather.own_answered(id, Ok(outcome), test.now);
+}
+
+fn reply_of(test: &mut Test) -> CheckReply {
+    test.reply()
+        .map(|bytes| serde_json::from_slice(&bytes).unwrap())
+        .unwrap()
+}
+
+#[test]
+fn a_node_that_is_cut_off_does_not_say_that_there_is_no_limit() {
+    for (subscriptions, is_cut_off) in [
+        (vec![], false),
+        (vec![(0, Subscription::No)], false),
+        (vec![(0, LEADER)], false),
+        (vec![(0, Subscription::Leaderless), (3, LEADER)], false),
+        (vec![(0, Subscription::Leaderless)], true),
+    ] {
+        let mut test = Test::start(SHARDS);
+        test.gather.learn(Arc::default(), test.now);
+        test.gather.follow(subscriptions, test.now);
+        test.take(&check(&of("ip", "a")));
+        if is_cut_off {
+            assert!(test.replies.is_empty());
+            test.gather.follow([(0, Subscription::No)], test.now);
+            // It gets the entries that it lacks first.
+            test.run();
+            assert!(test.replies.is_empty());
+            test.pass(LEARNING_US);
+        }
+        assert!(reply_of(&mut test).unmatched);
     }
+    let mut test = Test::start(SHARDS);
+    test.gather.learn(Arc::default(), test.now);
+    test.gather
+        .follow([(0, Subscription::Leaderless)], test.now);
+    test.take(&check(&of("ip", "a")));
+    test.pass(60_000_000);
+    assert_eq!(test.reply(), Err(unavailable()));
 }
 
-fn part() -> OwnPart {
-    let (known, domain) = (known(), shop());
-    let ask = Check {
-        hits: Some(3),
-        ..Check::new(descriptors(&[("ip", "a")]))
-    };
-    let entries = entries(&ask.descriptors);
-    let matched = resolve(&known, &domain, &entries).unwrap();
-    OwnPart {
-        shard: 2,
-        request: LimitRequest::Check {
-            asks: asks_of(&matched, &[0], &ask),
-            dry_run: false,
-            hold: None,
-        },
-        domain,
-    }
+#[test]
+fn a_node_that_does_not_know_the_rules_waits_for_them() {
+    let mut test = Test::start(SHARDS);
+    test.take(&check(&of("free", "a")));
+    test.take(&check(&of("free", "b")).with(TIMEOUT_HEADER, "1000"));
+    assert!(test.replies.is_empty());
+    test.pass(1_000_000);
+    assert_eq!(test.reply(), Err(unavailable()));
+    test.gather.learn(Arc::new(rules()), test.now);
+    assert!(reply_of(&mut test).descriptors[0].unlimited);
 }
 
-#[tokio::test]
-async fn a_node_asks_itself_about_shards_that_it_leads() {
-    let test = TestService::start(1).await;
-    let own = test.service.limits.own.clone();
-    assert!(!own.leads(2));
-    let leader = Subscription::Leader { term: 1 };
-    test.subscriptions.send_replace([(2, leader)].into());
-    assert!(own.leads(2) && !own.leads(1));
+#[test]
+fn a_node_asks_itself_about_shards_that_it_leads() {
+    let ask = of("ip", "a");
+    let mut test = leader([shard_of(&ask.descriptors[0])]);
+    test.take(&check(&ask));
+    let questions = questions(&mut test);
+    let [
+        (
+            id,
+            LimitRequest::Check {
+                asks,
+                dry_run: false,
+                hold: None,
+            },
+        ),
+    ] = &questions[..]
+    else {
+        panic!("{questions:?}");
+    };
+    assert_eq!(asks.len(), 1);
+    answers(&mut test, *id, verdict(true, 4));
+    let reply = reply_of(&mut test);
+    assert!(reply.allowed);
+    assert_eq!((reply.limit, reply.remaining), (Some(5), Some(4)));
+    assert!(test.gather.is_idle());
+}
 
-    let until = Instant::now() + Duration::from_secs(60);
-    let asked = tokio::spawn(async move { own.ask(part(), until).await });
-    let Input::Request { request, delivery } = test.next_input().await else {
-        panic!("not a request");
-    };
-    assert_eq!((request.shard, delivery.via), (2, Via::Forwarded));
-    let Ask::Limit(ask) = &request.ask else {
-        panic!("not about limits");
-    };
+#[test]
+fn a_node_that_leads_no_longer_asks_the_next_leader() {
+    let ask = of("ip", "a");
+    let shard = shard_of(&ask.descriptors[0]);
+    let mut test = leader([shard]);
+    test.take(&check(&ask));
+    let (id, _) = questions(&mut test).remove(0);
+    test.gather.own_answered(id, Err(unavailable()), test.now);
+    let request = test.sent().remove(0);
+    let forward = format!("nowserving.forward.shard.{shard}.shop.limit_part");
+    assert_eq!(request.subject, forward);
+    test.answers(&request, &part_reply(&[verdict(true, 4)]));
+    assert!(reply_of(&mut test).allowed);
+}
+
+#[test]
+fn a_check_whose_time_is_over_does_not_begin_again() {
+    let ask = of("ip", "a");
+    let mut test = leader([shard_of(&ask.descriptors[0])]);
+    test.take(&check(&ask));
+    let (id, _) = questions(&mut test).remove(0);
+    test.now.us += 60_000_000;
+    test.gather.own_answered(id, Err(unavailable()), test.now);
+    assert_eq!(test.reply(), Err(unavailable()));
+    assert!(test.requests.is_empty());
+}
+
+#[test]
+fn without_room_a_check_is_refused_at_once() {
+    let ask = of("ip", "a");
+    let mut test = leader([shard_of(&ask.descriptors[0])]);
+    test.take(&check(&ask));
+    let (id, _) = questions(&mut test).remove(0);
+    test.gather.not_taken(id, test.now);
+    assert_eq!(test.reply(), Err(overloaded()));
+}
+
+#[test]
+fn hits_on_exact_limits_are_written_also_where_this_node_leads() {
+    let ask = of("id", "a");
+    let shard = shard_of(&ask.descriptors[0]);
+    let mut test = leader([shard]);
+    test.take(&check(&ask));
+    let request = test.sent().remove(0);
+    let own = format!("nowserving.shard.{shard}.shop.limit_exact");
+    assert_eq!(request.subject, own);
     assert!(
-        matches!(&**ask, LimitRequest::Check { asks, dry_run: false, hold: None } if asks[0].hits == 3)
+        request
+            .headers
+            .iter()
+            .any(|(name, _)| *name == REQUEST_ID_HEADER)
     );
-    let reply = PartReply::default();
-    let outcome = Ok(Outcome::LimitPart(Box::new(reply.clone())));
-    test.service.responder.answer(&request.reply, outcome).await;
-    assert_eq!(asked.await.unwrap(), Some(Ok(reply)));
-}
-
-#[tokio::test]
-async fn without_room_a_node_refuses_itself_at_once() {
-    let test = TestService::start(1).await;
-    let own = test.service.limits.own.clone();
-    let until = Instant::now() + Duration::from_secs(60);
-    let waiting = own.clone();
-    let first = tokio::spawn(async move { waiting.ask(part(), until).await });
-    while test.inbox.is_empty() {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(own.ask(part(), until).await, Some(Err(overloaded())));
-    first.abort();
-}
-
-/// The next question that this node asks itself, for whose answer it waits.
-async fn next_limit(test: &TestService) -> (ReplyTo, LimitRequest) {
-    let Input::Request { request, .. } = test.next_input().await else {
-        panic!("not a request");
-    };
-    let Ask::Limit(ask) = request.ask else {
-        panic!("not about limits");
-    };
-    (request.reply, *ask)
-}
-
-async fn answers(test: &TestService, reply: &ReplyTo, verdict: Verdict) {
-    let part = nowserving_shard::limits::part_reply(&[verdict]);
-    let outcome = Ok(Outcome::LimitPart(Box::new(part)));
-    test.service.responder.answer(reply, outcome).await;
 }
 
 /// Two descriptors whose counters are in two shards.
-fn apart(shards: u32) -> Vec<Descriptor> {
+fn apart() -> Vec<Descriptor> {
     let of = |value: &str| descriptors(&[("ip", value)]);
-    let shard = |value: &str| limit_shard_of(&shop(), &of(value)[0], shards);
+    let shard = |value: &str| shard_of(&of(value)[0]);
     let mut others = (0..100).map(|nth| nth.to_string());
     let other = others.find(|it| shard(it) != shard("a")).unwrap();
     [of("a"), of(&other)].concat()
 }
 
-#[tokio::test]
-async fn a_check_that_one_shard_refuses_gives_back_what_the_other_counted_and_once() {
-    let test = TestService::start(8).await;
-    let limits = test.service.limits.clone();
-    let leader = Subscription::Leader { term: 1 };
-    let leads = (0..limits.shards).map(|shard| (shard, leader));
-    test.subscriptions.send_replace(leads.collect());
-    let ask = Check::new(apart(limits.shards));
+#[test]
+fn a_check_that_one_shard_refuses_gives_back_what_the_other_counted_and_once() {
+    let ask = Check::new(apart());
     for is_given_back in [true, false] {
-        let (limits, ask) = (limits.clone(), ask.clone());
-        let asked = tokio::spawn(async move {
-            let known = self::known();
-            let entries = entries(&ask.descriptors);
-            let matched = resolve(&known, &shop(), &entries).unwrap();
-            assert_eq!(parts_of(&matched, limits.shards).len(), 2);
-            let call = call(Instant::now() + Duration::from_secs(60));
-            let mut answered = Answered::new();
-            let domain = shop();
-            let verdicts = limits.ask_parts(&matched, &domain, &ask, &call, &mut answered);
-            let verdicts = verdicts.await.unwrap();
-            let counted = answered.values().any(|it| it.counted);
-            (verdicts, counted)
-        });
-        let (first, second) = (next_limit(&test).await, next_limit(&test).await);
-        let held = |request: &LimitRequest| match request {
+        let mut test = leader(0..SHARDS);
+        test.take(&check(&ask));
+        let asked = questions(&mut test);
+        let held = asked.iter().map(|(_, request)| match request {
             LimitRequest::Check { hold, .. } => hold.unwrap(),
             other => panic!("{other:?}"),
-        };
-        assert_ne!(held(&first.1), held(&second.1));
-        answers(&test, &first.0, verdict(true, 1)).await;
-        answers(&test, &second.0, verdict(false, 0)).await;
-        let (reply, back) = next_limit(&test).await;
-        let name = held(&first.1);
-        assert_eq!(back, LimitRequest::GiveBack { name, exact: false });
+        });
+        let held: Vec<_> = held.collect();
+        assert_ne!(held[0], held[1]);
+        answers(&mut test, asked[0].0, verdict(true, 1));
+        answers(&mut test, asked[1].0, verdict(false, 0));
+        let (id, back) = questions(&mut test).remove(0);
+        let (name, exact) = (held[0], false);
+        assert_eq!(back, LimitRequest::GiveBack { name, exact });
         match is_given_back {
-            true => answers(&test, &reply, verdict(true, 2)).await,
+            true => answers(&mut test, id, verdict(true, 2)),
             // This leader does not know the hits.
             false => {
                 let nothing = Ok(Outcome::LimitPart(Box::default()));
-                test.service.responder.answer(&reply, nothing).await;
+                test.gather.own_answered(id, nothing, test.now);
             }
         }
-        let (verdicts, counted) = asked.await.unwrap();
-        let mut left: Vec<_> = verdicts
-            .iter()
-            .flatten()
-            .map(|it| (it.answer.allowed, it.answer.remaining))
-            .collect();
+        let reply = reply_of(&mut test);
+        let left = reply.descriptors.iter();
+        let mut left: Vec<_> = left.map(|it| (it.allowed, it.remaining.unwrap())).collect();
         left.sort();
         let expected = if is_given_back { 2 } else { 1 };
         assert_eq!(left, [(false, 0), (true, expected)]);
-        assert_eq!(counted, !is_given_back);
-        assert!(test.inbox.is_empty(), "it is asked once");
+        assert!(questions(&mut test).is_empty(), "it is asked once");
     }
+}
+
+/// The caller does not wait for long, and the leader can give back later.
+#[test]
+fn a_refusal_does_not_wait_for_long_until_hits_are_given_back() {
+    let mut test = leader(0..SHARDS);
+    test.take(&check(&Check::new(apart())));
+    let asked = questions(&mut test);
+    answers(&mut test, asked[0].0, verdict(true, 1));
+    answers(&mut test, asked[1].0, verdict(false, 0));
+    assert_eq!(questions(&mut test).len(), 1);
+    assert!(test.replies.is_empty());
+    test.pass(GIVE_BACK_US);
+    assert!(!reply_of(&mut test).allowed);
+}
+
+#[test]
+fn an_error_gives_back_what_another_part_has_counted() {
+    let mut test = leader(0..SHARDS);
+    test.take(&check(&Check::new(apart())));
+    let asked = questions(&mut test);
+    answers(&mut test, asked[0].0, verdict(true, 1));
+    test.gather.not_taken(asked[1].0, test.now);
+    let (id, back) = questions(&mut test).remove(0);
+    assert!(matches!(back, LimitRequest::GiveBack { .. }));
+    answers(&mut test, id, verdict(true, 2));
+    assert_eq!(test.reply(), Err(overloaded()));
+}
+
+#[test]
+fn parts_that_have_counted_are_not_asked_again_when_another_knows_other_rules() {
+    let mut test = leader(0..SHARDS);
+    test.take(&check(&Check::new(apart())));
+    let asked = questions(&mut test);
+    answers(&mut test, asked[0].0, verdict(true, 1));
+    let other = ApiError::new(OTHER_RULES, "");
+    test.gather.own_answered(asked[1].0, Err(other), test.now);
+    assert!(questions(&mut test).is_empty());
+    test.pass(LEARNING_US);
+    let again = questions(&mut test);
+    assert_eq!(again.len(), 1);
+    answers(&mut test, again[0].0, verdict(true, 4));
+    assert!(reply_of(&mut test).allowed);
 }
 
 /// `test` has the words of a rule for each descriptor.

@@ -1,0 +1,480 @@
+//! A check of a client: the leaders of the shards that have its counters are asked, and one answer is made of theirs.
+//!
+//! All descriptors whose counters one shard has are decided together; those of other shards each on their own, at the same
+//! time, and after them those of exact limits: a hit on one is dear. What was counted for a check that another shard refuses,
+//! or that is not answered, is given back: a check counts on all of its limits or on none.
+//!
+//! To give back, each part is asked once. Without an answer nobody knows whether it was given back, and what counted stays
+//! counted: the strict side. The leader that counted knows its hits by their name, and gives them back once; the next leader
+//! does not know them.
+
+use std::sync::Arc;
+
+use nowserving_engine::refusals::unavailable;
+use nowserving_engine::{LimitRequest, Now};
+use nowserving_limit::{Matched, Verdict, combine};
+use nowserving_line::{LineName, OperatorNote};
+use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::error::ApiError;
+use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
+use nowserving_protocol::limits::{Check, GiveBackHits};
+use nowserving_protocol::operation::Operation;
+use nowserving_shard::clock::Micros;
+
+use super::parts::{
+    Answered, Home, Part, PartAnswer, Placed, asks_of, gathered, keys_of, part_of, parts_of,
+    refuses_already, undone, worse,
+};
+use super::reply::{explain, reply, without_rules};
+use super::{KnownDomain, OTHER_RULES, entries, resolve};
+use crate::Message;
+use crate::gather::asks::{Answer, Ask, Effect, OwnPart};
+use crate::gather::{Config, Done, Io, Times, Work};
+use crate::parse::{client_id, hash, header, hits_id, message_id};
+
+/// A change of rules is known to all nodes about that soon.
+const LEARNING_US: Micros = 20_000;
+/// How long a refusal waits until what it gives back is answered, at most.
+const GIVE_BACK_US: Micros = 250_000;
+/// A leader that gets it later gives nothing back.
+const GIVE_BACK_VALID_US: Micros = 5_000_000;
+
+/// One request under way.
+pub(super) struct Call {
+    /// Names it: the names of the writes that it makes are made from this.
+    pub id: u128,
+    /// Names it and no repetition of it: what it counts in memory counts each time.
+    pub once: u128,
+    pub times: Times,
+    /// Who asks, and why, of an operator's.
+    pub note: Option<Box<OperatorNote>>,
+}
+
+/// A check on its way.
+pub(super) struct Checking {
+    domain: LineName,
+    ask: Check,
+    call: Call,
+    /// With the rules in words.
+    explained: bool,
+    known: Option<Arc<KnownDomain>>,
+    /// Where the counters are, and the places of their descriptors in the request.
+    parts: Placed,
+    /// What a shard has answered is kept: it has counted, and is not asked again because another shard's leader knows other
+    /// rules.
+    answered: Answered,
+    stage: Stage,
+    /// So many requests of this stage are not answered.
+    open: usize,
+    failed: Option<ApiError>,
+}
+
+enum Stage {
+    /// It waits for the rules.
+    Rules,
+    /// This node is cut off from the others, and so does not learn of changed rules: it does not say that there is no limit.
+    CutOff,
+    /// The rules are looked at again then.
+    Learning(Micros),
+    /// The counters in leaders' memories are asked.
+    Counted,
+    /// Those of exact limits are.
+    Exact { dry_run: bool },
+    /// Until then at most, it gives back what was counted.
+    GivesBack(Micros, Option<ApiError>),
+}
+
+impl Checking {
+    pub fn new(domain: LineName, ask: Check, call: Call, explained: bool) -> Self {
+        Checking {
+            domain,
+            ask,
+            call,
+            explained,
+            known: None,
+            parts: Vec::new(),
+            answered: Answered::new(),
+            stage: Stage::Rules,
+            open: 0,
+            failed: None,
+        }
+    }
+
+    fn until(&self) -> Micros {
+        self.call.times.until
+    }
+
+    /// Looks at the rules.
+    fn begin(&mut self, io: &mut Io<'_>) -> Done {
+        self.stage = Stage::Rules;
+        let known = match io.known(self.until()) {
+            Ok(known) => known?,
+            Err(error) => return self.fail(error, io),
+        };
+        let Some(known) = known.domains.get(&self.domain).cloned() else {
+            return match io.around.is_cut_off() {
+                true => self.wait_in_touch(io),
+                false => Some(Ok(encode(&without_rules(&self.ask), io.format))),
+            };
+        };
+        let begun = self.parts_by(&known, io);
+        match begun {
+            Ok(None) => self.wait_in_touch(io),
+            Ok(Some((parts, asks))) => {
+                (self.known, self.parts, self.stage) = (Some(known), parts, Stage::Counted);
+                self.send(asks, io)
+            }
+            Err(error) => self.fail(error, io),
+        }
+    }
+
+    /// The parts by these rules, and what is asked in leaders' memories. `None`: there may be limits that this node does not know.
+    fn parts_by(
+        &self,
+        known: &KnownDomain,
+        io: &Io<'_>,
+    ) -> Result<Option<(Placed, Vec<(usize, Ask)>)>, ApiError> {
+        let entries = entries(&self.ask.descriptors);
+        let matched = resolve(known, &self.domain, &entries)?;
+        let is_limited = |it: &Matched<'_>| matches!(it, Matched::Limited { .. });
+        if !matched.iter().all(is_limited) && io.around.is_cut_off() {
+            return Ok(None);
+        }
+        let parts = parts_of(&matched, io.around.config.shards).into_iter();
+        let parts = parts.map(|(home, places)| ((home, keys_of(&matched, &places)), places));
+        let parts: Vec<_> = parts.collect();
+        let of_several = parts.len() > 1;
+        let mut asks = Vec::new();
+        for (nth, (part, places)) in self.unanswered(&parts, false) {
+            let Home { shard, .. } = part.0;
+            let name = self.call.id_of_hits(part, self.ask.hits());
+            // Another part may refuse what this one counts.
+            let hold = Some(name).filter(|_| of_several && self.ask.hits() > 0);
+            let own = io.around.leads(shard).then(|| OwnPart {
+                shard,
+                domain: self.domain.clone(),
+                request: LimitRequest::Check {
+                    asks: asks_of(&matched, places, &self.ask),
+                    dry_run: self.ask.dry_run,
+                    hold: hold.as_ref().map(|name| hits_id(name, &self.domain).key),
+                },
+            });
+            let effect = match self.ask.dry_run {
+                true => Effect::None,
+                false => Effect::Counts(hold),
+            };
+            // Without an id, hits in memory go to the subject on which the leader alone takes what nodes forward. On the
+            // shard's own subject two nodes listen while leadership changes: one of them would ask the leader again.
+            let subject =
+                io.around
+                    .config
+                    .forward
+                    .leader(Operation::LimitPart, shard, &self.domain);
+            let check = part_of(&self.ask, places);
+            asks.push((
+                nth,
+                self.ask_part(subject, &check, effect, self.until(), own),
+            ));
+        }
+        Ok(Some((parts, asks)))
+    }
+
+    fn unanswered<'a>(
+        &'a self,
+        parts: &'a Placed,
+        exact: bool,
+    ) -> impl Iterator<Item = (usize, &'a (Part, Vec<usize>))> {
+        let parts = parts.iter().enumerate();
+        parts.filter(move |(_, (part, _))| {
+            part.0.exact == exact && !self.answered.contains_key(part)
+        })
+    }
+
+    fn ask_part(
+        &self,
+        subject: String,
+        check: &Check,
+        effect: Effect,
+        until: Micros,
+        own: Option<OwnPart>,
+    ) -> Ask {
+        Ask {
+            subject,
+            payload: encode(check, Format::MsgPack).into(),
+            effect,
+            note: None,
+            until,
+            repeats: true,
+            own,
+        }
+    }
+
+    /// Hits that go through the log are a write as any other, on the shard's own subject.
+    fn exact_asks(&self, dry_run: bool, io: &Io<'_>) -> Result<Vec<(usize, Ask)>, ApiError> {
+        let mut asks = Vec::new();
+        for (nth, (part, places)) in self.unanswered(&self.parts, true) {
+            let (effect, until) = match dry_run {
+                true => (Effect::None, self.until()),
+                false => (
+                    Effect::Once(self.call.id_of_hits(part, self.ask.hits())),
+                    self.call.times.for_writes()?,
+                ),
+            };
+            let subjects = &io.around.config.subjects;
+            let subject = subjects.leader(Operation::LimitExact, part.0.shard, &self.domain);
+            let check = Check {
+                dry_run,
+                ..part_of(&self.ask, places)
+            };
+            asks.push((nth, self.ask_part(subject, &check, effect, until, None)));
+        }
+        Ok(asks)
+    }
+
+    fn send(&mut self, asks: Vec<(usize, Ask)>, io: &mut Io<'_>) -> Done {
+        self.open = asks.len();
+        for (nth, ask) in asks {
+            io.ask(nth, ask);
+        }
+        match self.open {
+            0 => self.all_answered(io),
+            _ => None,
+        }
+    }
+
+    /// All requests of a stage have ended: that one failed undoes no other.
+    fn all_answered(&mut self, io: &mut Io<'_>) -> Done {
+        match (self.failed.take(), &self.stage) {
+            // The leader of a shard knows other rules: so will this node in a moment.
+            (Some(error), _) if error.code == OTHER_RULES => {
+                match io.now.us + LEARNING_US >= self.until() {
+                    true => self.fail(unavailable(), io),
+                    false => self.learn(io),
+                }
+            }
+            (Some(error), _) => self.fail(error, io),
+            (None, Stage::Counted) => {
+                // A write would be for nothing.
+                let dry_run = self.ask.dry_run || refuses_already(&self.answered);
+                self.stage = Stage::Exact { dry_run };
+                match self.exact_asks(dry_run, io) {
+                    Ok(asks) => self.send(asks, io),
+                    Err(error) => self.fail(error, io),
+                }
+            }
+            (None, Stage::GivesBack(..)) => self.end(io),
+            (None, _) => {
+                let verdicts = gathered(self.ask.descriptors.len(), &self.parts, &self.answered);
+                let decided = verdicts.map(|all| all.into_iter().flatten().collect::<Vec<_>>());
+                match decided {
+                    Ok(decided) if combine(&decided).allowed => self.end(io),
+                    Ok(_) => self.give_back(None, io),
+                    Err(error) => self.fail(error, io),
+                }
+            }
+        }
+    }
+
+    fn learn(&mut self, io: &mut Io<'_>) -> Done {
+        let at = io.now.us + LEARNING_US;
+        self.stage = Stage::Learning(at);
+        io.wake_at(at);
+        None
+    }
+
+    fn wait_in_touch(&mut self, io: &mut Io<'_>) -> Done {
+        if io.now.us >= self.until() {
+            return self.fail(unavailable(), io);
+        }
+        self.stage = Stage::CutOff;
+        io.wait(self.until());
+        None
+    }
+
+    fn fail(&mut self, error: ApiError, io: &mut Io<'_>) -> Done {
+        self.give_back(Some(error), io)
+    }
+
+    /// Gives back what the parts have counted. Those that answer say what is left then.
+    fn give_back(&mut self, error: Option<ApiError>, io: &mut Io<'_>) -> Done {
+        let counted = self.answered.iter().enumerate();
+        let counted = counted.filter(|(_, (_, answer))| answer.counted);
+        let asks = counted.map(|(nth, (part, _))| (nth, self.give_back_of(part, io)));
+        let asks: Vec<_> = asks.collect();
+        // It is sent before its answer is waited for, so also if the caller's time is over.
+        let until = (io.now.us + GIVE_BACK_US).min(self.until());
+        self.stage = Stage::GivesBack(until, error);
+        io.wake_at(until);
+        self.send(asks, io)
+    }
+
+    fn give_back_of(&self, part: &Part, io: &Io<'_>) -> Ask {
+        let Home { shard, exact, .. } = part.0;
+        let name = self.call.id_of_hits(part, self.ask.hits());
+        let own = (!exact && io.around.leads(shard)).then(|| OwnPart {
+            shard,
+            domain: self.domain.clone(),
+            request: LimitRequest::GiveBack {
+                name: hits_id(&name, &self.domain).key,
+                exact,
+            },
+        });
+        let config = &io.around.config;
+        let (subjects, op) = match exact {
+            // It is written: as with the question, a node that does not lead any more forwards it.
+            true => (&config.subjects, Operation::LimitExactGiveBack),
+            false => (&config.forward, Operation::LimitGiveBack),
+        };
+        let body = GiveBackHits {
+            name: name.as_str().to_owned(),
+        };
+        Ask {
+            subject: subjects.leader(op, shard, &self.domain),
+            payload: encode(&body, Format::MsgPack).into(),
+            effect: Effect::Once(self.call.id_of_give_back(&name)),
+            note: None,
+            until: io.now.us + GIVE_BACK_VALID_US,
+            repeats: false,
+            own,
+        }
+    }
+
+    fn given_back(&mut self, nth: usize, result: Result<Answer, ApiError>) {
+        let answer = self.answered.values_mut().nth(nth);
+        let Some((answer, left)) = answer.zip(result.and_then(Answer::part).ok()) else {
+            return;
+        };
+        if left.verdicts.len() == answer.reply.verdicts.len() {
+            answer.counted = false;
+            for (told, left) in answer.reply.verdicts.iter_mut().zip(left.verdicts) {
+                (told.remaining, told.reset_us) = (left.remaining, left.reset_us);
+                told.delay_us = 0;
+            }
+        }
+    }
+
+    fn end(&mut self, io: &mut Io<'_>) -> Done {
+        let error = match &mut self.stage {
+            Stage::GivesBack(_, error) => error.take(),
+            _ => None,
+        };
+        let encoded = match error {
+            Some(error) => Err(error),
+            None => self.reply(io),
+        };
+        Some(encoded.map_err(|error| undone(error, &self.answered)))
+    }
+
+    /// Made of what the parts have answered. Counts how the check has ended, by rule.
+    fn reply(&self, io: &mut Io<'_>) -> Result<Vec<u8>, ApiError> {
+        let known = self.known.as_ref().ok_or_else(unavailable)?;
+        let entries = entries(&self.ask.descriptors);
+        let matched = resolve(known, &self.domain, &entries)?;
+        let verdicts: Vec<Option<Verdict>> = gathered(matched.len(), &self.parts, &self.answered)?;
+        let rules = (&self.domain, &known.rules);
+        if !self.ask.dry_run && self.ask.hits() > 0 {
+            let answered = (&matched[..], &verdicts[..]);
+            let counters = &mut io.around.counters;
+            counters.count(rules, &entries, answered, self.ask.hits());
+        }
+        let mut reply = reply(&matched, &verdicts);
+        if self.explained {
+            explain(&mut reply, &matched, rules, &entries);
+        }
+        Ok(encode(&reply, io.format))
+    }
+}
+
+impl Work for Checking {
+    fn go_on(&mut self, io: &mut Io<'_>) -> Done {
+        match &self.stage {
+            Stage::Rules => self.begin(io),
+            Stage::CutOff if io.around.is_cut_off() => self.wait_in_touch(io),
+            // It gets the entries that it lacks.
+            Stage::CutOff => self.learn(io),
+            Stage::Learning(at) if io.now.us >= *at => self.begin(io),
+            Stage::GivesBack(until, _) if io.now.us >= *until => self.end(io),
+            _ => None,
+        }
+    }
+
+    fn answered(&mut self, nth: usize, result: Result<Answer, ApiError>, io: &mut Io<'_>) -> Done {
+        self.open -= 1;
+        let dry_run = match self.stage {
+            Stage::Exact { dry_run } => dry_run,
+            _ => self.ask.dry_run,
+        };
+        if matches!(self.stage, Stage::GivesBack(..)) {
+            self.given_back(nth, result);
+        } else if let Some((part, _)) = self.parts.get(nth) {
+            match result.and_then(Answer::part) {
+                Ok(reply) => {
+                    let counts = !dry_run && self.ask.hits() > 0;
+                    let answer = PartAnswer::new(reply, counts);
+                    self.answered.insert(part.clone(), answer);
+                }
+                Err(error) => self.failed = Some(worse(self.failed.take(), error)),
+            }
+        }
+        match self.open {
+            0 => self.all_answered(io),
+            _ => None,
+        }
+    }
+}
+
+impl Call {
+    /// Of the `nth` message that this node has taken.
+    pub fn of(
+        message: &Message<'_>,
+        op: Operation,
+        now: Now,
+        (config, nth): (&Config, u64),
+    ) -> Result<Self, ApiError> {
+        let times = Times::of(message, now)?;
+        let key = message_id(message).key.to_le_bytes();
+        // A client may send the same message twice and mean it.
+        let (seed, nth) = (config.seed.to_le_bytes(), nth.to_le_bytes());
+        let once = hash([b"limit", &key, &seed, &nth]);
+        let id = match header(message, REQUEST_ID_HEADER, RequestId::new)? {
+            // The leaders tell apart what the writes of one name are about.
+            Some(named) => client_id(&named, op, "", &[]).key,
+            None => once,
+        };
+        Ok(Call {
+            id,
+            once,
+            times,
+            note: None,
+        })
+    }
+
+    /// The same for each copy of an operator's request.
+    pub fn id_for(&self, shard: u32, op: Operation) -> RequestId {
+        let (call, shard) = (self.id.to_le_bytes(), shard.to_le_bytes());
+        RequestId::from_bits(hash([b"limit", &call, &shard, op.name().as_bytes()]))
+    }
+
+    /// The same for each copy of hits on exact limits, and another one for other counters or as many hits: a caller may
+    /// name several checks of one user's request by the same id. Of other limits each copy counts, so each has its own.
+    fn id_of_hits(&self, (home, keys): &Part, hits: u32) -> RequestId {
+        let call = if home.exact { self.id } else { self.once };
+        let (call, shard) = (call.to_le_bytes(), home.shard.to_le_bytes());
+        let mut counters = hits.to_le_bytes().to_vec();
+        for key in keys {
+            counters.extend((key.len() as u64).to_le_bytes());
+            counters.extend(key);
+        }
+        RequestId::from_bits(hash([b"hits", &call, &shard, &counters]))
+    }
+
+    /// Of what this call has counted by that name. A repetition of the call counts anew by the same name, and gives that back.
+    fn id_of_give_back(&self, name: &RequestId) -> RequestId {
+        let (name, once) = (name.as_str().as_bytes(), self.once.to_le_bytes());
+        RequestId::from_bits(hash([b"give back", name, &once]))
+    }
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,200 @@
+//! Carries out what [`Gather`] decides about the requests for which this node asks others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use crossbeam_channel::Sender;
+use futures::StreamExt as _;
+use nowserving_engine::{Input, Subscription};
+use nowserving_front::gather::{Config, Gather, NodeRequest, Output};
+use nowserving_front::limits::KnownRules;
+use nowserving_limit::Rules;
+use nowserving_shard::clock::Micros;
+use nowserving_shard::limits::RuleTexts;
+use tokio::sync::{Notify, watch};
+
+use super::forward;
+use super::peers::PeerList;
+use super::respond::Responder;
+use crate::clock::{monotonic_us, now};
+
+/// Between two looks whether all is answered, when the node ends.
+const IDLE_EVERY: Duration = Duration::from_millis(10);
+
+/// The requests, and the way to this node's engine.
+#[derive(Debug)]
+pub struct Gathering {
+    state: Mutex<State>,
+    requests: Sender<Input>,
+    earlier: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    gather: Gather,
+    /// When the timer looks next; `None`: when it is told to.
+    timer: Option<Micros>,
+}
+
+/// The rules of limits, as soon as this node knows them.
+pub type RulesReceiver = watch::Receiver<Option<Arc<KnownRules>>>;
+
+impl Gathering {
+    pub fn new(config: Config, requests: Sender<Input>) -> Self {
+        let state = State {
+            gather: Gather::new(config),
+            timer: None,
+        };
+        Gathering {
+            state: Mutex::new(state),
+            requests,
+            earlier: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&self, step: impl FnOnce(&mut Gather)) -> Vec<Output> {
+        let mut state = self.lock();
+        step(&mut state.gather);
+        let due = state.gather.next_due();
+        if due.is_some_and(|due| state.timer.is_none_or(|timer| due < timer)) {
+            state.timer = due;
+            self.earlier.notify_one();
+        }
+        state.gather.take_outputs()
+    }
+
+    /// How long until something is due.
+    fn next_due(&self) -> Duration {
+        let mut state = self.lock();
+        state.timer = state.gather.next_due();
+        let left = |due: Micros| Duration::from_micros(due.saturating_sub(monotonic_us()));
+        state.timer.map_or(Duration::MAX, left)
+    }
+
+    /// Ends once all requests that were taken are answered. Those that come meanwhile are refused.
+    pub async fn finished(&self) {
+        self.lock().gather.stop();
+        while !self.lock().gather.is_idle() {
+            tokio::time::sleep(IDLE_EVERY).await;
+        }
+    }
+}
+
+impl Responder {
+    /// Takes a step, and does what comes of it.
+    pub async fn gather(&self, step: impl FnOnce(&mut Gather)) {
+        let mut outputs = VecDeque::from(self.gathering.step(step));
+        while let Some(output) = outputs.pop_front() {
+            match output {
+                Output::Request(request) => drop(tokio::spawn(self.clone().ask(request))),
+                Output::Engine { id, input } => {
+                    if !self.give(input) {
+                        let refused = |it: &mut Gather| it.not_taken(id, now());
+                        outputs.extend(self.gathering.step(refused));
+                    }
+                }
+                Output::Reply { to, encoded } => self.finish(&to, encoded).await,
+            }
+        }
+    }
+
+    fn give(&self, input: Input) -> bool {
+        let has_room = self.stats.admit();
+        let given = has_room && self.gathering.requests.try_send(input).is_ok();
+        if has_room && !given {
+            self.stats.answered();
+        }
+        given
+    }
+
+    /// Boxed, as a step can lead to the next request.
+    fn ask(self, it: NodeRequest) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            let (id, headers) = (it.id, it.headers);
+            let asked = (it.subject, it.payload, it.timeout);
+            let result = forward::request(&self.client, asked, headers).await;
+            self.gather(|gather| gather.answered(id, result, now()))
+                .await;
+        })
+    }
+}
+
+/// Tells it which shards this node leads and which other nodes there are, and what is due.
+pub async fn run(
+    responder: Responder,
+    mut subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
+    mut peers: watch::Receiver<PeerList>,
+) {
+    loop {
+        let due = responder.gathering.next_due();
+        // Their senders are gone only while the node ends.
+        tokio::select! {
+            Ok(()) = subscriptions.changed() => {
+                let all = subscriptions.borrow_and_update().clone();
+                responder.gather(|gather| gather.follow(all, now())).await;
+            }
+            Ok(()) = peers.changed() => {
+                let nodes = peers.borrow_and_update().ids.clone();
+                responder.gather(|gather| gather.nodes(nodes)).await;
+            }
+            () = tokio::time::sleep(due) => {
+                responder.gather(|gather| gather.tick(now())).await;
+            }
+            () = responder.gathering.earlier.notified() => {}
+        }
+    }
+}
+
+/// Reads the rules of limits, off the loop's thread, until the engine ends.
+///
+/// # Errors
+/// The thread that reads them died.
+pub async fn learn_rules(
+    responder: Responder,
+    mut texts: watch::Receiver<Option<RuleTexts>>,
+    known: watch::Sender<Option<Arc<KnownRules>>>,
+) -> anyhow::Result<()> {
+    loop {
+        let told = texts.borrow_and_update().clone();
+        if let Some(told) = told {
+            let before = known.borrow().clone();
+            let read = move || {
+                KnownRules::of(&told, before.as_deref(), |domain, text| {
+                    // They were read before they were replicated. A node with an older release may not understand all.
+                    Rules::parse(text).unwrap_or_else(|errors| {
+                    let domain = domain.as_str();
+                    tracing::error!(domain, %errors, "the rules of this domain are not understood");
+                    Rules::default()
+                })
+                })
+            };
+            let read = Arc::new(tokio::task::spawn_blocking(read).await?);
+            known.send_replace(Some(read.clone()));
+            responder.gather(|gather| gather.learn(read, now())).await;
+        }
+        if texts.changed().await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Tells other nodes how many hits this one has counted, until the connection is closed.
+///
+/// # Errors
+/// The subscription cannot be made.
+pub async fn answer_nodes(responder: Responder, subject: String) -> anyhow::Result<()> {
+    let mut asked = responder.client.subscribe(subject).await?;
+    while let Some(message) = asked.next().await {
+        let hits = responder.gathering.lock().gather.hits();
+        let reply = message.reply.as_deref();
+        responder.send(reply, HeaderMap::new(), hits.into()).await;
+    }
+    Ok(())
+}
