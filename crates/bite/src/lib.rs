@@ -69,6 +69,8 @@ breaks! {
     S11: "S11",
     /// Half of its time is enough to be thrown out.
     S12: "S12",
+    /// Of the tokens of one `seen` only the first is marked.
+    S12Seen: "S12",
     /// A key that is in the line already gets a second number.
     S13: "S13",
     /// Nobody remembers how requests were answered.

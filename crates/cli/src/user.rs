@@ -11,6 +11,9 @@ use nowserving_terminal::global::Global;
 use nowserving_terminal::number;
 use nowserving_terminal::output::{Output, WrongUsage};
 
+/// Of the tickets of one `seen`, more than a request may have.
+const TICKETS_BYTES_MAX: usize = 65_536;
+
 /// One operation each.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
@@ -86,6 +89,19 @@ Examples:
         #[arg(long, conflicts_with = "key")]
         pass: bool,
     },
+    /// Marks many tokens as seen, as `status` of each does.
+    #[command(after_help = "\
+Examples:
+  nowserving seen shop-1 $TICKET_1 $TICKET_2
+  nowserving seen shop-1 - < tickets.txt")]
+    Seen {
+        /// The line.
+        line: String,
+        /// What `enter` printed, 256 at most; a single `-` reads them from standard input, where other users of the
+        /// machine cannot see them.
+        #[arg(required = true)]
+        tickets: Vec<String>,
+    },
     /// Claims the seat of an admitted token: goes into checkout. Prints the epoch.
     #[command(after_help = "\
 Examples:
@@ -160,6 +176,7 @@ impl UserCommand {
             | UserCommand::Callback { line, .. }
             | UserCommand::Find { line, .. }
             | UserCommand::Status { line, .. }
+            | UserCommand::Seen { line, .. }
             | UserCommand::Jump { line, .. }
             | UserCommand::Info { line, .. } => line,
             UserCommand::Renew { token, .. }
@@ -259,6 +276,18 @@ pub async fn run(
                 ..StatusRequest::new(token)
             };
             open(&line).await?.status_with(request).await?
+        }
+        UserCommand::Seen { line, mut tickets } => {
+            if tickets == ["-"] {
+                let text = secret::argument_or_stdin(None, TICKETS_BYTES_MAX, "list of tickets")?;
+                tickets = text.split_whitespace().map(str::to_owned).collect();
+            }
+            let reply = open(&line).await?.seen(tickets).await?;
+            output.answer(&reply, |it| {
+                let (gone, invalid) = (it.gone.len(), it.invalid.len());
+                format!("{} seen, {gone} gone, {invalid} invalid", it.seen)
+            })?;
+            return Ok(ExitCode::SUCCESS);
         }
         UserCommand::Claim { token, pass } => {
             let (line, ticket) = of_token(token).await?;

@@ -6,7 +6,7 @@ use nowserving_protocol::operation::Request;
 use nowserving_protocol::subject::shard_of;
 use nowserving_protocol::user::{
     Callback, CallbackReply, Claim, Complete, Consistency, Enter, Find, Info, InfoReply, Jump, Key,
-    Leave, Renew, StatusReply, StatusRequest, TokenBy,
+    Leave, Renew, Seen, SeenReply, StatusReply, StatusRequest, TokenBy,
 };
 
 use crate::client::Client;
@@ -105,6 +105,16 @@ impl Line {
     /// As theirs.
     pub async fn status_with(&self, request: StatusRequest) -> Result<StatusReply> {
         self.call(&request).await
+    }
+
+    /// Marks up to [`SEEN_MAX`](crate::SEEN_MAX) tokens as seen by one message, as [`Line::status`] of each does: for a
+    /// gateway that tells many users their places from events. Call it again after [`SeenReply::poll_after_ms`].
+    ///
+    /// # Errors
+    /// `bad_request` without tickets, or with more; `line_not_found`. The reply lists tickets of tokens that are gone, and
+    /// invalid ones.
+    pub async fn seen(&self, tickets: Vec<String>) -> Result<SeenReply> {
+        self.call(&Seen { tickets }).await
     }
 
     /// Goes into checkout. The reply carries the `epoch`, a fencing number that only grows, and

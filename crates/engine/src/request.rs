@@ -16,7 +16,7 @@ use nowserving_protocol::limits::{
     LimitChangesReply, PartReply, ResetReply, RulesChanged, ShardLimitStats,
 };
 use nowserving_protocol::operation::Operation;
-use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply};
+use nowserving_protocol::user::{CallbackReply, Consistency, InfoReply, SeenReply};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::{LimitAsk, LimitCommand};
 use nowserving_shard::members::MembersRequest;
@@ -101,6 +101,8 @@ pub enum Ask {
         /// List the holes before it too.
         holes: bool,
     },
+    /// `seen` of the tokens of so many tickets; `None` for what is no ticket of the line.
+    Seen(Vec<Option<TokenBy>>),
     /// `find` by key.
     Find(Box<[u8]>),
     Info(Consistency),
@@ -190,7 +192,8 @@ impl Ask {
                 Consistency::Leader | Consistency::Linearizable => Effect::Read,
             },
             Ask::Kick(ask) if !ask.dry_run => Effect::Write,
-            Ask::Find(_)
+            Ask::Seen(_)
+            | Ask::Find(_)
             | Ask::Kick(_)
             | Ask::Show
             | Ask::TryConfigure(_)
@@ -217,11 +220,17 @@ impl Ask {
     /// The tokens that it marks as seen.
     #[must_use]
     pub fn seen(&self) -> impl Iterator<Item = &TokenBy> {
-        let token = match self {
-            Ask::Status { token, .. } => Some(token),
-            _ => None,
+        let (one, many) = match self {
+            Ask::Status { token, .. } => (Some(token), &[][..]),
+            Ask::Seen(tokens) => (None, &tokens[..]),
+            _ => (None, &[][..]),
         };
-        token.into_iter()
+        #[cfg(feature = "bite")]
+        let many = match nowserving_bite::is(nowserving_bite::Break::S12Seen) {
+            true => many.get(..1).unwrap_or_default(),
+            false => many,
+        };
+        one.into_iter().chain(many.iter().flatten())
     }
 
     /// Whether it must be confirmed by a quorum even under a lease.
@@ -289,6 +298,7 @@ pub enum ReplyBody {
     Tokens(Box<TokensReply>),
     Kicked(Box<KickReply>),
     Callback(CallbackReply),
+    Seen(SeenReply),
     Called(Box<CalledReply>),
     Deleted(DeleteReply),
     Cluster(Box<ClusterStatus>),

@@ -104,6 +104,12 @@ impl Body<'_> {
                     holes: ask.holes,
                 });
             }
+            Operation::Seen => {
+                let ask: user::Seen = self.decode()?;
+                ask.check()?;
+                let token = |ticket: &String| Some(TokenBy::At(self.at(ticket).ok()?));
+                return Ok(Ask::Seen(ask.tickets.iter().map(token).collect()));
+            }
             Operation::Find => {
                 let ask: user::Find = self.decode()?;
                 return Ok(Ask::Find(ask.key.as_bytes().into()));

@@ -10,7 +10,7 @@ use crate::who::TrustRequestInfo;
 use crate::{forward, who};
 
 /// What precedes the payload, and the payload as JSON.
-const MESSAGES: [(&str, &str); 42] = [
+const MESSAGES: [(&str, &str); 43] = [
     (
         "nowserving.line.shop.enter\nNowserving-Timeout-Ms: 5000\nNowserving-Sent-Ms: 1766222333444",
         r#"{"key": "order-1", "lane": "vip"}"#,
@@ -44,6 +44,7 @@ const MESSAGES: [(&str, &str); 42] = [
         r#"{"ticket": "x", "epoch": 3}"#,
     ),
     ("nowserving.line.shop.leave", r#"{"ticket": "x"}"#),
+    ("nowserving.line.shop.seen", r#"{"tickets": ["x", "y"]}"#),
     (
         "nowserving.line.shop.info",
         r#"{"consistency": "linearizable"}"#,

@@ -73,6 +73,7 @@ fn requests() -> Vec<Request> {
         ("enter", json!({"key": "k", "lane": "vip"})),
         ("find", json!({"key": "k"})),
         ("status", json!({"ticket": ticket, "holes": true})),
+        ("seen", json!({ "tickets": [ticket] })),
         ("claim", json!({"ticket": ticket, "pass": false})),
         ("renew", json!({"ticket": ticket, "epoch": 3})),
         ("complete", json!({"ticket": ticket, "epoch": 3})),

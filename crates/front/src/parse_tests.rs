@@ -6,8 +6,8 @@ use nowserving_protocol::codec::encode;
 use nowserving_protocol::error::Code;
 use nowserving_protocol::header::{BY_HEADER, REASON_HEADER};
 use nowserving_protocol::subject::shard_of;
-use nowserving_protocol::ticket::Ticket;
-use nowserving_protocol::user::Consistency;
+use nowserving_protocol::ticket::{MAX_TEXT_BYTES, Ticket};
+use nowserving_protocol::user::{Consistency, SEEN_MAX};
 use nowserving_shard::limits::LimitCommand;
 use serde_json::{Value, json};
 
@@ -108,6 +108,7 @@ fn every_operation_of_users_is_read() {
         ("find", json!({"key": "k"})),
         ("status", json!({"ticket": ticket, "consistency": "local"})),
         ("status", json!({"key": "k", "consistency": "local"})),
+        ("seen", json!({"tickets": [ticket, "x"]})),
         ("claim", json!({"ticket": ticket})),
         ("renew", json!({"ticket": ticket, "epoch": 3})),
         ("complete", json!({"ticket": ticket})),
@@ -128,6 +129,12 @@ fn every_operation_of_users_is_read() {
                 assert_eq!((key.as_deref(), lane), (Some(&b"k"[..]), None));
             }
             ("find", Ask::Find(key)) => assert_eq!(&*key, b"k"),
+            ("seen", Ask::Seen(tokens)) => {
+                assert!(
+                    matches!(&tokens[..], [Some(TokenBy::At(at)), None] if at.token == 9),
+                    "{tokens:?}"
+                );
+            }
             (
                 "status",
                 Ask::Status {
@@ -170,6 +177,31 @@ fn every_operation_of_users_is_read() {
             ("info", Ask::Info(Consistency::Leader)) => {}
             (op, ask) => panic!("{op}: {ask:?}"),
         }
+    }
+}
+
+#[test]
+fn so_many_tickets_are_seen_at_once_and_no_more() {
+    let (parser, subject) = (parser(), "nowserving.line.shop.seen");
+    let of = |count| json!({"tickets": vec![ticket("shop"); count]});
+    let read = |body| ask(&parser, subject, &body);
+    let asked = line_ask(read(of(SEEN_MAX)).unwrap());
+    assert!(matches!(asked, Ask::Seen(tokens) if tokens.len() == SEEN_MAX));
+    for (body, says) in [
+        (of(0), "tickets: 1 to 256 of them, not 0"),
+        (of(SEEN_MAX + 1), "tickets: 1 to 256 of them, not 257"),
+        (json!({}), "missing field `tickets`"),
+        (json!({"tickets": "x"}), "tickets: "),
+        (json!({"tickets": ["x", 7]}), "tickets[1]: "),
+    ] {
+        let refused = read(body).unwrap_err();
+        assert_eq!(refused.code, Code::BadRequest);
+        assert!(refused.message.starts_with(says), "{}", refused.message);
+    }
+    // With tickets of the longest names it fits a NATS message of 48 KiB, in both formats.
+    let longest = json!({"tickets": vec!["x".repeat(MAX_TEXT_BYTES); SEEN_MAX]});
+    for format in [Format::Json, Format::MsgPack] {
+        assert!(encode(&longest, format).len() <= 48 * 1_024);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::limits::{
 use crate::subject::unknown_op;
 use crate::user::{
     Callback, CallbackReply, Claim, Complete, Enter, Find, Info, InfoReply, Jump, Leave, Renew,
-    StatusReply, StatusRequest,
+    Seen, SeenReply, StatusReply, StatusRequest,
 };
 
 /// The subjects of an operation, below the prefix. On those with a shard the whole name stands, on others what follows
@@ -138,6 +138,7 @@ operations! {
         Complete Write "complete": Complete => StatusReply,
         Leave Write "leave": Leave => StatusReply,
         Jump Write "jump": Jump => StatusReply,
+        Seen Read "seen": Seen => SeenReply,
         Info Read "info": Info => InfoReply,
     }
     AdminLine {

@@ -3,6 +3,7 @@
 //! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use nowserving_line::{self as line, LaneName, LineName, State, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ pub use crate::board::{
     BoardReply, HeldBackReply, Home, InfoReply, LaneReply, UserQuota, UserSettings,
 };
 pub use crate::enter::Enter;
-use crate::error::reason_word;
+use crate::error::{ApiError, reason_word};
 pub use crate::key::Key;
 use crate::pass::Pass;
 use crate::wire;
@@ -255,6 +256,87 @@ pub struct CallbackReply {
     /// Without room: 1 + the number of keys that are told before this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+}
+
+/// The most tickets of a [`Seen`]: with the longest names of lines they are 36 KiB.
+pub const SEEN_MAX: usize = 256;
+
+/// `seen`: marks many tokens as seen by one message, as a `status` of each does.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// From the answers to `enter`: 1 to [`SEEN_MAX`].
+    pub tickets: Vec<String>,
+}
+
+impl Seen {
+    /// # Errors
+    /// `bad_request` without tickets, or with more than [`SEEN_MAX`].
+    pub fn check(&self) -> Result<(), ApiError> {
+        match self.tickets.len() {
+            1..=SEEN_MAX => Ok(()),
+            more => Err(ApiError::bad_request(format!(
+                "tickets: 1 to {SEEN_MAX} of them, not {more}"
+            ))),
+        }
+    }
+}
+
+/// Without the tickets, as it may end up in a log.
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seen({} tickets)", self.tickets.len())
+    }
+}
+
+/// The answer to `seen`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenReply {
+    /// The line's name.
+    #[serde(with = "wire::name")]
+    pub line: LineName,
+    /// Which creation of it.
+    pub incarnation: u64,
+    /// The line's version.
+    pub version: u64,
+    /// The answering node's wall clock.
+    pub at_ms: u64,
+    /// How many of the tokens are live. Those that wait are marked as seen.
+    pub seen: u32,
+    /// The places in the request, from 0, of tickets whose tokens are gone.
+    pub gone: Vec<u32>,
+    /// The same of what is no ticket of this line: also of an earlier line of its name.
+    pub invalid: Vec<u32>,
+    /// After how long to call it again.
+    pub poll_after_ms: u64,
+}
+
+impl SeenReply {
+    /// `tokens`: those of the tickets, in their order.
+    pub fn new(line: &line::Line, tokens: &[Option<line::TokenBy>], now: Timestamp) -> SeenReply {
+        let mut reply = SeenReply {
+            line: line.name().clone(),
+            incarnation: line.incarnation(),
+            version: line.version(),
+            at_ms: now.wall_ms,
+            seen: 0,
+            gone: Vec::new(),
+            invalid: Vec::new(),
+            poll_after_ms: line.settings().waiting_idle_timeout_ms / 3,
+        };
+        for (nth, token) in (0..).zip(tokens) {
+            let at = token.as_ref().and_then(|by| line.token_by(by).ok());
+            let at = at.map(|at| line.resolve(at));
+            // Its status would cost more, and most are live.
+            let is_live =
+                |at: line::TokenRef| line.live_at(at.lane, at.token).is_some_and(|it| it.0 == at);
+            match at {
+                Some(at) if is_live(at) => reply.seen += 1,
+                Some(at) if line.status(at, now.service_ms).is_ok() => reply.gone.push(nth),
+                _ => reply.invalid.push(nth),
+            }
+        }
+        reply
+    }
 }
 
 /// `info`: the board, and the settings that users may see.

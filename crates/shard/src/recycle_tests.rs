@@ -69,6 +69,26 @@ fn a_polled_token_stays() {
     assert!(!world.lives(at));
 }
 
+/// Also with the ticket from before a move, and beside tokens that are gone.
+#[test]
+fn many_that_are_seen_at_once_stay_as_if_each_was_polled() {
+    let (mut world, first) = waiting();
+    let tokens: Vec<_> = (0..20).map(|_| world.enter().unwrap()).collect();
+    world.move_to(tokens[3], "vip").unwrap();
+    world.leave(tokens[4]);
+    assert_eq!(world.seen(&tokens), 0, "the log has seen them just now");
+    world.step(IDLE_MS - 1);
+    assert_eq!(world.seen(&tokens), 19);
+    assert_eq!(world.seen(&tokens), 0);
+    // A next leader knows it, too.
+    world.change_leader();
+    world.step(IDLE_MS - 1);
+    world.pass();
+    assert!(!world.lives(first));
+    assert_eq!(world.line().counts().waiting, 19);
+    world.leader_state.recycler.check();
+}
+
 #[test]
 fn who_waits_for_too_long_goes_although_its_client_is_seen_and_a_leader_is_new() {
     let (mut world, at) = waiting_at_most(Some(60_000));

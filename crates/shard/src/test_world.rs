@@ -172,10 +172,20 @@ impl World {
 
     /// A `status` request. Tells whether it cost a log entry.
     pub fn poll(&mut self, at: TokenRef) -> bool {
+        self.seen(&[at]) > 0
+    }
+
+    /// A `seen` request. Tells how many tokens its log entry has.
+    pub fn seen(&mut self, tokens: &[TokenRef]) -> usize {
         let now_ms = self.now_ms();
         let line = self.state.lines().get(&name("shop")).unwrap();
-        let touch = self.leader_state.touch(line, [at], now_ms);
-        let recorded = touch.is_some();
+        let touch = self
+            .leader_state
+            .touch(line, tokens.iter().copied(), now_ms);
+        let recorded = match &touch {
+            Some(Command::Line(Op::Touch { tokens, .. })) => tokens.len(),
+            _ => 0,
+        };
         self.apply_all(touch.into_iter().collect());
         recorded
     }

@@ -15,7 +15,8 @@ use nowserving_line::{
 };
 use nowserving_protocol::error::Code;
 use nowserving_protocol::subject::shard_of;
-use nowserving_protocol::user::Consistency;
+use nowserving_protocol::ticket::{Ticket, TicketKeys};
+use nowserving_protocol::user::{Consistency, Seen};
 
 use crate::calls::{Ended, Manner, Query, What};
 use crate::env::Env;
@@ -74,6 +75,8 @@ struct Visit {
     renewals: u64,
     /// It was refused, and asks to be told of room.
     calls_back: bool,
+    /// Only a gateway's `seen` keeps its token in line.
+    by_gateway: bool,
 }
 
 #[derive(Debug)]
@@ -301,6 +304,9 @@ impl Clients {
             return;
         };
         let line = shop.name.clone();
+        let others = self.clients.iter();
+        let others = others.filter_map(|it| it.waits_by_gateway(visit.shop));
+        let others: Vec<TokenRef> = others.collect();
         let random = &mut self.random;
         visit.epoch_is_stale = false;
         let what = match (visit.at, visit.state) {
@@ -350,6 +356,14 @@ impl Clients {
                 }
                 What::Write(Op::Leave { line, at })
             }
+            (Some(at), _) if visit.by_gateway => match random.below(4) {
+                0 => status(at, Consistency::Local),
+                _ => seen(
+                    &env.link.keys.tickets,
+                    &line,
+                    [at].into_iter().chain(others),
+                ),
+            },
             (Some(at), _) => match (&visit.key, random.below(20)) {
                 (Some(key), 0) => What::Find(key.clone()),
                 (Some(key), 5..9) => What::Status {
@@ -390,6 +404,7 @@ impl Clients {
             key: (!anonymous).then(|| key.into()),
             lane,
             renewals: self.random.below(3),
+            by_gateway: self.random.below(4) == 0,
             ..Visit::default()
         }
     }
@@ -519,6 +534,17 @@ impl Clients {
 }
 
 impl Client {
+    fn waits_by_gateway(&self, shop: usize) -> Option<TokenRef> {
+        match &self.role {
+            Role::Shopper {
+                visit: Some(visit), ..
+            } if visit.shop == shop && visit.by_gateway => {
+                visit.at.filter(|_| visit.state == Some(State::Waiting))
+            }
+            _ => None,
+        }
+    }
+
     fn waits_in(&self, shop: usize) -> Option<TokenRef> {
         match &self.role {
             Role::Shopper {
@@ -544,7 +570,7 @@ impl Visit {
         match ended {
             Ended::Ok(answer) => {
                 let Ok(Outcome::Status { status, .. }) = answer.as_ref() else {
-                    return true;
+                    return !matches!(answer.as_ref(), Ok(Outcome::Reply(ReplyBody::Seen(_))));
                 };
                 self.at = Some(status.at);
                 self.state = Some(status.state);
@@ -573,6 +599,15 @@ fn clock_off_ms(random: &mut Random) -> i64 {
         1..6 => random.off_by(4_000),
         _ => random.off_by(300),
     }
+}
+
+fn seen(keys: &TicketKeys, line: &LineName, tokens: impl Iterator<Item = TokenRef>) -> What {
+    let ticket = |at| {
+        let line = line.clone();
+        keys.sign(&Ticket { line, at })
+    };
+    let tickets = tokens.map(ticket).collect();
+    What::read(&Seen { tickets })
 }
 
 fn status(at: TokenRef, consistency: Consistency) -> What {

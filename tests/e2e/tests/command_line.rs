@@ -156,6 +156,12 @@ pub async fn users(cli: &Cli) -> Result<()> {
         board(&info)?;
         has(&info["settings"], SETTINGS.trim_end_matches(" labels"))?;
     }
+    let seen = done(cli, &format!("seen cli-use {ticket} {waiting} nonsense")).await?;
+    has(&seen, "line incarnation version at_ms poll_after_ms")?;
+    ensure!(
+        seen["seen"] == 2 && seen["gone"] == json!([]) && seen["invalid"] == json!([2]),
+        "{seen}"
+    );
     refused(cli, &format!("claim cli-use {waiting}"), "not_admitted").await?;
     refused(cli, &format!("complete cli-use {ticket}"), "not_claimed").await?;
     checkout(cli, ticket, waiting).await

@@ -82,6 +82,9 @@ async fn of_users(cluster: &Cluster, said: &mut Said) -> Result<()> {
         let ticket = said.note(&entered)?;
         api.status(LINE, &ticket).await?;
         api.ok(LINE, "find", json!({"key": key(name)})).await?;
+        let seen = json!({"tickets": [ticket, ticket]});
+        api.ok(LINE, "seen", seen.clone()).await?;
+        api.call("no-such-line", "seen", &seen).await?;
         if name == "a" {
             let claim = json!({"ticket": ticket, "pass": true});
             let claimed = api.ok(LINE, "claim", claim).await?;

@@ -27,6 +27,7 @@ pub async fn every_operation(api: Api, line: &str) -> Result<()> {
     enters_and_polls(&api, line, &tickets).await?;
     through_checkout(&api, line, &tickets).await?;
     leaving(&api, line, &tickets).await?;
+    seen(&api, line, &tickets).await?;
     info(&api, line).await
 }
 
@@ -180,6 +181,36 @@ async fn leaving(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
     let anew = api.enter(line, "a").await?;
     ensure!(anew["token"] == 6 && anew["ticket"] != tickets[0], "{anew}");
     Ok(())
+}
+
+/// 1 is completed, 2 in checkout, 3 and 4 have left, 5 is admitted.
+async fn seen(api: &Api, line: &str, tickets: &[Value]) -> Result<()> {
+    let mut asked = tickets.to_vec();
+    asked.push("no ticket".into());
+    let seen = api.ok(line, "seen", json!({"tickets": asked})).await?;
+    ensure!(seen["line"] == line && seen["seen"] == 2, "{seen}");
+    ensure!(seen["gone"] == json!([0, 2, 3]), "{seen}");
+    ensure!(seen["invalid"] == json!([5]), "{seen}");
+    ensure!(number(&seen, "poll_after_ms")? > 0, "{seen}");
+    number(&seen, "version")?;
+    for bad in [
+        json!({}),
+        json!({"tickets": []}),
+        json!({"tickets": tickets[0]}),
+        json!({"tickets": vec![&tickets[0]; 257]}),
+        json!({"tickets": [tickets[0]], "consistency": "leader"}),
+    ] {
+        let refused = api.refused(line, "seen", bad, Code::BadRequest).await?;
+        let message = refused["message"].as_str().unwrap_or_default();
+        ensure!(
+            message.contains("tickets") || message.contains("`consistency`"),
+            "{refused}"
+        );
+    }
+    let one = json!({"tickets": [tickets[0]]});
+    api.refused("no-such-line", "seen", one, Code::LineNotFound)
+        .await
+        .map(drop)
 }
 
 async fn info(api: &Api, line: &str) -> Result<()> {

@@ -15,7 +15,7 @@ use raft::eraftpb::MessageType;
 
 use crate::delivery::{LeaderTime, ShardDelivery, Via};
 use crate::io::{ExitReason, ForwardResult, Input, RelayedAnswer};
-use crate::request::{Ask, Outcome};
+use crate::request::{Ask, Outcome, ReplyBody};
 use crate::rig::name;
 use crate::rig::{Rig, SHARD, START, enter, message};
 
@@ -40,6 +40,27 @@ fn of_three() -> Rig {
     let mut rig = Rig::new(&[1, 2, 3]);
     rig.lead();
     create(&mut rig, 1, 1_000_000);
+    rig
+}
+
+const TIMEOUT_MS: u64 = 8_000;
+
+/// The same, with these keys in line, which are idle after a while.
+fn of_three_with_timeout(keys: &[&str]) -> Rig {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    rig.lead();
+    let mut settings = Settings::new(1, 10);
+    settings.waiting_idle_timeout_ms = TIMEOUT_MS;
+    let line = name("shop");
+    rig.write(Op::Create { line, settings });
+    rig.turn();
+    rig.acknowledge();
+    for key in keys {
+        rig.enter(key);
+    }
+    rig.turn();
+    rig.acknowledge();
+    rig.answers();
     rig
 }
 
@@ -363,19 +384,7 @@ fn a_read_without_lease_waits_for_a_quorum_and_with_one_asks_nobody() {
 /// S12: were this leader lost now, the next one would know nothing of such a poll.
 #[test]
 fn a_poll_after_a_long_pause_is_answered_once_a_quorum_has_it() {
-    let mut rig = Rig::new(&[1, 2, 3]);
-    rig.lead();
-    let mut settings = Settings::new(1, 10);
-    settings.waiting_idle_timeout_ms = 8_000;
-    let line = name("shop");
-    rig.write(Op::Create { line, settings });
-    rig.turn();
-    rig.acknowledge();
-    rig.enter("a");
-    rig.enter("b");
-    rig.turn();
-    rig.acknowledge();
-    rig.answers();
+    let mut rig = of_three_with_timeout(&["a", "b"]);
     let at = TokenRef {
         incarnation: rig.lines().get(&name("shop")).unwrap().incarnation(),
         lane: 0,
@@ -408,6 +417,60 @@ fn a_poll_after_a_long_pause_is_answered_once_a_quorum_has_it() {
     rig.turn();
     assert!(rig.replies.iter().all(Result::is_err));
     assert_eq!(rig.forwards.len() + rig.replies.len(), 1);
+}
+
+/// S12, of many at once: one command of the log for all that need one.
+#[test]
+fn many_that_are_seen_after_a_long_pause_are_answered_once_a_quorum_has_them() {
+    let mut rig = of_three_with_timeout(&["a", "b", "c", "d", "e"]);
+    let incarnation = rig.lines().get(&name("shop")).unwrap().incarnation();
+    let at = |token, incarnation| {
+        let lane = 0;
+        let at = TokenRef {
+            incarnation,
+            lane,
+            token,
+        };
+        Some(TokenBy::At(at))
+    };
+    let line = name("shop");
+    let leave = |at| Op::Leave { line, at };
+    if let Some(TokenBy::At(third)) = at(3, incarnation) {
+        rig.write(leave(third));
+    }
+    rig.turn();
+    rig.acknowledge();
+    rig.answers();
+    // The first holds a seat, the third has left, the others are of no token of the line.
+    let tokens = vec![
+        at(1, incarnation),
+        at(2, incarnation),
+        at(3, incarnation),
+        None,
+        at(4, incarnation),
+        at(5, incarnation + 1),
+        at(9, incarnation),
+    ];
+    let far = rig.now + 1_000_000_000_000;
+    rig.pass_ms(3_100);
+    let before = rig.replica().last_index();
+    rig.ask(Ask::Seen(tokens.clone()), far);
+    rig.turn();
+    assert!(rig.answers().is_empty(), "the next leader would not know");
+    assert_eq!(rig.replica().last_index(), before + 1);
+    rig.acknowledge();
+    let told = |rig: &mut Rig| match &rig.answers()[..] {
+        [Ok(Outcome::Reply(ReplyBody::Seen(it)))] => {
+            assert_eq!(it.poll_after_ms, TIMEOUT_MS / 3);
+            (it.seen, it.gone.clone(), it.invalid.clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(&mut rig), (3, vec![2], vec![3, 5, 6]));
+    // At once now, and without the log.
+    rig.ask(Ask::Seen(tokens), far);
+    assert_eq!(told(&mut rig), (3, vec![2], vec![3, 5, 6]));
+    assert_eq!(rig.replica().last_index(), before + 1);
 }
 
 /// S17, over a power loss.

@@ -12,7 +12,7 @@ use nowserving_protocol::admin::{
 };
 use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_protocol::user::{CallbackReply, Consistency, Home, InfoReply};
+use nowserving_protocol::user::{CallbackReply, Consistency, Home, InfoReply, SeenReply};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
 use nowserving_shard::leader_state::LeaderState;
@@ -500,6 +500,9 @@ fn read(line: &Line, ask: &Ask, now: Timestamp, home: Home) -> Result<Outcome, A
                 holes: poll.holes,
             })
         }
+        Ask::Seen(tokens) => Ok(Outcome::Reply(ReplyBody::Seen(SeenReply::new(
+            line, tokens, now,
+        )))),
         Ask::Find(key) => {
             let at = line
                 .find(key)

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_engine::Outcome;
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{Event, Line, LineName, Op, Reason, Reply, TokenChange, TokenRef};
+
+use nowserving_protocol::codec::decode;
+use nowserving_protocol::user;
 
 use super::{Place, SLOW_CLOCK_PERCENT};
 use crate::calls::{Answer, Call, What};
@@ -47,6 +50,15 @@ impl LastSeen {
     pub fn answered(&mut self, env: &Env, call: &Call, answer: &Answer) {
         let polled = match (&call.query.what, answer.as_ref()) {
             (What::Status { .. }, Ok(Outcome::Status { status, .. })) => vec![status.at],
+            (What::Read { payload, .. }, Ok(Outcome::Reply(ReplyBody::Seen(reply)))) => {
+                let asked: Option<user::Seen> = decode(payload).ok();
+                let tickets = (0..).zip(asked.map(|it| it.tickets).unwrap_or_default());
+                let live = tickets
+                    .filter(|(nth, _)| !reply.gone.contains(nth) && !reply.invalid.contains(nth));
+                let keys = &env.link.keys.tickets;
+                live.filter_map(|(_, it)| keys.verify_for(&it, &call.query.line).ok())
+                    .collect()
+            }
             _ => return,
         };
         let sent_at = call.attempts.last().map_or(0, |attempt| attempt.sent_at);

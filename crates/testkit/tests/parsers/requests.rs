@@ -9,11 +9,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Bodies of all requests: a changed body of one operation is a bad one of another.
-const BODIES: [&str; 48] = [
+const BODIES: [&str; 49] = [
     r#"{"key": "order-1", "lane": "vip"}"#,
     r#"{"anonymous": true, "x_mine": [{"a": 1}]}"#,
     r#"{"key": "order-1"}"#,
     r#"{"ticket": "x"}"#,
+    r#"{"tickets": ["x", "y"]}"#,
     r#"{"ticket": "AQAEc2hvcAEAAQAAAAAAAAAAAAAAAAAAAAA", "consistency": "local", "holes": true}"#,
     r#"{"ticket": "x", "epoch": 9007199254740992}"#,
     r#"{"ticket": "x", "epoch": 3}"#,
@@ -98,6 +99,7 @@ requests! {
     enter: user::Enter;
     find: user::Find;
     status: user::StatusRequest;
+    seen: user::Seen;
     claim: user::Claim;
     renew: user::Renew;
     complete: user::Complete;
