@@ -113,6 +113,12 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// The number of bytes that are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Nothing may be left.
     pub fn end(&self) -> Result<(), Malformed> {
         match self.rest {

@@ -7,23 +7,20 @@ use std::sync::atomic::Ordering;
 
 use nowserving_replica::{ConfState, EntryReader, LogState, SnapshotMeta, Write};
 use raft::eraftpb::{Entry, HardState};
-use raft_engine::{Config, Engine, ReadableSize, RecoveryMode};
 
-use crate::{EngineLog, EngineOptions, LogError, LogStore};
+use crate::recover::{NEW, recover};
+use crate::{DiskLog, LogError, LogOptions, LogStore};
 
 pub const SHARDS: u32 = 3;
 pub const BATCHES: u64 = 6;
 /// The logs begin anew in this batch.
 const RESTART: u64 = 3;
-/// Bytes before the first record. (In the last eight of them a flipped bit makes the engine allocate
-/// without bounds.)
-pub const HEADER: usize = 69;
 pub const FILE_BYTES: u64 = 8 << 10;
 
-fn options() -> EngineOptions {
-    EngineOptions {
-        file_bytes: FILE_BYTES,
-        purge_threshold_bytes: 1 << 20,
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: FILE_BYTES,
+        bytes_max: 1 << 20,
     }
 }
 
@@ -83,33 +80,30 @@ pub fn files_of(dir: &Path, kind: &str) -> Vec<PathBuf> {
     files
 }
 
-pub fn append_file(dir: &Path) -> PathBuf {
-    files_of(dir, "raftlog").pop().unwrap()
+pub fn newest_segment(dir: &Path) -> PathBuf {
+    files_of(dir, "segment").pop().unwrap()
 }
 
 /// A directory as a kill leaves it: some synced batches, then perhaps one that was not, then the zeros
 /// that the file was allocated ahead with. Returns the synced bytes and all bytes.
 pub fn killed(to: &Path, unsynced: bool) -> (u64, u64) {
     let dir = tempfile::tempdir().unwrap();
-    let log = EngineLog::open(dir.path(), &options()).unwrap();
+    let log = DiskLog::open(dir.path(), &options()).unwrap();
     for index in 1..=BATCHES {
         log.write(&batch(index, true)).unwrap();
     }
-    let used = |dir: &Path| {
-        let bytes = fs::read(append_file(dir)).unwrap();
-        bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1
-    };
-    let synced = used(dir.path());
+    let end = |dir: &Path| recover(dir).unwrap().end as u64;
+    let synced = end(dir.path());
     if unsynced {
         log.write(&batch(BATCHES + 1, false)).unwrap();
     }
-    let all = used(dir.path());
+    let all = end(dir.path());
     copy(dir.path(), to);
     (synced, all)
 }
 
 /// All that can be seen of a log.
-fn contents(log: &EngineLog) -> Result<BTreeMap<u32, (LogState, Vec<Entry>)>, String> {
+fn contents(log: &DiskLog) -> Result<BTreeMap<u32, (LogState, Vec<Entry>)>, String> {
     let mut contents = BTreeMap::new();
     for shard in 0..SHARDS {
         let state = log.load(shard).map_err(|error| error.to_string())?;
@@ -125,11 +119,11 @@ fn contents(log: &EngineLog) -> Result<BTreeMap<u32, (LogState, Vec<Entry>)>, St
     Ok(contents)
 }
 
-pub fn open(dir: &Path) -> Result<EngineLog, LogError> {
-    EngineLog::open(dir, &options())
+pub fn open(dir: &Path) -> Result<DiskLog, LogError> {
+    DiskLog::open(dir, &options())
 }
 
-pub fn last_indexes(log: &EngineLog) -> Vec<u64> {
+pub fn last_indexes(log: &DiskLog) -> Vec<u64> {
     (0..SHARDS)
         .map(|shard| log.load(shard).unwrap().last_index)
         .collect()
@@ -141,7 +135,7 @@ fn a_kill_loses_nothing_written() {
     let killed_dir = dir.path().join("killed");
     killed(&killed_dir, true);
     assert!(
-        append_file(&killed_dir).metadata().unwrap().len() >= FILE_BYTES,
+        newest_segment(&killed_dir).metadata().unwrap().len() >= FILE_BYTES,
         "there are zeros at the end"
     );
     let log = open(&killed_dir).unwrap();
@@ -154,25 +148,24 @@ fn a_torn_write_goes_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, all) = killed(&killed_dir, true);
-    let bytes = fs::read(append_file(&killed_dir)).unwrap();
+    let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
     assert!(all > synced + 50);
     for at in synced..all {
         copy(&killed_dir, &work);
         let mut damaged = bytes.clone();
-        // Cut short; zeros from there on; and garbage from there on.
-        let torn = at % 3;
-        match torn {
-            0 => damaged.truncate(at as usize),
-            1 => damaged[at as usize..].fill(0),
-            _ => damaged[at as usize..all as usize]
+        // Zeros from there on, and garbage from there on.
+        let zeros = at % 2 == 0;
+        match zeros {
+            true => damaged[at as usize..].fill(0),
+            false => damaged[at as usize..all as usize]
                 .iter_mut()
                 .for_each(|byte| *byte ^= 0x5a),
         }
-        fs::write(append_file(&work), damaged).unwrap();
+        fs::write(newest_segment(&work), damaged).unwrap();
         let log = open(&work).unwrap_or_else(|error| panic!("torn at {at} of {all}: {error}"));
         let last = log.load(0).unwrap().last_index;
         assert!(
-            last == BATCHES || (torn == 1 && last == BATCHES + 1),
+            last == BATCHES || (zeros && last == BATCHES + 1),
             "torn at {at}: {last}"
         );
         assert_eq!(
@@ -189,19 +182,30 @@ fn a_torn_write_goes_and_nothing_else() {
     }
 }
 
+/// Cut off, at any byte: a segment has its whole length from the beginning. Or zeros instead.
 #[test]
 fn a_log_that_lost_synced_bytes_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, _) = killed(&killed_dir, false);
-    let bytes = fs::read(append_file(&killed_dir)).unwrap();
-    for at in 0..synced {
-        copy(&killed_dir, &work);
-        fs::write(append_file(&work), &bytes[..at as usize]).unwrap();
-        assert!(
-            matches!(open(&work), Err(LogError::Lost { .. })),
-            "cut at {at} of {synced}"
-        );
+    let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
+    let synced = bytes[..synced as usize]
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .unwrap();
+    for at in 0..bytes.len() {
+        let cut = (at <= synced || at % 100 == 0).then(|| bytes[..at].to_vec());
+        let mut zeros = bytes.clone();
+        zeros[at..].fill(0);
+        let zeros = (at <= synced).then_some(zeros);
+        for damaged in cut.into_iter().chain(zeros) {
+            copy(&killed_dir, &work);
+            fs::write(newest_segment(&work), damaged).unwrap();
+            assert!(
+                matches!(open(&work), Err(LogError::Lost { .. })),
+                "at {at} of {synced}"
+            );
+        }
     }
 }
 
@@ -210,12 +214,12 @@ fn a_flipped_bit_is_refused_on_every_start() {
     let dir = tempfile::tempdir().unwrap();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, _) = killed(&killed_dir, false);
-    let bytes = fs::read(append_file(&killed_dir)).unwrap();
+    let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
     for at in 0..synced as usize {
         copy(&killed_dir, &work);
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
-        fs::write(append_file(&work), damaged).unwrap();
+        fs::write(newest_segment(&work), damaged).unwrap();
         for _ in 0..2 {
             let refused = open(&work).err().map(|error| error.to_string());
             let refused = refused.unwrap_or_default();
@@ -230,7 +234,6 @@ fn several_files(dir: &Path) {
     for index in 1..=40 {
         let mut writes = batch(index, true);
         if index % 4 == 0 {
-            // The engine would compress a record of this size.
             let data = format!("large {index} ").repeat(900).into_bytes();
             writes[1].entries[0].data = data.into();
         }
@@ -244,8 +247,7 @@ fn flips(dir: &Path) -> Vec<(PathBuf, usize)> {
     for file in fs::read_dir(dir).unwrap() {
         let path = file.unwrap().path();
         let name = path.file_name().unwrap().to_owned();
-        // A file without records is begun anew.
-        if path.extension().is_none_or(|kind| kind != "raftlog") {
+        if path.extension().is_none_or(|kind| kind != "segment") {
             continue;
         }
         let used = fs::read(&path)
@@ -271,8 +273,8 @@ fn a_flipped_bit_in_any_file_is_refused_on_opening_with_its_place() {
     assert!(files.len() > 3, "{files:?}");
     let mut outcomes: BTreeMap<&str, (u32, String)> = BTreeMap::new();
     for (name, at) in &flips {
-        copy(&whole, &work);
-        let mut damaged = fs::read(work.join(name)).unwrap();
+        let before = fs::read(work.join(name)).unwrap();
+        let mut damaged = before.clone();
         damaged[*at] ^= 1 << (at % 8);
         fs::write(work.join(name), damaged).unwrap();
         let met = std::panic::catch_unwind(|| match open(&work) {
@@ -294,6 +296,8 @@ fn a_flipped_bit_in_any_file_is_refused_on_opening_with_its_place() {
                 Ok(_) => ("opened, other contents", String::new()),
             },
         });
+        // A log that is refused is not changed.
+        fs::write(work.join(name), before).unwrap();
         let (outcome, error) = met.unwrap_or(("panicked", String::new()));
         let count = &mut outcomes.entry(outcome).or_default().0;
         *count += 1;
@@ -306,66 +310,18 @@ fn a_flipped_bit_in_any_file_is_refused_on_opening_with_its_place() {
     assert_eq!(outcomes, ["refused, named"]);
 }
 
-/// What the engine does by itself, and why neither of its modes is enough. Should this fail after an
-/// upgrade, the synced record may have become unnecessary.
+/// What crashes leave beside the segments in use.
 #[test]
-fn the_engine_alone_drops_synced_records_or_refuses_every_kill() {
+fn leftovers_go() {
     let dir = tempfile::tempdir().unwrap();
-    let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
-    let (synced, _) = killed(&killed_dir, false);
-    let bytes = fs::read(append_file(&killed_dir)).unwrap();
-    let open = |recovery_mode| {
-        Engine::open(Config {
-            dir: work.to_str().unwrap().into(),
-            recovery_mode,
-            target_file_size: ReadableSize(FILE_BYTES),
-            purge_threshold: ReadableSize(1 << 20),
-            ..Config::default()
-        })
-    };
-    copy(&killed_dir, &work);
-    assert!(
-        open(RecoveryMode::AbsoluteConsistency).is_err(),
-        "zeros at the end are no record"
-    );
-
-    let mut silent = 0;
-    for at in HEADER..synced as usize {
-        copy(&killed_dir, &work);
-        let mut damaged = bytes.clone();
-        damaged[at] ^= 1 << (at % 8);
-        fs::write(append_file(&work), damaged).unwrap();
-        if open(RecoveryMode::TolerateTailCorruption)
-            .is_ok_and(|log| log.last_index(1) < Some(BATCHES))
-        {
-            silent += 1;
-        }
-    }
-    println!("of {synced} flips the engine alone drops synced records without an error: {silent}");
-    assert!(silent > synced / 2);
-}
-
-/// After a kill. What the engine cuts by itself it reports as corruption, in a warning.
-#[test]
-fn the_engine_finds_nothing_to_cut() {
-    let dir = tempfile::tempdir().unwrap();
-    let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
-    let (synced, all) = killed(&killed_dir, true);
-    let bytes = fs::read(append_file(&killed_dir)).unwrap();
-    for torn in [bytes.len() as u64, all, all - 1, synced + 20, synced] {
-        copy(&killed_dir, &work);
-        fs::write(append_file(&work), &bytes[..torn as usize]).unwrap();
-        drop(open(&work).unwrap());
-        let len = fs::metadata(append_file(&work)).unwrap().len();
-        assert_eq!(len, if torn < all { synced } else { all });
-    }
-    // A file that was begun, and no more.
-    drop(open(&killed_dir).unwrap());
-    let next = append_file(&killed_dir).with_file_name("0000000000000002.raftlog");
-    fs::write(next, b"RAFT-LOG").unwrap();
-    let log = open(&killed_dir).unwrap();
-    assert_eq!(last_indexes(&log), [BATCHES + 1; SHARDS as usize]);
-    log.write(&batch(BATCHES + 2, true)).unwrap();
+    drop(open(dir.path()).unwrap());
+    let first = newest_segment(dir.path());
+    let begun = dir.path().join("0000000002").with_extension(NEW);
+    let deleted = first.with_file_name("0000000000.segment");
+    fs::write(&begun, b"nsvlog01").unwrap();
+    fs::copy(&first, &deleted).unwrap();
+    drop(open(dir.path()).unwrap());
+    assert!(first.exists() && !begun.exists() && !deleted.exists());
 }
 
 #[test]
@@ -373,9 +329,7 @@ fn the_engine_finds_nothing_to_cut() {
 fn a_failed_sync_panics() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path()).unwrap();
-    log.faults.sync.store(true, Ordering::Relaxed);
-    // The engine is not dropped while it panics: it would close its files, and sync them again.
-    let log = std::mem::ManuallyDrop::new(log);
+    log.files.faults.sync.store(true, Ordering::Relaxed);
     let _ = log.write(&batch(1, true));
 }
 
@@ -384,12 +338,12 @@ fn a_failed_write_stops_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path()).unwrap();
     log.write(&batch(1, true)).unwrap();
-    log.faults.write.store(true, Ordering::Relaxed);
+    log.files.faults.write.store(true, Ordering::Relaxed);
     assert!(matches!(
         log.write(&batch(2, true)),
-        Err(LogError::Engine { .. })
+        Err(LogError::Io { .. })
     ));
-    log.faults.write.store(false, Ordering::Relaxed);
+    log.files.faults.write.store(false, Ordering::Relaxed);
     assert!(matches!(log.write(&batch(2, true)), Err(LogError::Stopped)));
     assert!(matches!(log.compact(0, 1), Err(LogError::Stopped)));
     assert_eq!(log.load(0).unwrap().last_index, 1);
@@ -406,7 +360,7 @@ fn damage_that_comes_later_is_named_by_the_read_that_meets_it() {
     for index in 1..=BATCHES {
         log.write(&batch(index, true)).unwrap();
     }
-    let file = append_file(dir.path());
+    let file = newest_segment(dir.path());
     let mut bytes = fs::read(&file).unwrap();
     let entry = b"shard 2 entry 3";
     let at = bytes.windows(entry.len()).position(|w| w == entry).unwrap();
@@ -415,33 +369,34 @@ fn damage_that_comes_later_is_named_by_the_read_that_meets_it() {
     let failed = log.entries(2, 3, 4, u64::MAX).unwrap_err();
     let cause = failed.cause.to_string();
     let name = file.file_name().unwrap().to_str().unwrap();
-    assert!(
-        cause.contains(name) && cause.contains("shard 0, 1, 2"),
-        "{cause}"
-    );
-    // As on the next start.
-    assert_eq!(cause, open_again(dir.path(), log).unwrap_err().to_string());
-}
-
-fn open_again(dir: &Path, log: EngineLog) -> Result<(), LogError> {
+    // Before its data there are its type, its term, and the number of bytes.
+    let place = format!("{name} is damaged at byte {}", at - 3);
+    assert!(cause.contains(&place), "{cause}");
     drop(log);
-    open(dir).map(drop)
+    let refused = open(dir.path()).map(drop).unwrap_err().to_string();
+    assert!(
+        refused.contains(name) && refused.contains("shards {0, 1, 2}"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn a_torn_write_before_a_whole_one_goes_with_all_after_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
-    let (synced, _) = killed(&killed_dir, true);
     // Pages of two writes without a sync, of which the disk kept the second one only.
-    copy(&killed_dir, &work);
-    let log = EngineLog::open(&work, &options()).unwrap();
-    log.write(&batch(BATCHES + 2, false)).unwrap();
-    copy(&work, &killed_dir);
-    drop(log);
-    let file = append_file(&killed_dir);
+    let (written, killed_dir) = (dir.path().join("written"), dir.path().join("killed"));
+    let log = open(&written).unwrap();
+    for index in 1..=BATCHES {
+        log.write(&batch(index, true)).unwrap();
+    }
+    let synced = recover(&written).unwrap().end;
+    for index in [BATCHES + 1, BATCHES + 2] {
+        log.write(&batch(index, false)).unwrap();
+    }
+    copy(&written, &killed_dir);
+    let file = newest_segment(&killed_dir);
     let mut bytes = fs::read(&file).unwrap();
-    bytes[synced as usize + 20] ^= 1;
+    bytes[synced + 20] ^= 1;
     fs::write(&file, bytes).unwrap();
     let log = open(&killed_dir).unwrap();
     assert_eq!(last_indexes(&log), [BATCHES; SHARDS as usize]);
@@ -457,7 +412,7 @@ fn a_write_waits_while_the_disk_is_full() {
     log.wait_for_room(Some(Box::new(move || {
         let _ = tell.send(());
     })));
-    log.faults.full.store(true, Ordering::Relaxed);
+    log.files.faults.full.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| log.write(&batch(2, true)));
         // Tried more than once.
@@ -465,7 +420,7 @@ fn a_write_waits_while_the_disk_is_full() {
         told.recv().unwrap();
         assert!(log.waits_for_room());
         assert_eq!(last_indexes(&log), [1; SHARDS as usize], "reads go on");
-        log.faults.full.store(false, Ordering::Relaxed);
+        log.files.faults.full.store(false, Ordering::Relaxed);
         writing.join().unwrap().unwrap();
     });
     assert!(!log.waits_for_room());
@@ -486,7 +441,7 @@ fn a_write_that_is_to_wait_no_more_fails_and_leaves_the_log_whole() {
     log.wait_for_room(Some(Box::new(move || {
         let _ = tell.send(());
     })));
-    log.faults.full.store(true, Ordering::Relaxed);
+    log.files.faults.full.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| log.write(&batch(2, true)));
         told.recv().unwrap();
@@ -512,23 +467,24 @@ fn to_look_at_a_log_changes_nothing_and_finds_what_opening_it_finds() {
     let dir = tempfile::tempdir().unwrap();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, all) = killed(&killed_dir, true);
-    let bytes = fs::read(append_file(&killed_dir)).unwrap();
+    let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
     let states = |log: &dyn LogStore| -> Vec<LogState> {
         (0..SHARDS).map(|shard| log.load(shard).unwrap()).collect()
     };
-    for (at, cut) in (0..all).flat_map(|at| [(at, false), (at, true)]) {
+    let damages = (0..all).flat_map(|at| [(at, false), (at, true)]);
+    for (at, cut) in damages.filter(|(at, cut)| !cut || at % 20 == 0) {
         copy(&killed_dir, &work);
         let mut damaged = bytes.clone();
         match cut {
             true => damaged.truncate(at as usize),
             false => damaged[at as usize] ^= 1 << (at % 8),
         }
-        fs::write(append_file(&work), damaged).unwrap();
+        fs::write(newest_segment(&work), damaged).unwrap();
         let before = bytes_of(&work);
-        let seen = EngineLog::look_at(&work).map(|log| states(&log));
+        let seen = DiskLog::look_at(&work).map(|log| states(&log));
         assert!(bytes_of(&work) == before, "looking at it changed it");
         let opened = open(&work).map(|log| states(&log));
-        assert_eq!(seen.is_err(), at < synced, "at {at}, cut: {cut}");
+        assert_eq!(seen.is_err(), cut || at < synced, "at {at}, cut: {cut}");
         match (seen, opened) {
             (Ok(seen), Ok(opened)) => assert_eq!(seen, opened),
             (seen, opened) => assert_eq!(

@@ -1,37 +1,40 @@
 //! The Raft state of a node on disk: one log for all its shards.
 //!
-//! [`LogStore::write`] takes the [`Write`]s of all shards as one batch with one sync.
-//! [`EngineLog`] passes the batch to `raft-engine`, which writes through `files`; after a sync, the record in
-//! `synced_record` is brought up to date. Replicas read old entries back ([`EntryReader`]).
-//! [`LogStore::compact`] drops entries that are in a snapshot, and [`LogStore::purge`] deletes files that
-//! hold no others. At a start, `synced_record` looks for missing files, and `verify` compares all records
-//! with their checksums and cuts off what a crash left at the end. Then the engine opens, and
-//! [`LogStore::load`] gives each shard's [`LogState`].
+//! [`LogStore::write`] takes the [`Write`]s of all shards as one batch: one buffer, one write, one sync. [`DiskLog`]
+//! appends it to the newest segment (`format`), notes in `synced` how far that is synced, and then in `shard_log`
+//! where each entry is. Replicas read old entries back ([`EntryReader`]). [`LogStore::compact`] drops entries that are
+//! in a snapshot, and [`LogStore::purge`] deletes segments that hold no others. Each segment begins with the state
+//! of all shards, so nothing but entries keeps an older one alive. At a start, `recover` reads all segments,
+//! compares all batches with their checksums, and makes the index; what a crash left at the end is cut off.
 //!
 //! [`MemoryLog`] keeps the same in memory, where tests and simulations make it fail as a disk would.
 
-mod copies;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod damage_tests;
-mod engine;
+mod disk_log;
 mod files;
+mod format;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod fuzz_tests;
 mod memory;
-mod room;
-mod synced_record;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod synced_record_tests;
-mod verify;
+mod model_tests;
+mod recover;
+mod room;
+mod shard_log;
+mod synced;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod synced_tests;
 
 use std::path::Path;
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
 
-pub use engine::{EngineLog, EngineOptions};
+pub use disk_log::{DiskLog, LogOptions};
 pub use memory::{Crash, MemoryLog};
 pub use room::OnFull;
 
@@ -75,9 +78,9 @@ pub trait LogStore: EntryReader {
 /// Counters of a log since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Bytes written to all files.
+    /// Bytes written to segments.
     pub bytes_written: u64,
-    /// Syncs of log files.
+    /// Syncs of segments and of their record.
     pub syncs: u64,
     /// The size of the log, in bytes.
     pub used_bytes: u64,
@@ -96,28 +99,14 @@ pub enum LogError {
         #[source]
         source: std::io::Error,
     },
-    #[error("log: {what}")]
-    Engine {
-        what: String,
-        #[source]
-        source: raft_engine::Error,
-    },
     /// An earlier write failed.
     #[error("the log takes nothing more after a failed write")]
     Stopped,
 }
 
-/// Why log files are refused before the engine opens them.
-#[derive(Debug)]
-enum Refused {
-    /// Something is missing or damaged.
-    Lost(String),
-    Io(std::io::Error),
-}
-
-impl From<std::io::Error> for Refused {
-    fn from(error: std::io::Error) -> Refused {
-        Refused::Io(error)
+impl From<std::io::Error> for LogError {
+    fn from(source: std::io::Error) -> LogError {
+        io_failed("a file can't be used")(source)
     }
 }
 
@@ -129,11 +118,6 @@ fn lost(dir: &Path, what: String) -> LogError {
 fn io_failed(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> LogError {
     let what = what.into();
     move |source| LogError::Io { what, source }
-}
-
-fn engine_failed(what: impl Into<String>) -> impl FnOnce(raft_engine::Error) -> LogError {
-    let what = what.into();
-    move |source| LogError::Engine { what, source }
 }
 
 /// An error of the reading side.

@@ -1,12 +1,12 @@
 //! A log in memory that behaves like a disk, also like a bad one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nowserving_replica::{EntryReader, LogState, ReadFailed, SnapshotMeta, Write};
-use protobuf::Message as _;
-use raft::eraftpb::{Entry, HardState};
+use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
+use raft::eraftpb::Entry;
 
+use crate::shard_log::{ShardLog, starting};
 use crate::{LogError, LogStats, LogStore, read_failed};
 
 /// The unsynced batches that survive a crash: a prefix, as all are in one file.
@@ -19,22 +19,13 @@ pub struct Crash {
     pub keep_shards: usize,
 }
 
-#[derive(Clone, Debug, Default)]
-struct ShardLog {
-    hard_state: HardState,
-    start: SnapshotMeta,
-    compact_index: u64,
-    compact_term: u64,
-    entries: VecDeque<Entry>,
-}
-
 #[derive(Clone, Debug)]
 enum Change {
     Write(Box<Write>),
     Compact { shard: u32, through: u64 },
 }
 
-type Shards = BTreeMap<u32, ShardLog>;
+type Shards = BTreeMap<u32, ShardLog<Entry>>;
 
 #[derive(Debug, Default)]
 struct Disk {
@@ -57,83 +48,39 @@ pub struct MemoryLog {
     bytes_max: Option<u64>,
 }
 
-impl ShardLog {
-    fn state(&self) -> LogState {
-        LogState {
-            hard_state: self.hard_state.clone(),
-            compact_index: self.compact_index,
-            compact_term: self.compact_term,
-            last_index: self.last_index(),
-            start: self.start.clone(),
+/// About as many as the log on disk needs for it.
+fn bytes(entry: &Entry) -> u64 {
+    8 + (entry.data.len() + entry.context.len()) as u64
+}
+
+fn write_to(log: &mut ShardLog<Entry>, write: &Write) {
+    if let Some(start) = &write.start {
+        *log = ShardLog::from_state(starting(start));
+    }
+    if let Some(first) = write.entries.first() {
+        assert!(
+            log.truncate(first.index),
+            "a write leaves a hole: {write:?}"
+        );
+        for entry in &write.entries {
+            log.push(entry.term, entry.clone());
         }
     }
-
-    fn bytes(&self) -> u64 {
-        let sizes = self.entries.iter().map(protobuf::Message::compute_size);
-        sizes.map(u64::from).sum()
+    if let Some(hard_state) = &write.hard_state {
+        log.state.hard_state = hard_state.clone();
     }
+}
 
-    fn last_index(&self) -> u64 {
-        self.compact_index + self.entries.len() as u64
-    }
-
-    /// Whether all entries from `low` on, before `high`, are there; at least one.
-    fn has(&self, low: u64, high: u64) -> bool {
-        low > self.compact_index && low < high && high <= self.last_index() + 1
-    }
-
-    fn range(&self, low: u64, high: u64) -> impl Iterator<Item = &Entry> {
-        let at = |index: u64| (index - self.compact_index - 1) as usize;
-        self.entries.range(at(low)..at(high))
-    }
-
-    fn term(&self, index: u64) -> Option<u64> {
-        let at = index.checked_sub(self.compact_index)?;
-        if at == 0 {
-            Some(self.compact_term)
-        } else {
-            self.entries.get(at as usize - 1).map(|entry| entry.term)
-        }
-    }
-
-    fn write(&mut self, write: &Write) {
-        if let Some(start) = &write.start {
-            *self = ShardLog {
-                compact_index: start.index,
-                compact_term: start.term,
-                start: start.clone(),
-                ..ShardLog::default()
-            };
-        }
-        if let Some(first) = write.entries.first() {
-            let keep = first.index.checked_sub(self.compact_index + 1);
-            assert!(
-                keep.is_some_and(|keep| keep <= self.entries.len() as u64),
-                "a write leaves a hole: {write:?}"
-            );
-            self.entries.truncate(keep.unwrap_or(0) as usize);
-            self.entries.extend(write.entries.iter().cloned());
-        }
-        if let Some(hard_state) = &write.hard_state {
-            self.hard_state = hard_state.clone();
-        }
-    }
-
-    fn compact(&mut self, through: u64) {
-        let through = through.min(self.last_index());
-        while self.compact_index < through {
-            let Some(entry) = self.entries.pop_front() else {
-                return;
-            };
-            (self.compact_index, self.compact_term) = (entry.index, entry.term);
-        }
+fn compact(log: &mut ShardLog<Entry>, through: u64) {
+    if let Some(state) = log.compacted(through) {
+        log.compact(state.compact_index, state.compact_term);
     }
 }
 
 fn apply(shards: &mut Shards, change: &Change) {
     match change {
-        Change::Write(write) => shards.entry(write.shard).or_default().write(write),
-        Change::Compact { shard, through } => shards.entry(*shard).or_default().compact(*through),
+        Change::Write(write) => write_to(shards.entry(write.shard).or_default(), write),
+        Change::Compact { shard, through } => compact(shards.entry(*shard).or_default(), *through),
     }
 }
 
@@ -150,7 +97,7 @@ impl Disk {
     fn damaged(&self) -> Option<(u32, u64)> {
         let (shard, index, term) = self.flipped?;
         let log = self.durable.get(&shard)?;
-        let still_there = index > log.compact_index && log.term(index) == Some(term);
+        let still_there = index > log.state.compact_index && log.term(index) == Some(term);
         still_there.then_some((shard, index))
     }
 
@@ -165,7 +112,8 @@ impl Disk {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.seen.values().map(ShardLog::bytes).sum()
+        let entries = self.seen.values().flat_map(|log| &log.entries);
+        entries.map(|(_, entry)| bytes(entry)).sum()
     }
 
     fn sync(&mut self) {
@@ -176,14 +124,9 @@ impl Disk {
     }
 }
 
-/// About as many as the log on disk would write.
 fn change_bytes(change: &Change) -> u64 {
     match change {
-        Change::Write(write) => {
-            let entries = write.entries.iter().map(protobuf::Message::compute_size);
-            let state = write.hard_state.iter().map(protobuf::Message::compute_size);
-            entries.chain(state).map(u64::from).sum()
-        }
+        Change::Write(write) => 8 + write.entries.iter().map(bytes).sum::<u64>(),
         Change::Compact { .. } => 8,
     }
 }
@@ -227,7 +170,7 @@ impl MemoryLog {
         self.disk()
             .durable
             .get(&shard)
-            .map_or_else(LogState::default, ShardLog::state)
+            .map_or_else(LogState::default, |log| log.state.clone())
     }
 
     /// A copy of what would survive a crash that loses everything unsynced.
@@ -242,6 +185,20 @@ impl MemoryLog {
             }),
             bytes_max: self.bytes_max,
         }
+    }
+
+    /// Gives a shard this state, as if it was on disk.
+    pub(crate) fn put(&self, shard: u32, state: LogState, entries: Vec<Entry>) {
+        let mut log = ShardLog::from_state(LogState {
+            last_index: state.compact_index,
+            ..state
+        });
+        entries
+            .into_iter()
+            .for_each(|entry| log.push(entry.term, entry));
+        let mut disk = self.disk();
+        disk.durable.insert(shard, log.clone());
+        disk.seen.insert(shard, log);
     }
 
     /// Batches that a crash may lose.
@@ -274,7 +231,7 @@ impl MemoryLog {
         let entries = disk
             .durable
             .iter()
-            .flat_map(|(shard, log)| log.entries.iter().map(|e| (*shard, e.index, e.term)));
+            .flat_map(|(shard, log)| log.entries.iter().map(|(_, e)| (*shard, e.index, e.term)));
         let count = entries.clone().count() as u64;
         let chosen = draw.checked_rem(count).map(|nth| nth as usize);
         let flipped = chosen.and_then(|nth| entries.clone().nth(nth));
@@ -293,10 +250,9 @@ impl MemoryLog {
         high: u64,
     ) -> Result<Vec<Entry>, ReadFailed> {
         let disk = self.disk();
-        let log = disk.seen.get(&shard);
-        let log = log.filter(|it| it.has(low, high));
-        let log = log.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
-        Ok(log.range(low, high).cloned().collect())
+        let found = disk.seen.get(&shard).and_then(|log| log.range(low, high));
+        let found = found.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
+        Ok(found.cloned().collect())
     }
 
     /// Undoes the flipped bit, as an operator does who restores the file.
@@ -314,16 +270,15 @@ impl EntryReader for MemoryLog {
         max_bytes: u64,
     ) -> Result<Vec<Entry>, ReadFailed> {
         let disk = self.disk();
-        let log = disk.seen.get(&shard);
-        let log = log.filter(|it| it.has(low, high));
-        let log = log.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
+        let found = disk.seen.get(&shard).and_then(|log| log.range(low, high));
+        let found = found.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
         disk.check_damage(shard, low, high)?;
-        let mut bytes = 0;
+        let mut sum = 0;
         let fits = |entry: &&Entry| {
-            bytes += u64::from(entry.compute_size());
-            bytes <= max_bytes || entry.index == low
+            sum += bytes(entry);
+            sum <= max_bytes || entry.index == low
         };
-        Ok(log.range(low, high).take_while(fits).cloned().collect())
+        Ok(found.take_while(fits).cloned().collect())
     }
 
     fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {
@@ -346,7 +301,7 @@ impl LogStore for MemoryLog {
         Ok(disk
             .seen
             .get(&shard)
-            .map_or_else(LogState::default, ShardLog::state))
+            .map_or_else(LogState::default, |log| log.state.clone()))
     }
 
     fn write(&self, writes: &[Write]) -> Result<(), LogError> {

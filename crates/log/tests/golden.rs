@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use nowserving_log::{EngineLog, EngineOptions, LogStore as _};
+use nowserving_log::{DiskLog, LogOptions, LogStore as _};
 use nowserving_replica::{ConfState, EntryReader as _, SnapshotMeta, Write};
 use raft::eraftpb::{Entry, EntryType, HardState};
 
@@ -46,8 +46,15 @@ fn start() -> SnapshotMeta {
     }
 }
 
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 1 << 10,
+        bytes_max: 1 << 20,
+    }
+}
+
 fn write(dir: &Path) {
-    let log = EngineLog::open(dir, &EngineOptions::default()).unwrap();
+    let log = DiskLog::open(dir, &options()).unwrap();
     log.write(&[Write::bootstrap(0, &[1, 2, 3])]).unwrap();
     log.write(&[Write {
         shard: 1,
@@ -58,19 +65,17 @@ fn write(dir: &Path) {
         start: Some(start()),
     }])
     .unwrap();
-    drop(log);
-    fs::remove_file(dir.join("LOCK")).unwrap();
 }
 
 #[test]
-fn a_log_of_format_2() {
-    let golden = nowserving_testkit::golden::path(env!("CARGO_MANIFEST_DIR"), "log-2", write);
+fn a_log_of_format_1() {
+    let golden = nowserving_testkit::golden::path(env!("CARGO_MANIFEST_DIR"), "log-1", write);
     let copy = tempfile::tempdir().unwrap();
     for file in fs::read_dir(golden).unwrap() {
         let file = file.unwrap();
         fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
     }
-    let log = EngineLog::open(copy.path(), &EngineOptions::default()).unwrap();
+    let log = DiskLog::open(copy.path(), &options()).unwrap();
     assert_eq!(log.load(0).unwrap().start.conf_state.voters, [1, 2, 3]);
     let found = log.load(1).unwrap();
     assert_eq!((found.start, found.hard_state), (start(), hard_state()));

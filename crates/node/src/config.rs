@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use nowserving_log::EngineOptions;
+use nowserving_log::LogOptions;
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_security::{Security, SecurityError};
 use nowserving_shard::command;
@@ -225,12 +225,12 @@ impl Config {
         }
     }
 
-    /// The log's part of it. Space is given back file by file, and a torn write can only be in the newest.
+    /// The log's part of it. Space is given back segment by segment, and a torn write can only be in the newest.
     #[must_use]
-    pub fn log(&self) -> EngineOptions {
-        EngineOptions {
-            file_bytes: (self.log_bytes_max / 16).min(16 << 20),
-            purge_threshold_bytes: self.log_bytes_max,
+    pub fn log(&self) -> LogOptions {
+        LogOptions {
+            segment_bytes: (self.log_bytes_max / 16).min(16 << 20),
+            bytes_max: self.log_bytes_max,
         }
     }
 

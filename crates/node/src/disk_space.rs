@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nowserving_engine::Input;
-use nowserving_log::{EngineLog, LogStore as _};
+use nowserving_log::{DiskLog, LogStore as _};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 /// With less the disk counts as full. The rest is for what cannot be refused: votes, entries that are in the
-/// log of other nodes, snapshots, and the rewriting of old log files, by which room is made.
+/// log of other nodes, and snapshots, by which room is made.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 /// On a small disk the reserve is one such part of it.
 const RESERVE_PART: u64 = 10;
@@ -26,7 +26,7 @@ struct Space {
 ///
 /// # Errors
 /// The system gives no thread.
-pub fn watch(data: PathBuf, log: Arc<EngineLog>, engine: Sender<Input>) -> std::io::Result<()> {
+pub fn watch(data: PathBuf, log: Arc<DiskLog>, engine: Sender<Input>) -> std::io::Result<()> {
     let (wake, woken) = bounded(1);
     // Full: the thread is about to wake.
     log.wait_for_room(Some(Box::new(move || {
@@ -37,7 +37,7 @@ pub fn watch(data: PathBuf, log: Arc<EngineLog>, engine: Sender<Input>) -> std::
     Ok(())
 }
 
-fn run(data: &Path, log: &EngineLog, engine: &Sender<Input>, woken: &Receiver<()>) {
+fn run(data: &Path, log: &DiskLog, engine: &Sender<Input>, woken: &Receiver<()>) {
     let mut full = false;
     loop {
         let space = space(data);

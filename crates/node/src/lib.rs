@@ -37,7 +37,7 @@ use nowserving_front::cluster::peers::Incoming;
 use nowserving_front::gather;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
-use nowserving_log::{EngineLog, LogStore};
+use nowserving_log::{DiskLog, LogStore};
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
@@ -150,7 +150,7 @@ struct Node {
     keys: Keys,
     origin: Origin,
     health: Arc<Health>,
-    log: Arc<EngineLog>,
+    log: Arc<DiskLog>,
     // Held until the end: it keeps other processes off the directory.
     data: DataDir,
 }
@@ -162,7 +162,7 @@ impl Node {
         data: DataDir,
         health: Arc<Health>,
     ) -> anyhow::Result<Self> {
-        let log = EngineLog::open(&data.log(), &config.log()).context("opening the log")?;
+        let log = DiskLog::open(&data.log(), &config.log()).context("opening the log")?;
         let mut nodes = config.nodes.clone();
         nodes.sort_unstable();
         Ok(Node {

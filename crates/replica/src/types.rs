@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowserving_codec::Codec;
 use raft::eraftpb::{self, Entry, EntryType, HardState, SnapshotMetadata};
 
 use crate::Message;
@@ -82,7 +83,7 @@ pub struct LogState {
 }
 
 /// The description of a snapshot of the state.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Codec, Debug, Default, PartialEq)]
 pub struct SnapshotMeta {
     /// The last entry in it. 0: there is no snapshot.
     pub index: u64,
@@ -92,7 +93,7 @@ pub struct SnapshotMeta {
 }
 
 /// The members of a group, which may be a joint configuration of two halves.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Codec, Debug, Default, PartialEq, Eq)]
 pub struct ConfState {
     pub voters: Vec<u64>,
     pub learners: Vec<u64>,

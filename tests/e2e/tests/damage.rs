@@ -57,13 +57,13 @@ pub async fn flipped_bits(cluster: &mut Cluster) -> Result<()> {
         let advice = ["start again", "Put the file back", "Delete the file"];
         ensure!(advice.iter().any(|it| last.contains(it)), "{context}");
         ensure!(!printed.contains("panicked"), "{context}");
-        if name.ends_with(".raftlog") {
+        if name.ends_with(".segment") {
             ensure!(last.contains("at byte "), "{context}");
         }
         refused.push(file.clone());
         std::fs::write(&file, whole)?;
     }
-    for kind in ["raftlog", "snap", "identity.toml", "peers.toml"] {
+    for kind in ["segment", "snap", "identity.toml", "peers.toml"] {
         let met = |file: &PathBuf| file.to_string_lossy().ends_with(kind);
         ensure!(refused.iter().any(met), "no {kind} among {refused:?}");
     }
@@ -198,7 +198,7 @@ fn flips(data: &Path) -> Result<Vec<(PathBuf, usize)>> {
         for file in std::fs::read_dir(folder)? {
             let file = file?.path();
             let kind = file.extension().unwrap_or_default();
-            if !["raftlog", "snap", "toml"]
+            if !["segment", "snap", "toml"]
                 .iter()
                 .any(|known| kind == *known)
             {

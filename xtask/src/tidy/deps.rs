@@ -9,24 +9,24 @@ use super::Finding;
 
 /// The packages that a crate must not reach, not even by way of others.
 const FORBIDDEN: &str = "\
-nowserving-line: tokio async-nats raft raft-engine rand getrandom serde
-nowserving-limit: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
-nowserving-kv: tokio async-nats raft raft-engine rand getrandom serde nowserving-line
-nowserving-protocol: tokio async-nats raft raft-engine getrandom ed25519-dalek nowserving-shard
-nowserving-pass: tokio async-nats raft raft-engine nowserving-shard
-nowserving-shard: tokio async-nats raft raft-engine rand getrandom nowserving-replica nowserving-engine
-nowserving-replica: tokio async-nats raft-engine nowserving-shard nowserving-pass nowserving-log nowserving-engine nowserving-node
+nowserving-line: tokio async-nats raft rand getrandom serde
+nowserving-limit: tokio async-nats raft rand getrandom serde nowserving-line
+nowserving-kv: tokio async-nats raft rand getrandom serde nowserving-line
+nowserving-protocol: tokio async-nats raft getrandom ed25519-dalek nowserving-shard
+nowserving-pass: tokio async-nats raft nowserving-shard
+nowserving-shard: tokio async-nats raft rand getrandom nowserving-replica nowserving-engine
+nowserving-replica: tokio async-nats nowserving-shard nowserving-pass nowserving-log nowserving-engine nowserving-node
 nowserving-log: tokio async-nats nowserving-engine nowserving-node
-nowserving-engine: tokio async-nats raft-engine crossbeam-channel nowserving-pass nowserving-log nowserving-node
-nowserving-front: tokio async-nats raft-engine crossbeam-channel nowserving-log nowserving-node
+nowserving-engine: tokio async-nats crossbeam-channel nowserving-pass nowserving-log nowserving-node
+nowserving-front: tokio async-nats crossbeam-channel nowserving-log nowserving-node
 nowserving-node: nowserving-client nowserving nowserving-sim
 nowserving-sim: tokio async-nats nowserving-node nowserving
 nowserving-rehearse: tokio async-nats raft
-nowserving-security: raft raft-engine nowserving-protocol nowserving-engine nowserving-node nowserving-client
-nowserving-client: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
-nowserving-tower: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
-nowserving-envoy: raft raft-engine nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
-nowserving-terminal: raft raft-engine nowserving-engine nowserving-node nowserving-tools nowserving
+nowserving-security: raft nowserving-protocol nowserving-engine nowserving-node nowserving-client
+nowserving-client: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
+nowserving-tower: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
+nowserving-envoy: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
+nowserving-terminal: raft nowserving-engine nowserving-node nowserving-tools nowserving
 nowserving-tools: nowserving nowserving-envoy nowserving-sim
 nowserving: nowserving-sim nowserving-bite nowserving-e2e nowserving-compare
 ";

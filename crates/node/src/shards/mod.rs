@@ -16,7 +16,7 @@ use nowserving_engine::envelope::Welcome;
 use nowserving_engine::{
     Dropped, Engine, ExitReason, ForwardTry, Input, Output, Standing, Subscription,
 };
-use nowserving_log::EngineLog;
+use nowserving_log::DiskLog;
 use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::published::OutEvent;
 
@@ -92,7 +92,7 @@ pub struct EngineLoop {
     /// Reads and stores parts of snapshots.
     pub transfers: Worker<transfers::Job, Input>,
     /// Writes for which there is no room must not keep the node from ending.
-    pub log: Arc<EngineLog>,
+    pub log: Arc<DiskLog>,
     /// The turn's answers, sent at its end so that their receiver is woken once.
     pub answers: Vec<Output>,
     /// The turn's events.

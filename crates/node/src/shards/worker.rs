@@ -83,7 +83,7 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
     }
 }
 
-/// raft-engine panics when a sync fails, as it must: the content of the disk is unknown then, and a later
+/// The log panics when a sync fails, as it must: the content of the disk is unknown then, and a later
 /// sync can succeed. A panic ends this thread only; this ends the process with it, before another thread
 /// relies on data that may not be on disk.
 struct EndWithMe;

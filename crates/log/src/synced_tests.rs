@@ -1,16 +1,16 @@
 //! What the synced record finds missing, and what follows from damage of the record itself.
 
 use std::fs;
-use std::path::Path;
 
-use nowserving_replica::Write;
+use nowserving_replica::{EntryReader as _, Write};
 use raft::eraftpb::Entry;
 
 use crate::damage_tests::{
-    FILE_BYTES, HEADER, SHARDS, append_file, batch, copy, files_of, killed, last_indexes, open,
+    SHARDS, batch, copy, files_of, killed, last_indexes, newest_segment, open,
 };
-use crate::synced_record::FILE_NAME;
-use crate::{EngineLog, EngineOptions, LogError, LogStore};
+use crate::recover::recover;
+use crate::synced::FILE_NAME;
+use crate::{LogError, LogStore};
 
 #[test]
 fn a_missing_file_is_refused() {
@@ -45,7 +45,7 @@ fn a_missing_file_is_refused() {
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(names.len() > 6, "{names:?}");
-    for name in names.iter().filter(|name| *name != "LOCK") {
+    for name in &names {
         copy(&whole, &work);
         fs::remove_file(work.join(name)).unwrap();
         assert!(
@@ -63,58 +63,41 @@ fn a_missing_file_is_refused() {
     assert_eq!(open(&work).unwrap().load(0).unwrap().last_index, 20);
 }
 
-/// Also where entries have been rewritten, and where the files with them were given back since.
+/// Also where the segments before were deleted: of a running log, a killed one, and when it was opened again.
 #[test]
-fn a_missing_file_of_rewritten_entries_is_refused() {
+fn a_missing_file_behind_deleted_ones_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("log");
-    let options = EngineOptions {
-        file_bytes: FILE_BYTES,
-        purge_threshold_bytes: 8 * FILE_BYTES,
-    };
-    let open = |dir: &Path| EngineLog::open(dir, &options);
-    let missed = |state: &str| {
-        let copied = dir.path().join("copied");
-        for file in [files_of(&path, "rewrite"), files_of(&path, "raftlog")].concat() {
+    let (path, copied) = (dir.path().join("log"), dir.path().join("copied"));
+    let log = open(&path).unwrap();
+    let first = newest_segment(&path);
+    for index in 1..=300 {
+        log.write(&batch(index, false)).unwrap();
+        for shard in 0..SHARDS {
+            log.compact(shard, index.saturating_sub(90)).unwrap();
+        }
+        if index % 100 == 0 {
+            log.purge().unwrap();
+        }
+    }
+    assert!(!first.exists() && files_of(&path, "segment").len() > 2);
+    let missed = || {
+        for file in files_of(&path, "segment") {
             copy(&path, &copied);
             let name = file.file_name().unwrap();
             fs::remove_file(copied.join(name)).unwrap();
-            let opened = open(&copied);
             assert!(
-                matches!(opened, Err(LogError::Lost { .. })),
-                "{state}: {name:?}"
+                matches!(open(&copied), Err(LogError::Lost { .. })),
+                "{name:?}"
             );
         }
         copy(&path, &copied);
-        open(&copied).unwrap();
+        let log = open(&copied).unwrap();
+        assert_eq!(log.entries(1, 251, 301, u64::MAX).unwrap().len(), 50);
     };
-    let log = open(&path).unwrap();
-    let mut index = 0;
-    let mut write_until = |done: &dyn Fn() -> bool| {
-        while !done() {
-            index += 1;
-            let mut writes = batch(index, true);
-            for write in &mut writes {
-                write.entries[0].data = vec![index as u8; 1_000].into();
-            }
-            // What stays in the third shard is rewritten, until it goes, too.
-            for shard in 0..if index % 30 == 0 { 3 } else { 2 } {
-                log.compact(shard, index - 1).unwrap();
-            }
-            log.purge().unwrap();
-            log.write(&writes).unwrap();
-            assert!(index < 10_000, "the engine rewrites nothing");
-        }
-    };
-    let rewritten = || files_of(&path, "rewrite");
-    missed("new");
-    write_until(&|| fs::metadata(&rewritten()[0]).unwrap().len() > HEADER as u64);
-    missed("rewritten");
-    let first = rewritten()[0].clone();
-    write_until(&|| !first.exists());
-    missed("rewritten again");
+    missed();
     drop(log);
-    missed("stopped");
+    drop(open(&path).unwrap());
+    missed();
 }
 
 /// In either slot: with the newer one damaged, the older one counts, in which the last log record is not yet
@@ -124,7 +107,7 @@ fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
     let dir = tempfile::tempdir().unwrap();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, _) = killed(&killed_dir, false);
-    let log = fs::read(append_file(&killed_dir)).unwrap();
+    let log = fs::read(newest_segment(&killed_dir)).unwrap();
     let record = fs::read(killed_dir.join(FILE_NAME)).unwrap();
     let mut in_doubt = Vec::new();
     for slot in [0, 4096] {
@@ -132,7 +115,7 @@ fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
         let (mut log, mut record) = (log.clone(), record.clone());
         log[synced as usize - 10] ^= 1;
         record[slot + 20] ^= 1;
-        fs::write(append_file(&work), log).unwrap();
+        fs::write(newest_segment(&work), log).unwrap();
         fs::write(work.join(FILE_NAME), record).unwrap();
         let refused = [open(&work), open(&work)].map(|opened| match opened {
             Err(LogError::Lost { what, .. }) => what.contains(FILE_NAME),
@@ -162,6 +145,36 @@ fn an_older_record_finds_less_but_refuses_no_intact_log() {
     for record in records {
         fs::write(path.join(FILE_NAME), record).unwrap();
         assert_eq!(last_indexes(&open(&path).unwrap()), [40; SHARDS as usize]);
+    }
+}
+
+/// As after a power failure. What each batch says was synced before it does not get old.
+#[test]
+fn an_older_record_finds_damage_before_the_last_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, work) = (dir.path().join("log"), dir.path().join("work"));
+    let log = open(&path).unwrap();
+    let record = fs::read(path.join(FILE_NAME)).unwrap();
+    let mut ends = Vec::new();
+    for index in 1..=4 {
+        log.write(&batch(index, true)).unwrap();
+        ends.push(recover(&path).unwrap().end);
+    }
+    drop(log);
+    let bytes = fs::read(newest_segment(&path)).unwrap();
+    for at in ends[0]..ends[3] {
+        copy(&path, &work);
+        fs::write(work.join(FILE_NAME), &record).unwrap();
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(newest_segment(&work), damaged).unwrap();
+        match open(&work) {
+            Err(LogError::Lost { .. }) => assert!(at < ends[2], "flipped at {at} of {ends:?}"),
+            opened => {
+                assert!(at >= ends[2], "flipped at {at} of {ends:?}");
+                assert_eq!(last_indexes(&opened.unwrap()), [3; SHARDS as usize]);
+            }
+        }
     }
 }
 
