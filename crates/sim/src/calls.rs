@@ -6,19 +6,20 @@
 mod payload;
 mod what;
 
-pub use what::What;
+pub use what::{Hits, What};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Outcome, ReplyBody};
+use nowserving_engine::{LimitRequest, Outcome, ReplyBody};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
 };
+use nowserving_protocol::limits::{CheckReply, PartReply, PartVerdict};
 use nowserving_protocol::note;
 use nowserving_protocol::operation::{On, Operation};
 use nowserving_protocol::subject::Subjects;
@@ -94,8 +95,6 @@ pub enum To {
     Plain,
     /// The leader's of a shard.
     Shard(u32),
-    /// The leader's of a shard, for what nodes ask.
-    Forward(u32),
 }
 
 /// A request, however often it is sent.
@@ -186,8 +185,8 @@ pub struct Calls {
     outcomes: BTreeMap<usize, (Bytes, Answer)>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
-    /// Hits that came to nodes, by their counter in a leader's memory: once for each node and copy.
-    pub delivered_hits: BTreeMap<Box<[u8]>, u64>,
+    /// Hits that came to nodes' engines, by their counter in a leader's memory: once for each node and copy.
+    pub hits_came: BTreeMap<Box<[u8]>, u64>,
 }
 
 /// The name that a client gives to its call.
@@ -203,12 +202,6 @@ impl Query {
             To::Plain => subjects.plain(self.op, &self.line),
             _ if matches!(self.op.on(), On::Cluster | On::Members) => subjects.of_cluster(self.op),
             To::Shard(shard) => subjects.leader(self.op, shard, &self.line),
-            To::Forward(shard) => {
-                let forward = nowserving_front::forward::subjects(&subjects);
-                forward
-                    .unwrap_or_default()
-                    .leader(self.op, shard, &self.line)
-            }
         }
     }
 }
@@ -259,16 +252,46 @@ impl Calls {
         }
     }
 
-    /// A call's request came to so many nodes.
-    pub fn delivered(&mut self, (call, _): (usize, usize), copies: u64) {
-        let query = self.all.get(call).map(|call| call.query.clone());
-        if let Some(What::Limit {
-            ask, exact: false, ..
-        }) = query.as_deref().map(|it| &it.what)
+    /// The loop of a node takes in what it is asked about limits.
+    pub fn hits_came(&mut self, ask: &LimitRequest) {
+        if let LimitRequest::Check {
+            asks,
+            dry_run: false,
+            ..
+        } = ask
         {
-            *self.delivered_hits.entry(ask.key.clone()).or_default() += ask.hits * copies;
+            for ask in asks {
+                *self.hits_came.entry(ask.key.clone()).or_default() += ask.hits;
+            }
         }
     }
+
+    /// A node asks this, for a client.
+    pub fn keep_asked(&mut self, payload: Bytes) {
+        self.asked.insert(payload);
+    }
+}
+
+/// What an answer says that a node has made of those of others.
+///
+/// # Errors
+/// It cannot be read.
+pub fn outcome_of(op: Operation, bytes: &[u8]) -> Result<Outcome, ApiError> {
+    Ok(match op {
+        Operation::LimitCheck => {
+            let reply: CheckReply = decode(bytes)?;
+            let verdicts = reply.descriptors.into_iter().map(|it| PartVerdict {
+                allowed: it.allowed,
+                remaining: it.remaining.unwrap_or_default(),
+                ..PartVerdict::default()
+            });
+            Outcome::LimitPart(Box::new(PartReply {
+                verdicts: verdicts.collect(),
+            }))
+        }
+        Operation::LimitApply => Outcome::Reply(ReplyBody::LimitRules(decode(bytes)?)),
+        _ => Outcome::Reply(ReplyBody::LimitReset(decode(bytes)?)),
+    })
 }
 
 impl Env {
@@ -328,9 +351,7 @@ impl Env {
     /// The server gives an attempt's message to two nodes.
     pub fn delivered_twice(&mut self, (call, attempt): (usize, usize)) {
         let sent = self.calls.all.get(call);
-        if let Some(sent) = sent.and_then(|call| call.attempts.get(attempt))
-            && !matches!(sent.to, To::Forward(_))
-        {
+        if let Some(sent) = sent.and_then(|call| call.attempts.get(attempt)) {
             self.comes_twice(call, (sent.timeout_ms, sent.to, 0));
         }
     }
@@ -386,17 +407,12 @@ impl Env {
         let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
         let to = match &call.query.what {
-            What::Members(_) | What::KvList { .. } => To::Plain,
             What::Read { op, .. } if op.on() == On::Cluster => To::Plain,
-            What::Kv(_) | What::KvGet(_) if !own_subject => To::Plain,
-            // As a node asks for a client.
-            What::Limit { exact: true, .. }
-            | What::LimitGiveBack { exact: true, .. }
-            | What::LimitReset { .. }
-            | What::LimitRules => To::Shard(call.query.shard),
-            What::Limit { exact: false, .. } | What::LimitGiveBack { exact: false, .. } => {
-                To::Forward(call.query.shard)
+            What::Members(_) | What::KvList { .. } | What::LimitReset { .. } | What::LimitRules => {
+                To::Plain
             }
+            What::Limit(_) if !own_subject => To::Plain,
+            What::Kv(_) | What::KvGet(_) if !own_subject => To::Plain,
             _ if own_subject || (mapped && !call.query.op.is_admin()) => {
                 To::Shard(call.query.shard)
             }

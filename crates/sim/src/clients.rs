@@ -29,7 +29,6 @@ use crate::world::Event;
 
 use self::imports::Import;
 use self::keepers::{KEEPERS, Keeper};
-pub(crate) use self::limited::is_refused_elsewhere;
 use self::limited::{LIMITED, Limits};
 
 /// Shoppers at a time.
@@ -479,14 +478,11 @@ impl Clients {
                 keeper.call_ended(&query, &ended);
                 random.around(300_000)
             }
-            Role::Limited => match limited::give_back_of(&query, &ended) {
-                Some(what) => return self.give_back(env, number, &query, what),
-                None => {
-                    let applied = matches!((&query.what, &ended), (What::LimitRules, Ended::Ok(_)));
-                    self.limits.applied |= applied;
-                    random.around(150_000)
-                }
-            },
+            Role::Limited => {
+                let applied = matches!((&query.what, &ended), (What::LimitRules, Ended::Ok(_)));
+                self.limits.applied |= applied;
+                random.around(150_000)
+            }
             Role::Shopper { visit } => {
                 if visit.as_ref().is_some_and(|it| it.epoch_is_stale)
                     && matches!(ended, Ended::Ok(_))

@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Input};
+use nowserving_engine::{Ask, Inbox, Input, LimitRequest};
 use nowserving_line::{LineName, Op, TokenBy, TokenRef};
 
 use crate::calls::{Answer, Calls, NotAnswered};
@@ -92,6 +92,8 @@ pub struct Env {
     pub steps: u64,
     /// What clients have asked.
     pub calls: Calls,
+    /// The shards of hits that nodes are asked to give back, by the node and where its answer goes.
+    pub give_backs: BTreeMap<(NodeId, Inbox), u32>,
     /// Violations of other rules than these are not looked at; empty: of all.
     pub only: Vec<String>,
     /// The rule that was broken first; the run ends with it.
@@ -110,10 +112,17 @@ pub struct Env {
 
 impl Env {
     /// A node's loop takes this in.
-    pub fn hear(&mut self, input: &Input) {
+    pub fn hear(&mut self, node: NodeId, input: &Input) {
         let Input::Request { request, .. } = input else {
             return;
         };
+        if let Ask::Limit(ask) = &request.ask {
+            if let LimitRequest::GiveBack { exact: false, .. } = **ask {
+                let of = (node, request.reply.inbox.clone());
+                self.give_backs.insert(of, request.shard);
+            }
+            return self.calls.hits_came(ask);
+        }
         let now = self.timeline.now();
         if let Ask::Write(Op::Claim { at, .. }) = &request.ask {
             self.heard.insert((request.shard, *at), now);

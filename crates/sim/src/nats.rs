@@ -382,9 +382,6 @@ impl Env {
                 self.delivered_twice(call);
             }
         }
-        if let Some(call) = message.call {
-            self.calls.delivered(call, all.len() as u64);
-        }
         for (node, subscription) in &all {
             let what = Down::Message {
                 subscription: *subscription,

@@ -222,7 +222,7 @@ impl Node {
             engine,
             inbox: VecDeque::new(),
             turn_at: None,
-            service: Service::new(setup.shards),
+            service: Service::new(setup.shards, id, env.random.next()),
             peers: PeerList::default(),
             incoming: Incoming::new(origin.clone(), known),
             outgoing: BTreeMap::new(),
@@ -398,7 +398,7 @@ impl Node {
                 break;
             };
             env.steps += 1;
-            env.hear(&input);
+            env.hear(self.id, &input);
             outputs.extend(running.engine.step(now, input));
         }
         if std::mem::take(&mut running.crowded) {
@@ -441,6 +441,7 @@ impl Node {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
                 let file = members_file::write(&wanted.to_bytes());
                 self.disk.files.write(File::Members, file);
+                self.learn_nodes(peers.clone());
                 if let Some(running) = &mut self.running {
                     running.peers = PeerList {
                         ids: peers,

@@ -1,16 +1,19 @@
 //! How a node takes requests: the connection, the queues of its subscriptions and the tasks that read them. All rules
 //! are in `front`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nowserving_engine::refusals::late;
 use nowserving_engine::{
-    ForwardId, ForwardResult, ForwardTry, Input, Outcome, RelayedAnswer, ReplyTo, Subscription, Via,
+    ForwardId, ForwardResult, ForwardTry, Inbox, Input, Now, Outcome, RelayedAnswer, ReplyTo,
+    Subscription, Via,
 };
 use nowserving_front::encode::{Encoder, error_headers};
 use nowserving_front::forward;
+use nowserving_front::gather::{Config, Gather, NodeRequest, Output};
 use nowserving_front::limits::KnownRules;
 use nowserving_front::parse::{Parser, Reading, reply_to};
 use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
@@ -23,10 +26,11 @@ use nowserving_protocol::error::{ApiError, ErrorReply};
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::limits::RuleTexts;
 
+use crate::calls::outcome_of;
 use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::faults::Fault;
-use crate::nats::{Down, Message, PROBES, Up, node_inbox};
+use crate::nats::{Down, Message, NodeId, PROBES, Up, node_inbox};
 use crate::node::Node;
 use crate::timeline::Time;
 use crate::world::Process;
@@ -42,16 +46,27 @@ struct Local {
     reading: bool,
 }
 
+/// Who is told of the answer to a request of a node.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Engine(ForwardId),
+    Gather(u64),
+}
+
 /// What a node listens on.
 #[derive(Debug)]
 pub struct Service {
     parser: Parser,
     /// Of rate limits, as far as it knows them.
-    rules: Option<KnownRules>,
+    rules: Option<Arc<KnownRules>>,
+    /// Requests for which it asks others.
+    gather: Gather,
+    /// When it looks next what is due there.
+    gathers_at: Option<u64>,
     subscriptions: Subscriptions,
     open: BTreeMap<SubscriptionId, Local>,
     /// What the node has asked others, by the number of the request.
-    asked: BTreeMap<u64, ForwardId>,
+    asked: BTreeMap<u64, Asked>,
     /// Requests so far.
     requests: u64,
     echoes: Echoes,
@@ -64,13 +79,25 @@ pub struct Service {
 impl Service {
     /// Of a node that has just started, in a cluster of so many shards.
     #[must_use]
-    pub fn new(shards: u32) -> Service {
-        let parser = Parser::new(Subjects::default(), shards, TrustRequestInfo(false));
+    pub fn new(shards: u32, me: NodeId, seed: u64) -> Service {
+        let trust = TrustRequestInfo(false);
+        let parser = Parser::new(Subjects::default(), shards, trust);
         let parser = parser.unwrap_or_else(|_| unreachable!());
         let (subjects, forward) = (parser.subjects.clone(), parser.forward.clone());
+        let gather = Gather::new(Config {
+            subjects: subjects.clone(),
+            forward: forward.clone(),
+            shards,
+            me,
+            trust,
+            seed: seed.into(),
+            since_ms: 0,
+        });
         Service {
             parser,
             rules: None,
+            gather,
+            gathers_at: None,
             subscriptions: Subscriptions::new(subjects, forward),
             open: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -108,6 +135,7 @@ impl Node {
     /// Follows what the engine says about the node and a shard.
     pub fn subscribe(&mut self, env: &mut Env, shard: u32, subscription: Subscription) {
         self.change_subscriptions(env, |it, now| it.follow(shard, subscription, now));
+        self.gather(env, |it, now| it.follow([(shard, subscription)], now));
     }
 
     /// While the node takes part it listens on what every node listens on.
@@ -211,12 +239,12 @@ impl Node {
                 Down::Inbox { name, message } => {
                     let number = name.parse().ok();
                     let service = self.service();
-                    if let Some(id) = service.zip(number).and_then(|(it, n)| it.asked.remove(&n)) {
+                    if let Some(of) = service.zip(number).and_then(|(it, n)| it.asked.remove(&n)) {
                         let result = match message {
                             None => ForwardResult::NoResponders,
                             Some(it) => forward::answered(it.headers.to_vec(), it.payload),
                         };
-                        self.push(env, Input::Forwarded { id, result });
+                        self.answered(env, of, result);
                     }
                 }
             }
@@ -269,11 +297,16 @@ impl Node {
         let names = (&*message.subject, message.reply.as_deref());
         match route(&service.parser.subjects, names, via, (now.us, routed_after)) {
             Route::Engine => {}
+            route @ (Route::ManyLines | Route::Limits) => {
+                let subject = &message.subject;
+                env.note(format_args!("n{node}: asks others for {subject}"));
+                return self.gather(env, |it, now| it.take(&message.view(), route, now, None));
+            }
             Route::Late => {
                 let to = reply_to(&message.view(), now.us, None);
                 return self.refuse(env, &to, late());
             }
-            Route::Drop | Route::PublicKeys | Route::ManyLines | Route::Limits => return,
+            Route::Drop | Route::PublicKeys => return,
         }
         let (subject, reply) = (&message.subject, &message.reply);
         env.note(format_args!(
@@ -285,7 +318,7 @@ impl Node {
             now,
             trace: None,
             keys: &env.link.keys,
-            rules: service.rules.as_ref(),
+            rules: service.rules.as_deref(),
         };
         let parsed = service.parser.parse(&message.view(), reading);
         match parsed {
@@ -299,7 +332,7 @@ impl Node {
         let Some(service) = self.service() else {
             return;
         };
-        let before = service.rules.as_ref();
+        let before = service.rules.as_deref();
         let known = KnownRules::of(texts, before, |_, text| match Rules::parse(text) {
             Ok(rules) => rules,
             Err(errors) => {
@@ -307,13 +340,27 @@ impl Node {
                 Rules::default()
             }
         });
-        service.rules = Some(known);
+        let known = Arc::new(known);
+        service.rules = Some(known.clone());
+        self.gather(env, |it, now| it.learn(known, now));
     }
 
     fn hand_in(&mut self, env: &mut Env, input: Input) {
+        match self.is_turned_away(env) {
+            false => self.push(env, input),
+            true => {
+                if let Some((reply, error)) = no_room(input) {
+                    self.refuse(env, &reply, error);
+                }
+            }
+        }
+    }
+
+    /// Whether the loop's inbox has no room for a request.
+    fn is_turned_away(&mut self, env: &mut Env) -> bool {
         let node = self.id;
         if !env.full_inboxes.contains(&node) || env.random.below(3) == 0 {
-            return self.push(env, input);
+            return false;
         }
         env.note(format_args!("n{node}: turns it away"));
         env.counts.add(Fault::RequestTurnedAway);
@@ -322,9 +369,7 @@ impl Node {
             // The loop may see the inbox full, or not.
             running.crowded |= env.random.below(2) == 0;
         }
-        if let Some((reply, error)) = no_room(input) {
-            self.refuse(env, &reply, error);
-        }
+        true
     }
 
     /// Sends the next probe, and plans the one after it.
@@ -344,7 +389,7 @@ impl Node {
 
     /// Passes a request on to the leader, once.
     pub fn forward(&mut self, env: &mut Env, it: ForwardTry) {
-        let (node, start) = (self.id, self.starts);
+        let node = self.id;
         if !env.calls.is_asked(&it.payload) {
             return env.violated(
                 "S14",
@@ -354,9 +399,6 @@ impl Node {
         let Some(service) = self.service() else {
             return;
         };
-        service.requests += 1;
-        let number = service.requests;
-        service.asked.insert(number, it.id);
         let subject = service.parser.forward.leader(it.op, it.shard, &it.line);
         env.note(format_args!(
             "n{node}: passes on to {subject} as {}, {} ms",
@@ -364,27 +406,131 @@ impl Node {
         ));
         let headers = forward::headers(&it).into_iter();
         let headers = headers.map(|(name, value)| (name.to_owned(), value));
-        let inbox = node_inbox(node, start, number);
-        self.publish(
-            env,
-            (subject.into(), Some(inbox)),
-            headers.collect(),
-            it.payload,
-        );
+        let (of, to) = (Asked::Engine(it.id), subject.into());
+        let number = self.ask(env, of, to, headers.collect(), it.payload);
         let timeout_us: Time = it.timeout_ms * 1_000;
         self.process_event(env, timeout_us, Process::RequestTimesOut(number));
     }
 
+    /// Asks other nodes; the number of the request.
+    fn ask(
+        &mut self,
+        env: &mut Env,
+        of: Asked,
+        subject: Rc<str>,
+        headers: Vec<(String, String)>,
+        payload: Bytes,
+    ) -> u64 {
+        let (node, start) = (self.id, self.starts);
+        let Some(service) = self.service() else {
+            return 0;
+        };
+        service.requests += 1;
+        let number = service.requests;
+        service.asked.insert(number, of);
+        let inbox = node_inbox(node, start, number);
+        self.publish(env, (subject, Some(inbox)), headers, payload);
+        number
+    }
+
+    fn answered(&mut self, env: &mut Env, of: Asked, result: ForwardResult) {
+        match of {
+            Asked::Engine(id) => self.push(env, Input::Forwarded { id, result }),
+            Asked::Gather(id) => self.gather(env, |it, now| it.answered(id, result, now)),
+        }
+    }
+
+    /// Other nodes are in the cluster.
+    pub fn learn_nodes(&mut self, nodes: BTreeSet<NodeId>) {
+        if let Some(service) = self.service() {
+            service.gather.nodes(nodes);
+        }
+    }
+
+    /// What is due for requests for which the node asks others.
+    pub fn gather_due(&mut self, env: &mut Env) {
+        if let Some(service) = self.service() {
+            service.gathers_at = None;
+        }
+        self.gather(env, Gather::tick);
+    }
+
+    /// Takes a step with those requests, and does what comes of it.
+    fn gather(&mut self, env: &mut Env, step: impl FnOnce(&mut Gather, Now)) {
+        let now = self.clock.read(env.timeline.now());
+        let Some(service) = self.service() else {
+            return;
+        };
+        step(&mut service.gather, now);
+        let mut outputs = VecDeque::from(service.gather.take_outputs());
+        while let Some(output) = outputs.pop_front() {
+            match output {
+                Output::Request(request) => self.ask_for_client(env, request),
+                Output::Engine { id, input } => {
+                    if !self.is_turned_away(env) {
+                        self.push(env, input);
+                    } else if let Some(service) = self.service() {
+                        service.gather.not_taken(id, now);
+                        outputs.extend(service.gather.take_outputs());
+                    }
+                }
+                Output::Reply { to, encoded } => self.reply_for_others(env, &to, encoded),
+            }
+        }
+        let Some(service) = self.service() else {
+            return;
+        };
+        let due = service.gather.next_due();
+        let due = due.filter(|due| service.gathers_at.is_none_or(|at| *due < at));
+        if let Some(due) = due {
+            service.gathers_at = Some(due);
+            let delay = self.clock.when(due).saturating_sub(env.timeline.now());
+            self.process_event(env, delay, Process::GatherDue);
+        }
+    }
+
+    fn ask_for_client(&mut self, env: &mut Env, request: NodeRequest) {
+        let (node, subject) = (self.id, &request.subject);
+        env.note(format_args!("n{node}: asks {subject}"));
+        env.calls.keep_asked(request.payload.clone());
+        let headers = request.headers.into_iter();
+        let headers = headers.map(|(name, value)| (name.to_owned(), value));
+        let (of, to) = (Asked::Gather(request.id), request.subject.into());
+        self.ask(env, of, to, headers.collect(), request.payload);
+    }
+
+    /// An answer that was made of those of others.
+    fn reply_for_others(
+        &mut self,
+        env: &mut Env,
+        to: &ReplyTo,
+        encoded: Result<Vec<u8>, ApiError>,
+    ) {
+        let read = encoded.and_then(|bytes| {
+            let outcome = outcome_of(to.op, &bytes)?;
+            Ok((Bytes::from(bytes), outcome))
+        });
+        match read {
+            Ok((payload, outcome)) => {
+                env.calls.keep_outcome(payload.clone(), outcome);
+                self.answer(env, to, Vec::new(), payload);
+            }
+            Err(error) => self.refuse(env, to, error),
+        }
+    }
+
     /// No answer came to what the node has asked.
     pub fn request_times_out(&mut self, env: &mut Env, number: u64) {
-        if let Some(id) = self.service().and_then(|it| it.asked.remove(&number)) {
-            let result = ForwardResult::TimedOut;
-            self.push(env, Input::Forwarded { id, result });
+        if let Some(of) = self.service().and_then(|it| it.asked.remove(&number)) {
+            self.answered(env, of, ForwardResult::TimedOut);
         }
     }
 
     /// Answers a request.
     pub fn reply(&mut self, env: &mut Env, to: &ReplyTo, result: Result<Outcome, ApiError>) {
+        if let Inbox::Task(id) = to.inbox {
+            return self.gather(env, |it, now| it.own_answered(id, result, now));
+        }
         match result {
             Ok(outcome) => {
                 let payload = self.encoded(env, to, &outcome);

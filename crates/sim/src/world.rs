@@ -224,6 +224,8 @@ pub enum Process {
     Drained,
     /// The request of this number was not answered in time.
     RequestTimesOut(u64),
+    /// Something is due for the requests for which it asks others.
+    GatherDue,
 }
 
 /// A fault that lasts, and how to end it.
@@ -386,6 +388,7 @@ impl World {
             mapped: random.below(2) == 0,
             known_versions: BTreeMap::new(),
             calls: Calls::default(),
+            give_backs: BTreeMap::new(),
             only: options.only.clone(),
             violations: Vec::new(),
             full_inboxes: BTreeSet::new(),
@@ -628,6 +631,7 @@ impl World {
             Process::TakeRequests(subscription) => node.take_requests(env, subscription),
             Process::Drained => node.drained(env),
             Process::RequestTimesOut(number) => node.request_times_out(env, number),
+            Process::GatherDue => node.gather_due(env),
         }
     }
 

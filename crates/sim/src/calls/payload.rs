@@ -7,14 +7,14 @@ use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, R
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kv::{KvDelete, KvKey, KvPut, KvRestore, KvValue};
-use nowserving_protocol::limits::{ApplyRules, Check, GiveBackHits, ResetLimit};
+use nowserving_protocol::limits::{ApplyRules, Check, ResetLimit};
 use nowserving_protocol::ticket::{Ticket, TicketKeys};
 use nowserving_protocol::user::{self, Key};
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 use serde::Serialize;
 
-use super::{What, request_name};
+use super::What;
 use crate::clients::limited;
 
 fn bytes(body: &impl Serialize) -> Vec<u8> {
@@ -64,12 +64,9 @@ impl What {
                 dry_run: false,
                 if_version: None,
             }),
-            What::Limit { counter, ask, .. } => bytes(&Check {
-                hits: u32::try_from(ask.hits).ok(),
-                ..Check::new(vec![counter.clone()])
-            }),
-            What::LimitGiveBack { call, .. } => bytes(&GiveBackHits {
-                name: request_name(*call),
+            What::Limit(all) => bytes(&Check {
+                hits: all.first().and_then(|it| u32::try_from(it.ask.hits).ok()),
+                ..Check::new(all.iter().map(|it| it.counter.clone()).collect())
             }),
             What::LimitReset {
                 domain, counter, ..

@@ -15,6 +15,19 @@ use nowserving_shard::limits::LimitAsk;
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 
+/// Hits on a rate limit.
+#[derive(Clone, Debug)]
+pub struct Hits {
+    /// What the rules are asked for.
+    pub counter: Descriptor,
+    /// The limit by the rules, and the hits.
+    pub ask: LimitAsk,
+    /// They go through the log.
+    pub exact: bool,
+    /// The shard of the counter.
+    pub shard: u32,
+}
+
 /// What is asked, as a client means it.
 #[derive(Clone, Debug)]
 #[allow(
@@ -71,22 +84,8 @@ pub enum What {
     },
     /// The rules of rate limits are to be as they are here.
     LimitRules,
-    /// Whether hits pass a rate limit.
-    Limit {
-        /// What the rules are asked for.
-        counter: Descriptor,
-        /// The limit by the rules, and the hits.
-        ask: Box<LimitAsk>,
-        /// They go through the log.
-        exact: bool,
-    },
-    /// Gives back the hits of a check, as another limit has refused it.
-    LimitGiveBack {
-        /// The call that counted them.
-        call: usize,
-        /// They went through the log.
-        exact: bool,
-    },
+    /// Whether hits pass rate limits: all of these.
+    Limit(Rc<[Hits]>),
     /// Forgets what a counter of a rate limit has.
     LimitReset {
         /// Of its rule.
@@ -132,8 +131,7 @@ impl What {
                 | What::KvGet(_)
                 | What::KvList { .. }
                 | What::LimitRules
-                | What::Limit { .. }
-                | What::LimitGiveBack { .. }
+                | What::Limit(_)
                 | What::LimitReset { .. }
         )
     }
@@ -147,8 +145,7 @@ impl What {
                 | What::Members(_)
                 | What::Restore(_)
                 | What::Kv(_)
-                | What::Limit { exact: true, .. }
-                | What::LimitGiveBack { exact: true, .. }
+                | What::Limit(_)
                 | What::LimitReset { .. }
         )
     }
@@ -181,10 +178,7 @@ impl What {
             What::KvGet(_) => Operation::KvGet,
             What::KvList { .. } => Operation::KvList,
             What::LimitRules => Operation::LimitApply,
-            What::Limit { exact: true, .. } => Operation::LimitExact,
-            What::Limit { exact: false, .. } => Operation::LimitPart,
-            What::LimitGiveBack { exact: true, .. } => Operation::LimitExactGiveBack,
-            What::LimitGiveBack { exact: false, .. } => Operation::LimitGiveBack,
+            What::Limit(_) => Operation::LimitCheck,
             What::LimitReset { .. } => Operation::LimitReset,
             What::Status { .. } => Operation::Status,
             What::Find(_) => Operation::Find,

@@ -1,8 +1,7 @@
 //! S20: what passes a rate limit. Of an exact one never more than the limit, each call counted once. Of others never more
 //! than the limit and what the failovers have forgotten: hits that came after the last checkpoint in the log. And a leader
 //! that writes other entries writes its checkpoints in time. A reset forgets all. No hit is counted more often than it came to
-//! a node, while leaders change, too. Some checks are refused by another limit elsewhere: their hits do not pass, and are given
-//! back, once.
+//! a node, while leaders change, too. What a check has counted that another limit refuses does not pass, and is given back, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +13,7 @@ use nowserving_shard::limits::{
 };
 
 use super::Place;
-use crate::calls::{Call, Ended, What};
-use crate::clients::is_refused_elsewhere;
+use crate::calls::{Answer, Call, Ended, Hits, What};
 use crate::env::Env;
 use crate::timeline::Time;
 
@@ -68,6 +66,8 @@ struct Shard {
     late_at: Option<Time>,
     /// All members know checkpoints.
     is_known: bool,
+    /// One of its counters was reset.
+    was_reset: bool,
 }
 
 impl Shard {
@@ -188,7 +188,7 @@ impl LimitChecks {
                 counter.reset_at.get_or_insert(0);
                 // While it was on its way, checkpoints left its counter out.
                 shard.unsaved.clear();
-                shard.refused = 0;
+                (shard.refused, shard.was_reset) = (0, true);
             }
             _ => {}
         }
@@ -199,23 +199,6 @@ impl LimitChecks {
         if let (Some(counter), Ended::Ok(_)) = (self.counters.get_mut(key), ended) {
             counter.passed.clear();
             counter.reset_at = Some(now);
-        }
-    }
-
-    /// A leader that gives hits back has a change for its next checkpoint, also if none are left then.
-    fn give_back_ended(&mut self, env: &Env, call: &Call, of: usize, now: Time, ended: &Ended) {
-        let (Some(What::Limit { ask, .. }), Ended::Ok(answer)) =
-            (env.calls.all.get(of).map(|it| &it.query.what), ended)
-        else {
-            return;
-        };
-        // None of its limits are told of if nothing was given back, and hits before a reset are not.
-        let gave =
-            matches!(answer.as_ref(), Ok(Outcome::LimitPart(part)) if !part.verdicts.is_empty());
-        let counter = self.counters.get(&ask.key);
-        if gave && counter.is_none_or(|counter| counter.reset_at.is_none()) {
-            let shard = self.shards.entry(call.query.shard).or_default();
-            shard.changed(call.began_at, now);
         }
     }
 
@@ -247,36 +230,45 @@ impl LimitChecks {
         }
     }
 
+    /// A leader has given hits back: it has a change for its next checkpoint, also if none are left then.
+    pub fn gave_back(&mut self, shard: u32, asked_at: Time, now: Time) {
+        let shard = self.shards.entry(shard).or_default();
+        // Hits before a reset are not there any more.
+        if !shard.was_reset {
+            shard.changed(asked_at, now);
+        }
+    }
+
     /// A client's call is over.
     pub fn call_ended(&mut self, env: &mut Env, call: &Call, now: Time, ended: &Ended) {
         if let What::LimitReset { key, .. } = &call.query.what {
             return self.reset_ended(key, now, ended);
         }
-        if let What::LimitGiveBack { call: of, exact } = &call.query.what {
-            if !exact {
-                self.give_back_ended(env, call, *of, now, ended);
-            }
-            return;
-        }
-        let (What::Limit { ask, exact, .. }, Ended::Ok(answer)) = (&call.query.what, ended) else {
+        let (What::Limit(all), Ended::Ok(answer)) = (&call.query.what, ended) else {
             return;
         };
-        let Ok(Outcome::LimitPart(part)) = answer.as_ref() else {
+        let Some(verdicts) = verdicts(answer).filter(|it| it.len() == all.len()) else {
             return env.violated("S20", format!("{call:?}: {answer:?}"));
         };
-        if !exact {
-            counts_what_came(env, ask, &part.verdicts);
+        for (hits, verdict) in all.iter().zip(verdicts) {
+            if !hits.exact {
+                counts_what_came(env, &hits.ask, verdict);
+            }
         }
-        if !part.verdicts.iter().all(|verdict| verdict.allowed) {
-            return;
+        if verdicts.iter().all(|verdict| verdict.allowed) {
+            for hits in all.iter() {
+                self.passed(env, call, hits, now);
+            }
         }
+    }
+
+    /// A client was told that these hits of its call pass.
+    fn passed(&mut self, env: &mut Env, call: &Call, hits: &Hits, now: Time) {
+        let Hits { ask, exact, .. } = hits;
         let counter = self.counters.entry(ask.key.clone()).or_default();
-        let shard = self.shards.entry(call.query.shard).or_default();
+        let shard = self.shards.entry(hits.shard).or_default();
         if !exact {
             shard.changed(call.began_at, now);
-        }
-        if is_refused_elsewhere(call.query.call) {
-            return; // It does not pass, and its hits are given back.
         }
         if counter.reset_at.is_some_and(|at| call.began_at <= at) {
             return; // It may have been forgotten.
@@ -314,23 +306,23 @@ impl LimitChecks {
     pub fn at_end(&self, env: &mut Env) {
         let mut may_count: BTreeMap<&[u8], (u64, u64)> = BTreeMap::new();
         for call in &env.calls.all {
-            let What::Limit {
-                ask, exact: true, ..
-            } = &call.query.what
-            else {
+            let What::Limit(all) = &call.query.what else {
                 continue;
             };
-            let (least, most) = may_count.entry(&ask.key).or_default();
-            match &call.ended {
+            // What another limit has refused counts if it could not be given back.
+            let (passes, may_stay) = match &call.ended {
                 Some((_, Ended::Ok(answer))) => {
-                    let told = matches!(answer.as_ref(), Ok(Outcome::LimitPart(part))
-                        if part.verdicts.iter().all(|verdict| verdict.allowed));
-                    let stays = told && !is_refused_elsewhere(call.query.call);
-                    *least += if stays { ask.hits } else { 0 };
-                    *most += if told { ask.hits } else { 0 };
+                    let mut verdicts = verdicts(answer).into_iter().flatten();
+                    let passes = verdicts.all(|verdict| verdict.allowed);
+                    (passes, passes || all.len() > 1)
                 }
-                Some((_, Ended::Unavailable)) => {}
-                Some((_, Ended::Unknown | Ended::Refused(_))) | None => *most += ask.hits,
+                Some((_, Ended::Unavailable)) => (false, false),
+                Some((_, Ended::Unknown | Ended::Refused(_))) | None => (false, true),
+            };
+            for Hits { ask, .. } in all.iter().filter(|it| it.exact) {
+                let (least, most) = may_count.entry(&ask.key).or_default();
+                *least += if passes { ask.hits } else { 0 };
+                *most += if may_stay { ask.hits } else { 0 };
             }
         }
         let wrong = may_count.iter().find_map(|(key, (least, most))| {
@@ -348,12 +340,19 @@ impl LimitChecks {
     }
 }
 
+fn verdicts(answer: &Answer) -> Option<&[PartVerdict]> {
+    match answer.as_ref() {
+        Ok(Outcome::LimitPart(part)) => Some(&part.verdicts),
+        _ => None,
+    }
+}
+
 /// By what is left, no more is counted than came to nodes.
-fn counts_what_came(env: &mut Env, ask: &LimitAsk, verdicts: &[PartVerdict]) {
-    let came = env.calls.delivered_hits.get(&ask.key).copied();
+fn counts_what_came(env: &mut Env, ask: &LimitAsk, verdict: &PartVerdict) {
+    let came = env.calls.hits_came.get(&ask.key).copied();
     let came = came.unwrap_or_default();
-    let left = verdicts.iter().map(|it| u64::from(it.remaining)).min();
-    let counted = u64::from(ask.limit.capacity()).saturating_sub(left.unwrap_or_default());
+    let left = u64::from(verdict.remaining);
+    let counted = u64::from(ask.limit.capacity()).saturating_sub(left);
     if counted > came {
         let what = format!("{counted} hits are counted, and {came} came: {ask:?}");
         env.violated("S20", what);

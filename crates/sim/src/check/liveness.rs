@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::ghosts::Ghosts;
 use super::shadow::Shadow;
-use crate::calls::{Call, NotAnswered, To};
+use crate::calls::{Call, NotAnswered};
 use crate::env::Env;
 use crate::node::Node;
 use crate::timeline::Time;
@@ -49,11 +49,8 @@ pub fn is_answered(env: &mut Env, call: &Call, attempt: usize) {
     let unanswered = attempt.end.as_ref().is_some_and(|end| {
         end.at == env.timeline.now() && matches!(end.how, Err(NotAnswered::TimedOut))
     });
-    // There a node asks, which answers its client itself. A leader that hands its shard on ends that subscription at
-    // once, so what NATS has routed by then is lost with it: the next leader must be the one to answer.
-    let asked_by_node = matches!(attempt.to, To::Forward(_));
     let judged = attempt.sent_at >= env.answers_from && attempt.timeout_ms >= JUDGED_MS_MIN;
-    if unanswered && judged && !asked_by_node {
+    if unanswered && judged {
         let (query, sent_at, timeout_ms) = (&call.query, attempt.sent_at, attempt.timeout_ms);
         let what = format!(
             "call {}: {} {} was sent at {sent_at} us for {timeout_ms} ms, and nobody answered",

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Output, PeerBatch};
+use nowserving_engine::{Outcome, Output, PeerBatch};
 use nowserving_line::{Line, Phase};
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Message};
 use nowserving_shard::members::Members;
@@ -246,6 +246,17 @@ impl Checks {
                     }
                 }
                 Output::Frame { batch, .. } => self.sends(env, node, batch),
+                Output::Reply {
+                    to,
+                    result: Ok(Outcome::LimitPart(left)),
+                } => {
+                    let of = env.give_backs.remove(&(node.id, to.inbox.clone()));
+                    // No limit is told of if nothing was given back.
+                    if let Some(shard) = of.filter(|_| !left.verdicts.is_empty()) {
+                        let asked_at = node.clock.when(to.taken);
+                        self.limits.gave_back(shard, asked_at, now);
+                    }
+                }
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@ use nowserving_protocol::limits::{Check, Descriptor, Entry};
 use nowserving_shard::limits::{LimitAsk, home_of};
 
 use super::Clients;
-use crate::calls::{Ended, Manner, Query, What};
+use crate::calls::{Hits, Manner, What};
 use crate::env::Env;
 use crate::timeline::Time;
 
@@ -61,82 +61,64 @@ impl Limits {
     }
 }
 
-/// Whether another limit, in another shard, refuses the check of this call: its hits are given back then.
-pub fn is_refused_elsewhere(call: usize) -> bool {
-    call.is_multiple_of(3)
-}
-
-/// What gives back the hits of a call, if another limit has refused it.
-pub(super) fn give_back_of(query: &Query, ended: &Ended) -> Option<What> {
-    let (What::Limit { exact, .. }, Ended::Ok(_)) = (&query.what, ended) else {
-        return None;
-    };
-    is_refused_elsewhere(query.call).then(|| What::LimitGiveBack {
-        call: query.call,
-        exact: *exact,
-    })
-}
-
 impl Clients {
-    /// As a node gives back: once, answered or not.
-    pub(super) fn give_back(&mut self, env: &mut Env, number: usize, of: &Query, what: What) {
-        let Some(client) = self.clients.get_mut(number) else {
-            return;
-        };
-        let manner = Manner {
-            has_id: matches!(what, What::LimitGiveBack { exact: true, .. }),
-            repeats: false,
-            ..client.manner
-        };
-        client.busy = true;
-        let place = (of.line.clone(), of.shard);
-        env.call(number, place, what, manner, 2_000_000);
-    }
-
-    /// A service checks one of the counters of this time.
+    /// A service checks counters of this time: mostly one, or several, whose leaders decide apart.
     pub(super) fn check_limit(&mut self, env: &mut Env, number: usize) {
         let random = &mut self.random;
         let Some(client) = self.clients.get_mut(number) else {
             return;
         };
-        let exact = random.below(3) == 0;
-        let counter = random.below(COUNTERS);
-        let period = env.timeline.now() / PERIOD_US;
-        let kind = if exact { "exact" } else { "counter" };
-        let counter = vec![Entry::new(kind, format!("{counter}-{period}"))];
-        let ask = self.limits.ask(&counter, random.between(1, 3));
-        let (Some(ask), Ok(domain)) = (ask, LineName::try_from(DOMAIN)) else {
+        let Ok(domain) = LineName::try_from(DOMAIN) else {
             return;
         };
-        let resets = random.below(RESETS) == 0;
-        let shard = home_of(&ask.key, self.shards);
-        let (shard, what) = match (self.limits.applied, resets) {
-            (false, _) => (0, What::LimitRules),
-            (true, true) => {
-                let what = What::LimitReset {
-                    domain: domain.clone(),
+        let period = env.timeline.now() / PERIOD_US;
+        let (count, hits) = (
+            random.below(6).saturating_sub(2).max(1),
+            random.between(1, 3),
+        );
+        let mut all: Vec<Hits> = Vec::new();
+        for _ in 0..count {
+            let exact = random.below(3) == 0;
+            let kind = if exact { "exact" } else { "counter" };
+            let value = format!("{}-{period}", random.below(COUNTERS));
+            let counter = vec![Entry::new(kind, value)];
+            let ask = self.limits.ask(&counter, hits);
+            // Each counter once.
+            if let Some(ask) = ask.filter(|ask| all.iter().all(|it| it.ask.key != ask.key)) {
+                let shard = home_of(&ask.key, self.shards);
+                let of = Hits {
                     counter,
-                    key: ask.key,
-                };
-                (shard, what)
-            }
-            (true, false) => {
-                let what = What::Limit {
-                    counter,
-                    ask: Box::new(ask),
+                    ask,
                     exact,
+                    shard,
                 };
-                (shard, what)
+                all.push(of);
             }
+        }
+        let resets = random.below(RESETS) == 0;
+        let Some(first) = all.first().cloned() else {
+            return;
+        };
+        // Of several, each copy counts on its own: what one of them gives back was not counted by another one.
+        let is_alone = all.len() == 1;
+        let what = match (self.limits.applied, resets) {
+            (false, _) => What::LimitRules,
+            (true, true) => What::LimitReset {
+                domain: domain.clone(),
+                counter: first.counter,
+                key: first.ask.key,
+            },
+            (true, false) => What::Limit(all.into()),
         };
         let manner = Manner {
-            // As the nodes that ask for clients do.
-            has_id: true,
-            own_subject: true,
+            // As the SDK does, which sends a check to the leader of its first counter.
+            has_id: is_alone,
+            own_subject: random.below(2) == 0,
+            repeats: is_alone && client.manner.repeats,
             ..client.manner
         };
         let time_us = random.between(500_000, 4_000_000);
         client.busy = true;
-        env.call(number, (domain, shard), what, manner, time_us);
+        env.call(number, (domain, first.shard), what, manner, time_us);
     }
 }
