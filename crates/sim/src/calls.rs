@@ -280,7 +280,8 @@ pub fn outcome_of(op: Operation, bytes: &[u8]) -> Result<Outcome, ApiError> {
     Ok(match op {
         Operation::LimitCheck => {
             let reply: CheckReply = decode(bytes)?;
-            let verdicts = reply.descriptors.into_iter().map(|it| PartVerdict {
+            let limited = reply.descriptors.into_iter().filter(|it| !it.unmatched);
+            let verdicts = limited.map(|it| PartVerdict {
                 allowed: it.allowed,
                 remaining: it.remaining.unwrap_or_default(),
                 ..PartVerdict::default()

@@ -175,8 +175,10 @@ impl LimitChecks {
                 }
             }
             (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
+                // All of them or none.
+                let counts = verdicts.iter().all(|verdict| verdict.answer.allowed);
                 for (timed, verdict) in asks.iter().zip(verdicts) {
-                    self.hit(env, timed, verdict);
+                    self.hit(env, timed, verdict, counts);
                 }
             }
             (LimitCommand::GiveBack(it), LimitReply::Hits(left)) if !left.is_empty() => {
@@ -202,7 +204,7 @@ impl LimitChecks {
         }
     }
 
-    fn hit(&mut self, env: &mut Env, timed: &TimedAsk, verdict: &Verdict) {
+    fn hit(&mut self, env: &mut Env, timed: &TimedAsk, verdict: &Verdict, counts: bool) {
         let LimitAsk {
             limit, key, hits, ..
         } = &timed.ask;
@@ -212,7 +214,7 @@ impl LimitChecks {
             let what = format!("{hits} hits after {}: {verdict:?}", counter.counted);
             return env.violated("S20", what);
         }
-        counter.counted += if fits { *hits } else { 0 };
+        counter.counted += if counts { *hits } else { 0 };
     }
 
     /// An exact limit has the hits of a call back: so many fewer are counted, once.
@@ -247,9 +249,16 @@ impl LimitChecks {
         let (What::Limit(all), Ended::Ok(answer)) = (&call.query.what, ended) else {
             return;
         };
-        let Some(verdicts) = verdicts(answer).filter(|it| it.len() == all.len()) else {
+        let Some(verdicts) = verdicts(answer) else {
             return env.violated("S20", format!("{call:?}: {answer:?}"));
         };
+        // The node that was asked did not know the rules yet.
+        if verdicts.is_empty() {
+            return;
+        }
+        if verdicts.len() != all.len() {
+            return env.violated("S20", format!("{call:?}: {answer:?}"));
+        }
         for (hits, verdict) in all.iter().zip(verdicts) {
             if !hits.exact {
                 counts_what_came(env, &hits.ask, verdict);
@@ -312,9 +321,10 @@ impl LimitChecks {
             // What another limit has refused counts if it could not be given back.
             let (passes, may_stay) = match &call.ended {
                 Some((_, Ended::Ok(answer))) => {
-                    let mut verdicts = verdicts(answer).into_iter().flatten();
-                    let passes = verdicts.all(|verdict| verdict.allowed);
-                    (passes, passes || all.len() > 1)
+                    let verdicts = verdicts(answer).unwrap_or_default();
+                    let passes = verdicts.iter().all(|verdict| verdict.allowed);
+                    let is_limited = !verdicts.is_empty();
+                    (passes && is_limited, (passes || all.len() > 1) && is_limited)
                 }
                 Some((_, Ended::Unavailable)) => (false, false),
                 Some((_, Ended::Unknown | Ended::Refused(_))) | None => (false, true),
