@@ -25,7 +25,7 @@ Examples:
   nowserving line call-next hive-7 --n 5 --call-id shift-3-41  again: the same answer")]
 pub struct CallNextArgs {
     /// The line's name.
-    name: String,
+    pub name: String,
     /// How many at most; fewer if seats, quota or the admission rate do not suffice.
     #[arg(
         long, value_name = "N", default_value_t = 1,
@@ -51,7 +51,7 @@ Examples:
   nowserving line take hive-7 --token priority:3")]
 pub struct TakeArgs {
     /// The line's name.
-    name: String,
+    pub name: String,
     /// The live token of this key.
     #[arg(long, value_name = "KEY", value_parser = key, group = "which")]
     key: Option<Key>,
@@ -63,20 +63,6 @@ pub struct TakeArgs {
     call_id: Option<String>,
     #[command(flatten)]
     pub why: Why,
-}
-
-impl CallNextArgs {
-    /// The line's name.
-    pub fn line(&self) -> &str {
-        &self.name
-    }
-}
-
-impl TakeArgs {
-    /// The line's name.
-    pub fn line(&self) -> &str {
-        &self.name
-    }
 }
 
 pub async fn call_next(

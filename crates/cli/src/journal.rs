@@ -22,7 +22,7 @@ Examples:
   nowserving line journal shop-1 --lane vip --after 4711 --json")]
 pub struct JournalArgs {
     /// The line's name.
-    name: String,
+    pub name: String,
     /// Only what happened in this lane; with --token, the lane of its number, if it says none (by default the
     /// default lane).
     #[arg(long, value_name = "LANE")]
@@ -51,11 +51,6 @@ pub struct JournalArgs {
 }
 
 impl JournalArgs {
-    /// The line's name.
-    pub fn line(&self) -> &str {
-        &self.name
-    }
-
     /// The lane and the number that it asks about.
     pub fn place(&self) -> Result<(Option<LaneName>, Option<u64>), WrongUsage> {
         let lane = self.lane.clone();

@@ -28,7 +28,7 @@ Examples:
   nowserving line kick shop-1 --all --yes --json")]
 pub struct KickArgs {
     /// The line's name.
-    name: String,
+    pub name: String,
     /// This token, as LANE:NUMBER; may be repeated.
     #[arg(
         long = "token", value_name = "LANE:N", value_parser = token_name::with_lane, group = "which"
@@ -76,11 +76,6 @@ pub fn live_state() -> impl TypedValueParser<Value = LiveState> {
 }
 
 impl KickArgs {
-    /// The line's name.
-    pub fn line(&self) -> &str {
-        &self.name
-    }
-
     fn request(&self) -> Kick {
         Kick {
             tokens: (!self.tokens.is_empty()).then(|| self.tokens.clone()),

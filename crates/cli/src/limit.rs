@@ -1,7 +1,6 @@
 //! `nowserving limit`: the rules of rate limits, and what they count.
 
 mod nearest;
-mod pictures;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use crate::confirm;
 use nowserving_terminal::global::Global;
 use nowserving_terminal::number;
 use nowserving_terminal::output::{Output, UNREACHABLE, WrongFile, WrongUsage};
-use pictures::PicturesArgs;
+use nowserving_tools::pictures::{self, PicturesArgs};
 
 /// In place of a file.
 const STDIN: &str = "-";

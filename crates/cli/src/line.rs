@@ -193,19 +193,19 @@ impl LineCommand {
     pub fn line(&self) -> Option<&str> {
         match self {
             LineCommand::Create { .. } | LineCommand::List { .. } => None,
-            LineCommand::Import(args) => Some(args.line()),
             // Of several lines: they say themselves which does not exist.
             LineCommand::Pause(_)
             | LineCommand::Open(_)
             | LineCommand::Drain(_)
             | LineCommand::Close(_) => None,
-            LineCommand::Journal(args) => Some(args.line()),
-            LineCommand::Kick(args) => Some(args.line()),
-            LineCommand::Tokens(args) => Some(args.line()),
-            LineCommand::CallNext(args) => Some(args.line()),
-            LineCommand::Take(args) => Some(args.line()),
-            LineCommand::Set(args) => args.line(),
-            LineCommand::Show { name }
+            LineCommand::Set(args) => args.name.as_deref(),
+            LineCommand::Import(ImportArgs { name, .. })
+            | LineCommand::Journal(JournalArgs { name, .. })
+            | LineCommand::Kick(KickArgs { name, .. })
+            | LineCommand::Tokens(TokensArgs { name, .. })
+            | LineCommand::CallNext(CallNextArgs { name, .. })
+            | LineCommand::Take(TakeArgs { name, .. })
+            | LineCommand::Show { name }
             | LineCommand::Capacity { name, .. }
             | LineCommand::Move { name, .. }
             | LineCommand::Delete { name, .. } => Some(name),
@@ -274,12 +274,12 @@ pub async fn run(
             output.answer(&status, |status| tables::status(status, output))?;
         }
         LineCommand::Import(args) => {
-            let line = noted(global, args.line(), &args.why).await?;
+            let line = noted(global, &args.name, &args.why).await?;
             import::run(&args, &line, output).await?;
         }
         LineCommand::Journal(args) => {
             let place = args.place()?;
-            let line = line(global, args.line()).await?;
+            let line = line(global, &args.name).await?;
             journal::run(&args, place, &line, output).await?;
         }
         LineCommand::Kick(args) => {
@@ -287,18 +287,18 @@ pub async fn run(
             let admin = client
                 .admin()
                 .with_note(global.note(args.why.reason.as_deref()))?;
-            kick::run(&args, &admin.line(args.line())?, output).await?;
+            kick::run(&args, &admin.line(&args.name)?, output).await?;
         }
         LineCommand::CallNext(args) => {
-            let line = noted(global, args.line(), &args.why).await?;
+            let line = noted(global, &args.name, &args.why).await?;
             calls::call_next(args, &line, output).await?;
         }
         LineCommand::Take(args) => {
-            let line = noted(global, args.line(), &args.why).await?;
+            let line = noted(global, &args.name, &args.why).await?;
             calls::take(args, &line, output).await?;
         }
         LineCommand::Tokens(args) => {
-            let line = line(global, args.line()).await?;
+            let line = line(global, &args.name).await?;
             tokens::run(&args, &line, output).await?;
         }
         LineCommand::List {

@@ -11,6 +11,7 @@ mod context;
 mod doctor;
 #[cfg(feature = "envoy")]
 mod envoy;
+mod gauge;
 mod help;
 mod import;
 mod journal;

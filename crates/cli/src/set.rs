@@ -42,7 +42,7 @@ Examples:
   nowserving line set --label city=Taipei --phase paused --dry-run")]
 pub struct SetArgs {
     /// The line's name.
-    name: Option<String>,
+    pub name: Option<String>,
     #[command(flatten)]
     settings: SettingsFlags,
     /// Puts a setting back to its default; several by commas or by repeating.
@@ -83,13 +83,6 @@ impl Asks {
             closes: !unasked && past::made_at_once(set).any(closes),
             admits: !unasked && past::made_at_once(set).any(admits),
         }
-    }
-}
-
-impl SetArgs {
-    /// The line's name, if it is about one.
-    pub fn line(&self) -> Option<&str> {
-        self.name.as_deref()
     }
 }
 

@@ -6,7 +6,7 @@ mod settings;
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableStyle, presets};
+use comfy_table::{Cell, Color};
 use nowserving_client::{
     BoardReply, CallbackReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList,
     LineReply, State, StatusReply,
@@ -22,10 +22,7 @@ use self::settings::settings_table;
 pub use self::settings::{lane_typed, scheduled_text as scheduled};
 use nowserving_protocol::time;
 use nowserving_terminal::output::Output;
-
-/// A table in the one style of this program: numbers to the right. Styles of cells are dropped where
-/// there are no colours.
-pub struct Sheet(Table);
+pub use nowserving_terminal::sheet::{Sheet, number, plain};
 
 /// A key on one line, whatever bytes it has.
 pub fn key_text(key: &Key) -> String {
@@ -40,62 +37,6 @@ pub fn in_one_line(text: &str) -> String {
         c => c.escape_debug().to_string(),
     };
     text.chars().map(shown).collect()
-}
-
-/// Rows of plain words under a header.
-pub fn plain(header: &str, rows: Vec<Vec<String>>, output: &Output) -> String {
-    let mut sheet = Sheet::new(header, output);
-    for row in rows {
-        sheet.row(row.into_iter().map(Cell::new).collect());
-    }
-    sheet.text()
-}
-
-impl Sheet {
-    /// `header`: the names of the columns, with `, ` between them.
-    pub fn new(header: &str, output: &Output) -> Sheet {
-        let mut sheet = Sheet::styled(presets::UTF8_BORDERS_ONLY, output);
-        let bold = |text| Cell::new(text).add_attribute(Attribute::Bold);
-        sheet.0.set_header(header.split(", ").map(bold));
-        sheet
-    }
-
-    /// Names and values, without a header.
-    fn pairs(output: &Output) -> Sheet {
-        Sheet::styled(presets::NOTHING, output)
-    }
-
-    fn styled(style: TableStyle, output: &Output) -> Sheet {
-        let mut table = Table::new();
-        // Whether stdout may be coloured is decided by `Output`, for all output alike.
-        table.load_style(style).force_no_tty();
-        if output.colour {
-            table.enforce_styling();
-        }
-        Sheet(table)
-    }
-
-    pub fn row(&mut self, cells: Vec<Cell>) {
-        self.0.add_row(cells);
-    }
-
-    fn pair(&mut self, name: &str, value: impl ToString) {
-        self.row(vec![Cell::new(name), Cell::new(value)]);
-    }
-
-    fn optional(&mut self, name: &str, value: Option<impl ToString>) {
-        if let Some(value) = value {
-            self.pair(name, value);
-        }
-    }
-
-    pub fn text(self) -> String {
-        self.0.trim_fmt()
-    }
-}
-
-pub fn number(value: impl ToString) -> Cell {
-    Cell::new(value).set_alignment(CellAlignment::Right)
 }
 
 fn state_color(state: State) -> Color {

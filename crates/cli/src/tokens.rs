@@ -23,7 +23,7 @@ Examples:
   nowserving line tokens shop-1 --lane vip --limit 1000000 --json")]
 pub struct TokensArgs {
     /// The line's name.
-    name: String,
+    pub name: String,
     /// Only tokens in this state.
     #[arg(long, value_name = "STATE", value_parser = live_state())]
     state: Option<LiveState>,
@@ -39,13 +39,6 @@ pub struct TokensArgs {
         value_parser = number::between::<u64>(1..=100_000_000)
     )]
     limit: u64,
-}
-
-impl TokensArgs {
-    /// The line's name.
-    pub fn line(&self) -> &str {
-        &self.name
-    }
 }
 
 fn order() -> impl TypedValueParser<Value = TokenOrder> {

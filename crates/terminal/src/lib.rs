@@ -1,5 +1,5 @@
 //! What all commands share: the options of every command with the contexts and the connection that they make, answers
-//! and errors with their exit codes, values on the command line, progress, signals.
+//! and errors with their exit codes, values on the command line, tables, progress, signals.
 
 pub mod bar;
 pub mod duration;
@@ -8,5 +8,6 @@ pub mod nearest;
 pub mod number;
 pub mod output;
 pub mod progress;
+pub mod sheet;
 pub mod shell;
 pub mod signals;

@@ -47,7 +47,7 @@ Examples:
   old-queue --export | nowserving line import shop-1 - --format jsonl")]
 pub struct ImportArgs {
     /// The line's name.
-    name: String,
+    pub name: String,
     /// The file; `-`: standard input.
     file: PathBuf,
     /// The form of the file (default: by the end of its name, .csv, .jsonl or .ndjson).
@@ -64,13 +64,6 @@ pub struct ImportArgs {
     yes: bool,
     #[command(flatten)]
     pub why: Why,
-}
-
-impl ImportArgs {
-    /// The line's name.
-    pub fn line(&self) -> &str {
-        &self.name
-    }
 }
 
 /// How far an import has come.

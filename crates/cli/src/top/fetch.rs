@@ -5,17 +5,18 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
 use nowserving_client::{
-    Admin, Client, Error, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, LIST_LINES_MAX,
-    LIST_TOKENS_MAX, LineName, LineSummary, ListLines, ListTokens,
+    Client, Error, JOURNAL_LIMIT_MAX, Journal, JournalEntryReply, LIST_TOKENS_MAX, LineName,
+    ListLines, ListTokens,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout_at;
 
 use super::model::{LookedInto, Refresh, TokensPage, Update, Want};
 use super::pace::Detail;
+use crate::pages::all_lines;
 
 /// A cluster with more lines has a screen of the first ones, by name.
-const LINES_MAX: usize = 10_000;
+const LINES_MAX: u64 = 10_000;
 /// Of so many lines a refresh asks for details: those on the screen, then others in turn.
 pub const DETAILS_MAX: usize = 64;
 /// So many others at least.
@@ -104,9 +105,10 @@ impl Fetcher {
     /// The state of the cluster or the list of lines cannot be had.
     pub async fn refresh(&mut self, want: &Want) -> Result<Refresh, Error> {
         let admin = self.client.admin();
-        let (cluster, list) = tokio::join!(admin.cluster_status(), list(&admin));
-        let (cluster, (list, more)) = (cluster?, list?);
-        let all: Vec<&LineName> = list.iter().map(|it| &it.line).collect();
+        let list = all_lines(&admin, ListLines::default(), LINES_MAX);
+        let (cluster, list) = tokio::join!(admin.cluster_status(), list);
+        let (cluster, list) = (cluster?, list?);
+        let all: Vec<&LineName> = list.lines.iter().map(|it| &it.line).collect();
         let chosen = choose(&want.first, &all, &mut self.turn);
         let details = self.details(chosen).await;
         let looked_into = match &want.look_into {
@@ -116,8 +118,8 @@ impl Fetcher {
         Ok(Refresh {
             at: Instant::now(),
             cluster,
-            list,
-            more,
+            more: list.next.is_some(),
+            list: list.lines,
             details,
             looked_into,
         })
@@ -201,25 +203,6 @@ impl JournalEnd {
             self.entries.push_front(entry);
         }
         self.entries.truncate(ENTRIES_KEPT);
-    }
-}
-
-/// All lines, or the first [`LINES_MAX`], and whether there are more.
-async fn list(admin: &Admin) -> Result<(Vec<LineSummary>, bool), Error> {
-    let mut page = ListLines {
-        limit: Some(LIST_LINES_MAX),
-        ..ListLines::default()
-    };
-    let mut lines = Vec::new();
-    loop {
-        let got = admin.list_lines(&page).await?;
-        lines.extend(got.lines);
-        match got.next {
-            Some(_) if lines.len() >= LINES_MAX => return Ok((lines, true)),
-            // A page that ends where it began: no endless loop.
-            Some(next) if page.after.as_ref() != Some(&next) => page.after = Some(next),
-            _ => return Ok((lines, false)),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nowserving_client::{AdminLine, LineReply};
 use tokio::time::MissedTickBehavior;
 
-use crate::top;
+use crate::{gauge, top};
 use nowserving_terminal::output::{Output, error_text};
 
 /// docs/operations/watching.md explains each column.
@@ -77,7 +77,7 @@ fn row(at_ms: u64, shown: &LineReply) -> String {
     let (board, counts) = (&shown.board, &shown.counts);
     let completed = top::completed(counts);
     let from_seats = top::gone_from(counts, "admitted") + top::gone_from(counts, "in_checkout");
-    let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
+    let waiting = gauge::waiting(board);
     let first = board.lanes.first();
     let pointers = first.map_or([0; 4], |lane| {
         [

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use nowserving_client::{BoardReply, LaneReply};
 
+use crate::gauge;
+
 /// The time over which rates are computed.
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// The least time of observation for rates.
@@ -93,7 +95,7 @@ fn holes(lane: &LaneReply) -> Option<u64> {
 /// A moved token counts as having given up its old number and entered under the new one.
 fn counts(board: &BoardReply, gave_up: u64) -> Counts {
     let entered: u64 = board.lanes.iter().map(|lane| lane.next_token - 1).sum();
-    let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
+    let waiting = gauge::waiting(board);
     Counts {
         incarnation: board.incarnation,
         entered,

@@ -8,8 +8,8 @@ use nowserving_rehearse::duration;
 use super::contact::Contact;
 use super::happened::Recent;
 use super::rates::{PerSecond, Rates};
+use crate::gauge::Gauge;
 use crate::tables;
-use nowserving_terminal::bar::bar;
 
 /// The text around a bar.
 const AROUND_BAR: usize = 32;
@@ -59,21 +59,18 @@ impl Scene {
     fn board_lines(&self, board: &BoardReply, columns: usize) -> Vec<String> {
         let width = columns.saturating_sub(AROUND_BAR);
         let width = width.clamp(*BAR_WIDTHS.start(), *BAR_WIDTHS.end());
-        let (held, seats) = (board.admitted + board.in_checkout, board.seats);
-        let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
         let limit = self.info.as_ref().map(|info| info.settings.queue_limit);
-        let limit = limit.map_or(waiting, u64::from);
+        let gauges = [Gauge::seats(board), Gauge::waiting(board, limit)];
+        let gauges = gauges.map(|it| it.label() + &it.bar(width) + &it.words());
         let (name, phase, version) = (board.line.as_str(), &board.phase, board.version);
-        let (seats_bar, waiting_bar) = (bar(held, seats.into(), width), bar(waiting, limit, width));
         let (waits, serving) = ("waiting", "now serving");
-        let mut lines = vec![
-            format!("{name}  {phase}, version {version}"),
-            String::new(),
-            format!("seats    {seats_bar}  {held} of {seats}"),
-            format!("waiting  {waiting_bar}  {waiting} of {limit}"),
-            String::new(),
-            format!("{:<13}{waits:>8}{serving:>13}{:>9}", "lane", "next"),
-        ];
+        let mut lines = vec![format!("{name}  {phase}, version {version}"), String::new()];
+        lines.extend(gauges);
+        lines.push(String::new());
+        lines.push(format!(
+            "{:<13}{waits:>8}{serving:>13}{:>9}",
+            "lane", "next"
+        ));
         lines.extend(board.lanes.iter().map(|lane| {
             let name: String = lane.lane.as_str().chars().take(12).collect();
             format!(

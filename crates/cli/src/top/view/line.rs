@@ -8,11 +8,11 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 
 use super::trouble;
+use crate::gauge::Gauge;
 use crate::tables;
 use crate::top::cell::{self, Palette, Row, left, rate, right, row, span};
 use crate::top::lines::Known;
 use crate::top::model::{InLine, Model, Part};
-use nowserving_terminal::bar::bar;
 
 /// Rows of a screen that are neither lanes nor tokens: the title, the board, the names of the columns, the keys.
 const AROUND: usize = 13;
@@ -52,10 +52,6 @@ pub fn body(model: &Model, inside: &InLine, palette: Palette, now: Instant) -> V
 
 fn board(known: &Known, shown: &LineReply, palette: Palette) -> Vec<Row> {
     let (summary, board) = (&known.summary, &shown.board);
-    let seats = u64::from(board.seats);
-    let held = board.admitted + board.in_checkout;
-    let waiting: u64 = board.lanes.iter().map(|lane| lane.waiting).sum();
-    let limit = u64::from(summary.queue_limit);
     let leader = shown.leader.map_or("no leader known".to_owned(), |id| {
         format!("led by node {id}")
     });
@@ -76,6 +72,10 @@ fn board(known: &Known, shown: &LineReply, palette: Palette) -> Vec<Row> {
     let pace = known.pace;
     let eta = known.newcomer_eta_ms();
     let eta = eta.map_or("no forecast yet".to_owned(), tables::duration);
+    let held = format!(
+        ": {} admitted, {} in checkout",
+        board.admitted, board.in_checkout
+    );
     let style = if known.is_stuck() {
         palette.bad()
     } else {
@@ -83,25 +83,12 @@ fn board(known: &Known, shown: &LineReply, palette: Palette) -> Vec<Row> {
     };
     vec![
         row(head, style),
-        Line::from(vec![
-            span("seats    ", Style::new()),
-            span(bar(held, seats, BAR), palette.good()),
-            span(
-                format!(
-                    "  {held} of {seats}: {} admitted, {} in checkout",
-                    board.admitted, board.in_checkout
-                ),
-                Style::new(),
-            ),
-        ]),
-        Line::from(vec![
-            span("waiting  ", Style::new()),
-            span(bar(waiting, limit, BAR), palette.warn()),
-            span(
-                format!("  {waiting} of {limit}; a newcomer: {eta}"),
-                Style::new(),
-            ),
-        ]),
+        gauge(&Gauge::seats(board), &held, palette.good()),
+        gauge(
+            &Gauge::waiting(board, Some(summary.queue_limit)),
+            &format!("; a newcomer: {eta}"),
+            palette.warn(),
+        ),
         row(
             format!(
                 "a second: {} enter, {} are admitted, {} complete;  pressure {:.1}",
@@ -125,6 +112,14 @@ fn board(known: &Known, shown: &LineReply, palette: Palette) -> Vec<Row> {
             palette.dim(),
         ),
     ]
+}
+
+fn gauge(it: &Gauge, more: &str, style: Style) -> Row {
+    Line::from(vec![
+        span(it.label(), Style::new()),
+        span(it.bar(BAR), style),
+        span(it.words() + more, Style::new()),
+    ])
 }
 
 /// Those that are not 0: `3 idle, 17 left`.

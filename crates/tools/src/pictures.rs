@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use clap::Args;
 use nowserving_rehearse::{LimitRow, limit_pictures, limit_rows};
 
-use crate::tables;
 use nowserving_terminal::output::Output;
+use nowserving_terminal::sheet;
 
 /// Draws how each algorithm lets a burst through, and says how many passed.
 ///
@@ -38,6 +38,6 @@ pub fn run(args: &PicturesArgs, output: &Output) -> anyhow::Result<()> {
     }
     output.answer(&limit_rows()?, |rows| {
         let cells = rows.iter().map(LimitRow::cells).collect();
-        tables::plain(LimitRow::HEADER, cells, output)
+        sheet::plain(LimitRow::HEADER, cells, output)
     })
 }
