@@ -218,7 +218,6 @@ impl Ask {
     }
 
     /// The tokens that it marks as seen.
-    #[must_use]
     pub fn seen(&self) -> impl Iterator<Item = &TokenBy> {
         let (one, many) = match self {
             Ask::Status { token, .. } => (Some(token), &[][..]),

@@ -32,6 +32,9 @@ use crate::gather::asks::{Answer, Ask, Effect, OwnPart};
 use crate::gather::{Config, Done, Io, Times, Work};
 use crate::parse::{client_id, hash, header, hits_id, message_id};
 
+/// What is asked, each with the place of its part.
+type PartAsks = Vec<(usize, Ask)>;
+
 /// A change of rules is known to all nodes about that soon.
 const LEARNING_US: Micros = 20_000;
 /// How long a refusal waits until what it gives back is answered, at most.
@@ -133,7 +136,7 @@ impl Checking {
         &self,
         known: &KnownDomain,
         io: &Io<'_>,
-    ) -> Result<Option<(Placed, Vec<(usize, Ask)>)>, ApiError> {
+    ) -> Result<Option<(Placed, PartAsks)>, ApiError> {
         let entries = entries(&self.ask.descriptors);
         let matched = resolve(known, &self.domain, &entries)?;
         let is_limited = |it: &Matched<'_>| matches!(it, Matched::Limited { .. });
@@ -210,7 +213,7 @@ impl Checking {
     }
 
     /// Hits that go through the log are a write as any other, on the shard's own subject.
-    fn exact_asks(&self, dry_run: bool, io: &Io<'_>) -> Result<Vec<(usize, Ask)>, ApiError> {
+    fn exact_asks(&self, dry_run: bool, io: &Io<'_>) -> Result<PartAsks, ApiError> {
         let mut asks = Vec::new();
         for (nth, (part, places)) in self.unanswered(&self.parts, true) {
             let (effect, until) = match dry_run {
@@ -231,7 +234,7 @@ impl Checking {
         Ok(asks)
     }
 
-    fn send(&mut self, asks: Vec<(usize, Ask)>, io: &mut Io<'_>) -> Done {
+    fn send(&mut self, asks: PartAsks, io: &mut Io<'_>) -> Done {
         self.open = asks.len();
         for (nth, ask) in asks {
             io.ask(nth, ask);
