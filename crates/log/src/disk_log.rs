@@ -150,6 +150,11 @@ impl DiskLog {
         let writer = match newest.zip(shared.segments.values().last()) {
             Some((header, segment)) => {
                 let writer = Writer::on(header, segment.file.clone(), end);
+                let recorded = match synced.segment == header.number {
+                    true => synced.end.max(header.begun),
+                    false => header.begun,
+                };
+                writer.write_again(recorded.min(end))?;
                 writer.cut(torn_end)?;
                 writer
             }
@@ -287,7 +292,7 @@ impl DiskLog {
 
     /// Deletes the oldest segments, as far as none of their entries is in use.
     fn delete_free(&self) -> std::io::Result<()> {
-        let (first, newest, file, end) = {
+        let (first, newest, end) = {
             let shared = self.shared();
             let Some((newest, segment)) = shared.segments.last_key_value() else {
                 return Ok(());
@@ -297,10 +302,12 @@ impl DiskLog {
             if shared.segments.range(..first).next().is_none() {
                 return Ok(());
             }
-            (first, *newest, segment.file.clone(), segment.bytes)
+            (first, *newest, segment.bytes)
         };
-        // What freed them.
-        self.files.sync(&file);
+        // What freed them. The kernel tells an opened file of a failed write once: opened anew, it takes no failure away
+        // from the one who writes.
+        self.files
+            .sync(&File::open(recover::path(&self.dir, newest))?);
         self.record.deleting(first, newest, end)?;
         let free = {
             let mut shared = self.shared();
@@ -365,6 +372,14 @@ impl Writer {
         files.room.wait(|| fs::rename(&new, &path))?;
         File::open(dir)?.sync_all()?;
         Ok(Writer::on(header, Arc::new(file), header.begun))
+    }
+
+    /// Writes what may never have been synced once more. After a sync that failed, the kernel keeps it in memory as if it
+    /// were on disk: it is read back, and the next sync does nothing about it.
+    fn write_again(&self, from: u64) -> std::io::Result<()> {
+        let mut bytes = vec![0; (self.end - from) as usize];
+        self.file.read_exact_at(&mut bytes, from)?;
+        self.file.write_all_at(&bytes, from)
     }
 
     /// Removes what a crash left behind the last whole batch, and syncs all before it.

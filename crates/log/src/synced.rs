@@ -71,13 +71,9 @@ impl Synced {
                 damaged: false,
             })
         });
-        // So few bytes of one block are written whole or not at all.
-        let unwritten = |slot: &Option<&[u8]>| *slot == Some(&[0; RECORD_BYTES]);
-        let pairs = slots.iter().zip(whole);
-        let damaged = pairs
-            .clone()
-            .any(|(slot, whole)| whole.is_none() && !unwritten(slot));
         let newest = whole.into_iter().flatten().max_by_key(|it| it.counter)?;
+        // The first write of the first start fills one of them.
+        let damaged = newest.counter > 1 && whole.iter().any(Option::is_none);
         Some(Synced { damaged, ..newest })
     }
 
@@ -130,7 +126,9 @@ impl SyncedRecord {
     pub fn deleting(&self, first: u32, segment: u32, end: u64) -> io::Result<()> {
         let mut state = self.state();
         state.advance(segment, end);
-        state.first = first;
+        state.first = state.first.max(first);
+        // In both slots: one that says that they are there, and is all that is left, would refuse a log that is whole.
+        self.write(&mut state)?;
         self.write(&mut state)?;
         self.files.sync(&self.file);
         Ok(())

@@ -324,7 +324,10 @@ impl LimitChecks {
                     let verdicts = verdicts(answer).unwrap_or_default();
                     let passes = verdicts.iter().all(|verdict| verdict.allowed);
                     let is_limited = !verdicts.is_empty();
-                    (passes && is_limited, (passes || all.len() > 1) && is_limited)
+                    (
+                        passes && is_limited,
+                        (passes || all.len() > 1) && is_limited,
+                    )
                 }
                 Some((_, Ended::Unavailable)) => (false, false),
                 Some((_, Ended::Unknown | Ended::Refused(_))) | None => (false, true),
