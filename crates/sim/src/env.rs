@@ -117,9 +117,12 @@ impl Env {
             return;
         };
         if let Ask::Limit(ask) = &request.ask {
+            let of = (node, request.reply.inbox.clone());
             if let LimitRequest::GiveBack { exact: false, .. } = **ask {
-                let of = (node, request.reply.inbox.clone());
                 self.give_backs.insert(of, request.shard);
+            } else {
+                // After a start a node numbers its requests from the beginning.
+                self.give_backs.remove(&of);
             }
             return self.calls.hits_came(ask);
         }

@@ -107,6 +107,9 @@ impl Work for ByRules {
             io.wait(*until);
             return None;
         }
+        if matches!(self.ask, Asked::Change(..) | Asked::Counter) {
+            return None; // The answer is awaited.
+        }
         match io.known(self.call.times.until) {
             Ok(known) => self.begin(&*known?, io).transpose(),
             Err(error) => Some(Err(error)),

@@ -307,7 +307,9 @@ impl Checking {
         // It is sent before its answer is waited for, so also if the caller's time is over.
         let until = (io.now.us + GIVE_BACK_US).min(self.until());
         self.stage = Stage::GivesBack(until, error);
-        io.wake_at(until);
+        if !asks.is_empty() {
+            io.wake_at(until);
+        }
         self.send(asks, io)
     }
 

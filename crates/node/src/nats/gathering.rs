@@ -30,6 +30,8 @@ pub struct Gathering {
     state: Mutex<State>,
     requests: Sender<Input>,
     earlier: Notify,
+    /// Held by those who carry outputs out: an answer may not be sent yet when its request has ended.
+    busy: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl Gathering {
             state: Mutex::new(state),
             requests,
             earlier: Notify::new(),
+            busy: Arc::default(),
         }
     }
 
@@ -81,7 +84,7 @@ impl Gathering {
     /// Ends once all requests that were taken are answered. Those that come meanwhile are refused.
     pub async fn finished(&self) {
         self.lock().gather.stop();
-        while !self.lock().gather.is_idle() {
+        while !self.lock().gather.is_idle() || Arc::strong_count(&self.busy) > 1 {
             tokio::time::sleep(IDLE_EVERY).await;
         }
     }
@@ -90,6 +93,7 @@ impl Gathering {
 impl Responder {
     /// Takes a step, and does what comes of it.
     pub async fn gather(&self, step: impl FnOnce(&mut Gather)) {
+        let _busy = self.gathering.busy.clone();
         let mut outputs = VecDeque::from(self.gathering.step(step));
         while let Some(output) = outputs.pop_front() {
             match output {
