@@ -498,6 +498,7 @@ impl Node {
     fn exit(&mut self, env: &mut Env, reason: &ExitReason) {
         let id = self.id;
         env.note(format_args!("n{id}: ends: {reason:?}"));
+        self.end_gathering(env);
         env.flush(id);
         match reason {
             ExitReason::Stopped => {}

@@ -15,7 +15,7 @@ use nowserving_front::encode::{Encoder, error_headers};
 use nowserving_front::forward;
 use nowserving_front::gather::{Config, Gather, NodeRequest, Output};
 use nowserving_front::limits::KnownRules;
-use nowserving_front::parse::{Parser, Reading, reply_to};
+use nowserving_front::parse::{Parser, Reading, TIMEOUT_MAX_MS, reply_to};
 use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
 use nowserving_front::routes::{Route, no_room, route};
 use nowserving_front::subscriptions::{Change, Reader, SubscriptionId, Subscriptions};
@@ -453,6 +453,15 @@ impl Node {
             service.gathers_at = None;
         }
         self.gather(env, Gather::tick);
+    }
+
+    /// A node that ends waits for the answers to those requests. Here they end at once, as at their deadlines.
+    pub fn end_gathering(&mut self, env: &mut Env) {
+        self.gather(env, |gather, now| {
+            let us = now.us + 1_000 * TIMEOUT_MAX_MS;
+            gather.stop();
+            gather.tick(Now { us, ..now });
+        });
     }
 
     /// Takes a step with those requests, and does what comes of it.
