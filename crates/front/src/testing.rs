@@ -80,11 +80,15 @@ descriptors:
 ";
 
 pub fn known() -> KnownDomain {
-    let (_, rules) = read_one(TEXT).unwrap();
+    known_of(TEXT)
+}
+
+pub fn known_of(text: &str) -> KnownDomain {
+    let (_, rules) = read_one(text).unwrap();
     KnownDomain {
         of: DomainRules {
             version: 1,
-            text: TEXT.into(),
+            text: text.into(),
             at_ms: 0,
             by: String::new(),
             reason: String::new(),

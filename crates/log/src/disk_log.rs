@@ -140,6 +140,7 @@ impl DiskLog {
             fs::remove_file(path)?;
         }
         let (end, torn_end) = (recovered.end as u64, recovered.torn_end as u64);
+        let recorded = recovered.recorded;
         let newest = recovered.segments.last().copied();
         let mut synced = recovered.synced;
         synced.first = synced.first.max(1);
@@ -150,11 +151,7 @@ impl DiskLog {
         let writer = match newest.zip(shared.segments.values().last()) {
             Some((header, segment)) => {
                 let writer = Writer::on(header, segment.file.clone(), end);
-                let recorded = match synced.segment == header.number {
-                    true => synced.end.max(header.begun),
-                    false => header.begun,
-                };
-                writer.write_again(recorded.min(end))?;
+                writer.write_again(recorded)?;
                 writer.cut(torn_end)?;
                 writer
             }

@@ -64,11 +64,11 @@ pub trait LogStore: EntryReader {
     /// As for [`LogStore::write`].
     fn compact(&self, shard: u32, through: u64) -> Result<(), LogError>;
 
-    /// Deletes old files, if there are enough of them; call it every few seconds. Returns the shards whose
-    /// entries keep old files alive: make snapshots of those and compact their logs.
+    /// Deletes the oldest files, as far as none of their entries is in use; call it every few seconds. Returns the
+    /// shards whose entries keep old files alive: make snapshots of those and compact their logs.
     ///
     /// # Errors
-    /// If old entries can't be read or rewritten. The log is as good as before.
+    /// If a file can't be deleted. The log is as good as before.
     fn purge(&self) -> Result<Vec<u32>, LogError>;
 
     /// Counters since the log was opened.

@@ -32,6 +32,8 @@ pub(crate) struct Recovered {
     pub segments: Vec<Header>,
     /// The end of the last whole batch of the newest segment.
     pub end: usize,
+    /// All before this in it was synced.
+    pub recorded: u64,
     /// The bytes after it that are not zero end there: a write that a crash cut short, which was never acknowledged.
     pub torn_end: usize,
     pub synced: Synced,
@@ -114,7 +116,7 @@ impl Recovered {
             if (end as u64) < synced || next.is_none() && says_so() {
                 return Err(lost(dir, damaged_at(header, &bytes, end)));
             }
-            self.end = end;
+            (self.end, self.recorded) = (end, synced);
             let last = bytes.iter().rposition(|byte| *byte != 0);
             self.torn_end = last.map_or(0, |last| last + 1);
             if next.is_none() && self.torn_end > end && self.synced.damaged {

@@ -15,7 +15,7 @@ use nowserving_protocol::limits::{
     Entry, PartReply, counter_key_bytes, limit_shard_of,
 };
 use nowserving_protocol::page::json_bytes;
-use nowserving_shard::limits::{DomainRules, home_of, part_reply};
+use nowserving_shard::limits::{home_of, part_reply};
 
 use super::super::parts::place;
 use super::super::{KnownRules, in_words, read_one};
@@ -33,17 +33,7 @@ descriptors:
 ";
 
 pub(crate) fn known() -> KnownDomain {
-    let (_, rules) = read_one(TEXT).unwrap();
-    KnownDomain {
-        of: DomainRules {
-            version: 1,
-            text: TEXT.into(),
-            at_ms: 0,
-            by: String::new(),
-            reason: String::new(),
-        },
-        rules,
-    }
+    crate::testing::known_of(TEXT)
 }
 
 pub(crate) fn shop() -> LineName {

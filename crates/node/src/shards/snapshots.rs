@@ -5,8 +5,7 @@
 //! loop's own state was simpler, and kept every poll of every shard waiting while a large shard was walked (some
 //! tenths of a second for a million tokens).
 //!
-//! The same thread deletes old log files, which can mean rewriting the entries left in them: the
-//! persister must not keep everybody's writes waiting for that.
+//! The same thread deletes old log files: the persister must not keep everybody's writes waiting for that.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
