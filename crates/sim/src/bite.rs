@@ -8,6 +8,20 @@ use crate::world::{Options, run};
 /// Seeds tried for a break. Most show within ten; a connection that is lost just before another node leads is rare.
 const SEEDS_MAX: u64 = 1_000;
 
+/// A seed in which a rare break showed when this was last looked at. It only comes first: once it no longer shows the break, all
+/// seeds are tried as for the others, which takes minutes. `bite` prints the seed of each row.
+const RARE: [(Break, u64); 9] = [
+    (Break::S2, 22),
+    (Break::S5, 11),
+    (Break::S13Calls, 9),
+    (Break::S14Forwarded, 35),
+    (Break::S14Unread, 7),
+    (Break::S15, 6),
+    (Break::S15Connection, 75),
+    (Break::L2Drain, 40),
+    (Break::L5Room, 42),
+];
+
 /// What came of one break.
 #[derive(Clone, Debug)]
 pub struct Bite {
@@ -40,7 +54,8 @@ pub fn bite(rule: Break) -> Bite {
         trace: false,
         only: invariants.map(|&it| it.to_owned()).collect(),
     };
-    for seed in 1..=SEEDS_MAX {
+    let known = RARE.iter().filter(|(of, _)| *of == rule);
+    for seed in known.map(|(_, seed)| *seed).chain(1..=SEEDS_MAX) {
         nowserving_bite::set(Some(rule));
         let broken = run(seed, &options);
         nowserving_bite::set(None);
