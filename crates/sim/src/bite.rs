@@ -10,7 +10,7 @@ const SEEDS_MAX: u64 = 1_000;
 
 /// A seed in which a rare break showed when this was last looked at. It only comes first: once it no longer shows the break, all
 /// seeds are tried as for the others, which takes minutes. `bite` prints the seed of each row.
-const RARE: [(Break, u64); 9] = [
+const RARE: [(Break, u64); 10] = [
     (Break::S2, 22),
     (Break::S5, 11),
     (Break::S13Calls, 9),
@@ -18,6 +18,7 @@ const RARE: [(Break, u64); 9] = [
     (Break::S14Unread, 7),
     (Break::S15, 6),
     (Break::S15Connection, 75),
+    (Break::S15Proof, 171),
     (Break::L2Drain, 40),
     (Break::L5Room, 42),
 ];
