@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use nowserving_replica::{ConfState, EntryReader, LogState, SnapshotMeta, Write};
 use raft::eraftpb::{Entry, HardState};
 
 use crate::recover::{NEW, recover};
+use crate::test_disk::{Fault, folder};
 use crate::{DiskLog, LogError, LogOptions, LogStore};
 
 pub const SHARDS: u32 = 3;
@@ -17,7 +17,7 @@ pub const BATCHES: u64 = 6;
 const RESTART: u64 = 3;
 pub const FILE_BYTES: u64 = 8 << 10;
 
-fn options() -> LogOptions {
+pub fn options() -> LogOptions {
     LogOptions {
         segment_bytes: FILE_BYTES,
         bytes_max: 1 << 20,
@@ -87,7 +87,7 @@ pub fn newest_segment(dir: &Path) -> PathBuf {
 /// A directory as a kill leaves it: some synced batches, then perhaps one that was not, then the zeros
 /// that the file was allocated ahead with. Returns the synced bytes and all bytes.
 pub fn killed(to: &Path, unsynced: bool) -> (u64, u64) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let log = DiskLog::open(dir.path(), &options()).unwrap();
     for index in 1..=BATCHES {
         log.write(&batch(index, true)).unwrap();
@@ -131,7 +131,7 @@ pub fn last_indexes(log: &DiskLog) -> Vec<u64> {
 
 #[test]
 fn a_kill_loses_nothing_written() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let killed_dir = dir.path().join("killed");
     killed(&killed_dir, true);
     assert!(
@@ -145,7 +145,7 @@ fn a_kill_loses_nothing_written() {
 
 #[test]
 fn a_torn_write_goes_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, all) = killed(&killed_dir, true);
     let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
@@ -185,7 +185,7 @@ fn a_torn_write_goes_and_nothing_else() {
 /// Cut off, at any byte: a segment has its whole length from the beginning. Or zeros instead.
 #[test]
 fn a_log_that_lost_synced_bytes_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, _) = killed(&killed_dir, false);
     let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
@@ -211,7 +211,7 @@ fn a_log_that_lost_synced_bytes_is_refused() {
 
 #[test]
 fn a_flipped_bit_is_refused_on_every_start() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, _) = killed(&killed_dir, false);
     let bytes = fs::read(newest_segment(&killed_dir)).unwrap();
@@ -263,7 +263,7 @@ fn flips(dir: &Path) -> Vec<(PathBuf, usize)> {
 
 #[test]
 fn a_flipped_bit_in_any_file_is_refused_on_opening_with_its_place() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (whole, work) = (dir.path().join("whole"), dir.path().join("work"));
     several_files(&whole);
     copy(&whole, &work);
@@ -313,7 +313,7 @@ fn a_flipped_bit_in_any_file_is_refused_on_opening_with_its_place() {
 /// What crashes leave beside the segments in use.
 #[test]
 fn leftovers_go() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     drop(open(dir.path()).unwrap());
     let first = newest_segment(dir.path());
     let begun = dir.path().join("0000000002").with_extension(NEW);
@@ -327,23 +327,22 @@ fn leftovers_go() {
 #[test]
 #[should_panic(expected = "injected")]
 fn a_failed_sync_panics() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let log = open(dir.path()).unwrap();
-    log.files.faults.sync.store(true, Ordering::Relaxed);
+    log.files.disk.fail(1, Fault::Failure);
     let _ = log.write(&batch(1, true));
 }
 
 #[test]
 fn a_failed_write_stops_the_log() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let log = open(dir.path()).unwrap();
     log.write(&batch(1, true)).unwrap();
-    log.files.faults.write.store(true, Ordering::Relaxed);
+    log.files.disk.fail(0, Fault::Failure);
     assert!(matches!(
         log.write(&batch(2, true)),
         Err(LogError::Io { .. })
     ));
-    log.files.faults.write.store(false, Ordering::Relaxed);
     assert!(matches!(log.write(&batch(2, true)), Err(LogError::Stopped)));
     assert!(matches!(log.compact(0, 1), Err(LogError::Stopped)));
     assert_eq!(log.load(0).unwrap().last_index, 1);
@@ -355,7 +354,7 @@ fn a_failed_write_stops_the_log() {
 
 #[test]
 fn damage_that_comes_later_is_named_by_the_read_that_meets_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let log = open(dir.path()).unwrap();
     for index in 1..=BATCHES {
         log.write(&batch(index, true)).unwrap();
@@ -382,7 +381,7 @@ fn damage_that_comes_later_is_named_by_the_read_that_meets_it() {
 
 #[test]
 fn a_torn_write_before_a_whole_one_goes_with_all_after_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     // Pages of two writes without a sync, of which the disk kept the second one only.
     let (written, killed_dir) = (dir.path().join("written"), dir.path().join("killed"));
     let log = open(&written).unwrap();
@@ -405,14 +404,14 @@ fn a_torn_write_before_a_whole_one_goes_with_all_after_it() {
 
 #[test]
 fn a_write_waits_while_the_disk_is_full() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let log = open(dir.path()).unwrap();
     log.write(&batch(1, true)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     log.wait_for_room(Some(Box::new(move || {
         let _ = tell.send(());
     })));
-    log.files.faults.full.store(true, Ordering::Relaxed);
+    log.files.disk.fail(0, Fault::Full);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| log.write(&batch(2, true)));
         // Tried more than once.
@@ -420,7 +419,7 @@ fn a_write_waits_while_the_disk_is_full() {
         told.recv().unwrap();
         assert!(log.waits_for_room());
         assert_eq!(last_indexes(&log), [1; SHARDS as usize], "reads go on");
-        log.files.faults.full.store(false, Ordering::Relaxed);
+        log.files.disk.mend();
         writing.join().unwrap().unwrap();
     });
     assert!(!log.waits_for_room());
@@ -434,14 +433,14 @@ fn a_write_waits_while_the_disk_is_full() {
 
 #[test]
 fn a_write_that_is_to_wait_no_more_fails_and_leaves_the_log_whole() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let log = open(dir.path()).unwrap();
     log.write(&batch(1, true)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     log.wait_for_room(Some(Box::new(move || {
         let _ = tell.send(());
     })));
-    log.files.faults.full.store(true, Ordering::Relaxed);
+    log.files.disk.fail(0, Fault::Full);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| log.write(&batch(2, true)));
         told.recv().unwrap();
@@ -464,7 +463,7 @@ fn bytes_of(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn to_look_at_a_log_changes_nothing_and_finds_what_opening_it_finds() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, all) = killed(&killed_dir, true);
     let bytes = fs::read(newest_segment(&killed_dir)).unwrap();

@@ -1,8 +1,9 @@
 //! The log on disk.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,62 +64,71 @@ struct Writer {
 }
 
 struct Shared {
+    dir: PathBuf,
     index: Index,
-    segments: BTreeMap<u32, Segment>,
-}
-
-struct Segment {
-    file: Arc<File>,
-    /// The bytes that it takes.
-    bytes: u64,
+    /// The bytes that each segment takes.
+    segments: BTreeMap<u32, u64>,
+    /// The file of the newest one. Older ones are opened when they are read.
+    newest: Option<(u32, Arc<File>)>,
 }
 
 impl Shared {
-    fn open(dir: &Path, recovered: Recovered) -> std::io::Result<Shared> {
-        let mut options = File::options();
-        options.read(true).write(true);
-        let open = |header: &Header| {
-            let file = Arc::new(options.open(recover::path(dir, header.number))?);
-            let bytes = header.bytes;
-            Ok((header.number, Segment { file, bytes }))
-        };
-        let segments = recovered.segments.iter().map(open);
-        Ok(Shared {
-            segments: segments.collect::<std::io::Result<_>>()?,
+    fn new(dir: &Path, recovered: Recovered) -> Shared {
+        let ends = recovered.segments.iter().skip(1).map(|it| it.previous_end);
+        let ends = ends.chain([recovered.end as u64]);
+        let numbers = recovered.segments.iter().map(|header| header.number);
+        Shared {
+            dir: dir.to_owned(),
+            segments: numbers.zip(ends).collect(),
             index: recovered.index,
-        })
+            newest: None,
+        }
     }
 
     fn used_bytes(&self) -> u64 {
-        self.segments.values().map(|segment| segment.bytes).sum()
+        self.segments.values().sum()
     }
 
-    /// The newest segment has a file of so many bytes.
+    /// This is the newest segment, and how far it goes.
     fn put(&mut self, writer: &Writer) {
-        let (file, bytes) = (writer.file.clone(), writer.end);
-        let segment = Segment { file, bytes };
-        self.segments.insert(writer.header.number, segment);
+        let number = writer.header.number;
+        self.segments.insert(number, writer.end);
+        self.newest = Some((number, writer.file.clone()));
     }
 
-    /// Where entries are: as many as stay within `max_bytes`, and at least one.
+    /// Where entries are: as many as stay within `max_bytes`, and at least one; none if they are not there.
     fn find(
         &self,
         shard: u32,
         low: u64,
         high: u64,
         max_bytes: u64,
-    ) -> Option<Vec<(Place, Arc<File>)>> {
+    ) -> Result<Vec<(Place, Arc<File>)>, LogError> {
+        let log = self.index.get(&shard);
+        let places = log.and_then(|log| log.range(low, high));
         let mut bytes = 0;
         let mut found = Vec::new();
-        for place in self.index.get(&shard)?.range(low, high)? {
+        let mut opened = self.newest.clone();
+        for place in places.into_iter().flatten() {
             bytes += u64::from(place.len);
             if bytes > max_bytes && !found.is_empty() {
                 break;
             }
-            let segment = self.segments.get(&place.segment)?;
-            found.push((*place, segment.file.clone()));
+            let file = match opened {
+                Some((number, file)) if number == place.segment => file,
+                _ => Arc::new(self.open(place.segment)?),
+            };
+            found.push((*place, file.clone()));
+            opened = Some((place.segment, file));
         }
-        Some(found)
+        Ok(found)
+    }
+
+    /// A segment's file. It stays readable when the segment is deleted.
+    fn open(&self, number: u32) -> Result<File, LogError> {
+        let path = recover::path(&self.dir, number);
+        let opened = File::open(&path);
+        opened.map_err(io_failed(format!("can't read {}", path.display())))
     }
 }
 
@@ -131,38 +141,34 @@ impl DiskLog {
     /// # Errors
     /// [`LogError::Lost`] if something is missing that was synced; others if files can't be used.
     pub fn open(dir: &Path, options: &LogOptions) -> Result<DiskLog, LogError> {
-        fs::create_dir_all(dir)?;
+        DiskLog::open_with(Arc::default(), dir, options)
+    }
+
+    pub(crate) fn open_with(
+        files: Arc<Files>,
+        dir: &Path,
+        options: &LogOptions,
+    ) -> Result<DiskLog, LogError> {
+        files.create_dirs(dir)?;
         let lock = File::open(dir)?;
         let locked = lock.try_lock().map_err(std::io::Error::from);
         locked.map_err(io_failed("can't open it for this process alone"))?;
         let recovered = recover::recover(dir)?;
         for path in &recovered.leftovers {
-            fs::remove_file(path)?;
+            files.remove(path)?;
         }
-        let (end, torn_end) = (recovered.end as u64, recovered.torn_end as u64);
-        let recorded = recovered.recorded;
-        let newest = recovered.segments.last().copied();
         let mut synced = recovered.synced;
         synced.first = synced.first.max(1);
-        let mut shared = Shared::open(dir, recovered)?;
-        let files = Arc::<Files>::default();
         // Before the first segment: without the record that would have been lost.
         let record = SyncedRecord::begin(dir, synced, files.clone())?;
-        let writer = match newest.zip(shared.segments.values().last()) {
-            Some((header, segment)) => {
-                let writer = Writer::on(header, segment.file.clone(), end);
-                writer.write_again(recorded)?;
-                writer.cut(torn_end)?;
-                writer
-            }
+        sync_names(&files, dir)?;
+        let writer = match recovered.segments.last() {
+            Some(header) => Writer::go_on(dir, &files, *header, &recovered)?,
             None => Writer::make(dir, &files, new_header(synced.first, options), &mut [])?,
         };
-        shared.put(&writer);
-        // The name of the log's folder, and of the one with it.
-        for path in dir.ancestors().take(2).filter(|it| *it != "") {
-            File::open(path)?.sync_all()?;
-        }
         record.synced(writer.header.number, writer.end)?;
+        let mut shared = Shared::new(dir, recovered);
+        shared.put(&writer);
         Ok(DiskLog {
             dir: dir.to_owned(),
             options: options.clone(),
@@ -185,13 +191,13 @@ impl DiskLog {
         if recovered.segments.is_empty() {
             return Err(lost(dir, "there are no segments".to_owned()));
         }
-        let shared = Shared::open(dir, recovered)?;
+        let shared = Shared::new(dir, recovered);
         let log = MemoryLog::new();
         for (shard, known) in &shared.index {
             let state = known.state.clone();
             let (low, high) = (state.compact_index + 1, state.last_index + 1);
-            let found = shared.find(*shard, low, high, u64::MAX);
-            let entries = read(dir, low, &found.unwrap_or_default())?;
+            let found = shared.find(*shard, low, high, u64::MAX)?;
+            let entries = read(dir, low, &found)?;
             log.put(*shard, state, entries);
         }
         Ok(log)
@@ -212,10 +218,17 @@ impl DiskLog {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Writes a batch with the records that `encode` adds, if there are any.
-    fn put(&self, sync: bool, encode: impl FnOnce(&mut Encoder)) -> Result<(), LogError> {
-        let writer = self.writer.lock();
-        let writer = &mut *writer.unwrap_or_else(PoisonError::into_inner);
+    fn put(
+        &self,
+        sync: bool,
+        encode: impl FnOnce(&mut Encoder) -> std::io::Result<()>,
+    ) -> Result<(), LogError> {
+        let writer = &mut *self.writer();
         if self.stopped.load(Ordering::Acquire) {
             return Err(LogError::Stopped);
         }
@@ -223,12 +236,12 @@ impl DiskLog {
         batch.clear();
         batch.resize(BATCH_HEADER_BYTES, 0);
         let mut encoder = Encoder::after(batch, format::FORMAT);
-        encode(&mut encoder);
+        let encoded = encode(&mut encoder);
         let mut batch = encoder.into_bytes();
-        let written = match batch.len() > BATCH_HEADER_BYTES {
+        let written = encoded.and_then(|()| match batch.len() > BATCH_HEADER_BYTES {
             true => self.put_batch(writer, &mut batch, sync),
             false => Ok(()),
-        };
+        });
         if batch.capacity() <= BUFFER_BYTES_MAX {
             writer.buffer = batch;
         }
@@ -289,33 +302,51 @@ impl DiskLog {
 
     /// Deletes the oldest segments, as far as none of their entries is in use.
     fn delete_free(&self) -> std::io::Result<()> {
-        let (first, newest, end) = {
+        let (first, newest, end, free) = {
             let shared = self.shared();
-            let Some((newest, segment)) = shared.segments.last_key_value() else {
+            let Some((newest, end)) = shared.segments.last_key_value() else {
                 return Ok(());
             };
             let oldest = shared.index.values().filter_map(oldest_segment).min();
             let first = oldest.unwrap_or(*newest);
-            if shared.segments.range(..first).next().is_none() {
-                return Ok(());
-            }
-            (first, *newest, segment.bytes)
+            let free: Vec<u32> = shared.segments.range(..first).map(|it| *it.0).collect();
+            (first, *newest, *end, free)
         };
+        if free.is_empty() {
+            return Ok(());
+        }
         // What freed them. The kernel tells an opened file of a failed write once: opened anew, it takes no failure away
         // from the one who writes.
-        self.files
-            .sync(&File::open(recover::path(&self.dir, newest))?);
+        let newest_path = recover::path(&self.dir, newest);
+        self.files.sync(&self.files.open(&newest_path, false)?);
         self.record.deleting(first, newest, end)?;
-        let free = {
-            let mut shared = self.shared();
-            let kept = shared.segments.split_off(&first);
-            std::mem::replace(&mut shared.segments, kept)
-        };
-        for number in free.keys() {
-            fs::remove_file(recover::path(&self.dir, *number))?;
+        for number in free {
+            match self.files.remove(&recover::path(&self.dir, number)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => self.shared().segments.remove(&number),
+            };
         }
-        File::open(&self.dir)?.sync_all()
+        self.files.sync_dir(&self.dir)
     }
+}
+
+/// Syncs the names of the log's folder and of those above it, which may be new, as far as it can be done.
+fn sync_names(files: &Files, dir: &Path) -> std::io::Result<()> {
+    for path in dir.canonicalize()?.ancestors() {
+        match files.sync_dir(path) {
+            Err(error) if can_never_be_synced(&error) => {}
+            synced => synced?,
+        }
+    }
+    Ok(())
+}
+
+/// Of a folder: nobody but its owner may read it, or its file system can't sync it or is never written.
+fn can_never_be_synced(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 fn oldest_segment(log: &ShardLog<Place>) -> Option<u32> {
@@ -333,10 +364,10 @@ fn new_header(number: u32, options: &LogOptions) -> Header {
 }
 
 impl Writer {
-    fn on(header: Header, file: Arc<File>, end: u64) -> Writer {
+    fn on(header: Header, file: File, end: u64) -> Writer {
         Writer {
             header,
-            file,
+            file: Arc::new(file),
             end,
             synced: end,
             allocated: end,
@@ -360,34 +391,42 @@ impl Writer {
         header.begun += begins_with.len() as u64;
         let path = recover::path(dir, header.number);
         let new = path.with_extension(recover::NEW);
-        let mut open = File::options();
-        open.read(true).write(true).create(true).truncate(true);
-        let file = files.room.wait(|| open.open(&new))?;
-        files.room.wait(|| file.set_len(header.bytes))?;
+        let file = files.room.wait(|| files.open(&new, true))?;
+        files.room.wait(|| files.clear(&file, header.bytes))?;
         files.write(&file, &[&header.encode(), begins_with].concat(), 0)?;
         files.sync(&file);
-        files.room.wait(|| fs::rename(&new, &path))?;
-        File::open(dir)?.sync_all()?;
-        Ok(Writer::on(header, Arc::new(file), header.begun))
+        files.room.wait(|| files.rename(&new, &path))?;
+        files.sync_dir(dir)?;
+        Ok(Writer::on(header, file, header.begun))
     }
 
-    /// Writes what may never have been synced once more. After a sync that failed, the kernel keeps it in memory as if it
-    /// were on disk: it is read back, and the next sync does nothing about it.
-    fn write_again(&self, from: u64) -> std::io::Result<()> {
-        let mut bytes = vec![0; (self.end - from) as usize];
-        self.file.read_exact_at(&mut bytes, from)?;
-        self.file.write_all_at(&bytes, from)
-    }
-
-    /// Removes what a crash left behind the last whole batch, and syncs all before it.
-    fn cut(&self, torn_end: u64) -> std::io::Result<()> {
-        if torn_end > self.end {
-            let (segment, at) = (self.header.number, self.end);
-            tracing::info!(segment, at, "dropped a write that a crash cut short");
-            let zeros = vec![0; (torn_end - self.end) as usize];
-            self.file.write_all_at(&zeros, self.end)?;
+    /// Goes on with the newest segment that was found, and syncs it.
+    fn go_on(
+        dir: &Path,
+        files: &Files,
+        header: Header,
+        found: &Recovered,
+    ) -> std::io::Result<Writer> {
+        let (end, torn_end) = (found.end as u64, found.torn_end as u64);
+        let file = files.open(&recover::path(dir, header.number), false)?;
+        // Once more: what may never have been synced. After a sync that failed, the kernel keeps it in memory as if it
+        // were on disk: it is read back, and the next sync does nothing about it.
+        let mut bytes = vec![0; (end - found.recorded) as usize];
+        file.read_exact_at(&mut bytes, found.recorded)?;
+        files.write_now(&file, &bytes, found.recorded)?;
+        files.try_sync(&file)?;
+        let mut writer = Writer::on(header, file, end);
+        if torn_end > end {
+            tracing::info!(
+                segment = header.number,
+                at = end,
+                "dropped a write that a crash cut short"
+            );
+            // It stays there, and the next batch begins another segment. Zeros in its place may never get to the disk,
+            // although they are read: then old batches would follow new ones.
+            writer.header.bytes = end;
         }
-        self.file.sync_all()
+        Ok(writer)
     }
 }
 
@@ -420,10 +459,13 @@ impl EntryReader for DiskLog {
         high: u64,
         max_bytes: u64,
     ) -> Result<Vec<Entry>, ReadFailed> {
+        let failed = |error| read_failed(shard, low, high, error);
         let found = self.shared().find(shard, low, high, max_bytes);
-        let found = found.ok_or_else(|| read_failed(shard, low, high, "no such entries"))?;
-        let entries = read(&self.dir, low, &found);
-        entries.map_err(|error| read_failed(shard, low, high, error))
+        let found = found.map_err(failed)?;
+        if found.is_empty() {
+            return Err(read_failed(shard, low, high, "no such entries"));
+        }
+        read(&self.dir, low, &found).map_err(failed)
     }
 
     fn term(&self, shard: u32, index: u64) -> Result<u64, ReadFailed> {
@@ -443,11 +485,16 @@ impl LogStore for DiskLog {
     fn write(&self, writes: &[Write]) -> Result<(), LogError> {
         let sync = writes.iter().any(|write| write.must_sync);
         self.put(sync, |batch| {
+            // Before anything is written: a start would meet it again.
+            if !shard_log::fit(&self.shared().index, writes) {
+                return Err(std::io::Error::other("entries leave a hole in the log"));
+            }
             for write in writes {
                 let start = write.start.as_ref().map(shard_log::starting);
                 let (start, hard_state) = (start.as_ref(), write.hard_state.as_ref());
                 format::put(batch, write.shard, start, hard_state, &write.entries);
             }
+            Ok(())
         })
     }
 
@@ -458,6 +505,7 @@ impl LogStore for DiskLog {
             if let Some(state) = log.and_then(|log| log.compacted(through)) {
                 format::put(batch, shard, Some(&state), None, &[]);
             }
+            Ok(())
         })
     }
 
@@ -469,9 +517,9 @@ impl LogStore for DiskLog {
         deleted.map_err(io_failed("can't delete old segments"))?;
         let shared = self.shared();
         let mut excess = shared.used_bytes().saturating_sub(self.options.bytes_max);
-        let too_old = shared.segments.iter().take_while(|(_, segment)| {
+        let too_old = shared.segments.iter().take_while(|(_, bytes)| {
             let exceeds = excess > 0;
-            excess = excess.saturating_sub(segment.bytes);
+            excess = excess.saturating_sub(**bytes);
             exceeds
         });
         let newest_of_them = too_old.last().map(|(number, _)| *number);

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! segment  header, batches, zeros to its end
-//! batch    u32 checksum, u32 length of the records, u32 bytes of this segment that were synced before, records
+//! batch    u32 checksum of the header, u32 length of the records, u32 bytes of this segment that were synced before,
+//!          u32 checksum of the records, records
 //! record   what is written of one shard, as `nowserving_codec` has it: see [`Record`]
 //! ```
 //!
 //! Numbers outside of records are little-endian; checksums are CRC-32. Those of batches begin with the segment's salt,
-//! which is drawn at random: no user's bytes in an entry can pass for a batch.
+//! which is drawn at random: no user's bytes in an entry can pass for a batch. A header has a checksum of its own, so that
+//! batches can be looked for at each byte.
 
 use std::ops::Range;
 
@@ -15,7 +17,7 @@ use nowserving_codec::{Codec, Malformed, Reader, Writer};
 use nowserving_replica::{LogState, SnapshotMeta};
 use raft::eraftpb::{Entry, EntryType, HardState};
 
-pub(crate) const BATCH_HEADER_BYTES: usize = 12;
+pub(crate) const BATCH_HEADER_BYTES: usize = 16;
 /// The format of records.
 pub(crate) const FORMAT: u32 = 1;
 
@@ -81,7 +83,9 @@ pub(crate) fn seal(buffer: &mut [u8], salt: u32, synced: u32) {
     let length = (buffer.len() - BATCH_HEADER_BYTES) as u32;
     buffer[4..8].copy_from_slice(&length.to_le_bytes());
     buffer[8..12].copy_from_slice(&synced.to_le_bytes());
-    let sum = checksum(salt, &buffer[4..]);
+    let sum = checksum(salt, &buffer[BATCH_HEADER_BYTES..]);
+    buffer[12..16].copy_from_slice(&sum.to_le_bytes());
+    let sum = checksum(salt, &buffer[4..BATCH_HEADER_BYTES]);
     buffer[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
@@ -91,20 +95,21 @@ pub(crate) struct Batch<'a> {
     pub records: &'a [u8],
     /// So many bytes of its segment were synced before.
     pub synced: usize,
-    /// Whether the checksum holds.
+    /// Whether their checksum holds.
     pub whole: bool,
 }
 
-/// The batch at the beginning of `bytes`, if its length is plausible.
+/// The batch at the beginning of `bytes`, if its header is valid.
 pub(crate) fn batch(bytes: &[u8], salt: u32) -> Option<Batch<'_>> {
     let (header, rest) = bytes.split_first_chunk::<BATCH_HEADER_BYTES>()?;
     let number = |nth: usize| u32::from_le_bytes(header.as_chunks().0[nth]);
     let length = number(1) as usize;
     let records = rest.get(..length).filter(|records| !records.is_empty())?;
-    Some(Batch {
+    let valid = number(0) == checksum(salt, &header[4..]);
+    valid.then(|| Batch {
         records,
         synced: number(2) as usize,
-        whole: number(0) == checksum(salt, &bytes[4..BATCH_HEADER_BYTES + length]),
+        whole: number(3) == checksum(salt, records),
     })
 }
 
@@ -113,7 +118,7 @@ pub(crate) fn synced_past(bytes: &[u8], at: usize, salt: u32) -> bool {
     (at + 1..bytes.len()).any(|from| {
         let synced = bytes[from..].get(8..).and_then(|it| it.first_chunk());
         let synced = synced.map_or(0, |it| u32::from_le_bytes(*it) as usize);
-        // The checksum is computed of few places only.
+        // Checksums are computed of few places only.
         at < synced && synced <= from && batch(&bytes[from..], salt).is_some_and(|it| it.whole)
     })
 }

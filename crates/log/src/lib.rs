@@ -11,6 +11,9 @@
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+mod crash_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod damage_tests;
 mod disk_log;
 mod files;
@@ -29,6 +32,9 @@ mod synced;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod synced_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test_disk;
 
 use std::path::Path;
 

@@ -3,17 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Once};
 
 use nowserving_replica::{ConfState, LogState, SnapshotMeta, Write};
 use proptest::prelude::*;
 use proptest::sample::Index as Draw;
 use raft::eraftpb::{Entry, HardState};
 
-use crate::damage_tests::{copy, files_of, newest_segment};
+use crate::damage_tests::copy;
+use crate::files::Files;
 use crate::recover::recover;
 use crate::synced::Synced;
+use crate::test_disk::{Fault, TestDisk, folder};
 use crate::{DiskLog, LogError, LogOptions, LogStore, MemoryLog};
 
 const SHARDS: u32 = 3;
@@ -40,18 +43,19 @@ enum Step {
         shard: u32,
         kept: u64,
     },
-    /// The next write finds the disk full when half of it is there; then there is room.
-    Full,
     Purge,
-    Reopen,
-    /// The power goes. What was not synced is there up to a byte; zeros follow, or garbage.
-    Crash {
-        at: Draw,
-        garbage: bool,
+    /// The process is killed, or the power goes.
+    Restart {
+        power: bool,
+    },
+    /// An operation of the disk fails, after so many others: perhaps in the next start.
+    Fault {
+        after: u64,
+        fault: Fault,
     },
     /// A bit of what was synced flips, and is put right after it was found.
     Flip {
-        file: Draw,
+        segment: Draw,
         at: Draw,
     },
 }
@@ -69,11 +73,32 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => (0..SHARDS, 0..20_u64).prop_map(|(shard, ahead)| Step::Start { shard, ahead }),
         6 => (0..2_u32, 0..6_u64).prop_map(|(shard, kept)| Step::Compact { shard, kept }),
-        1 => Just(Step::Full),
         4 => Just(Step::Purge),
-        2 => Just(Step::Reopen),
-        3 => any::<(Draw, bool)>().prop_map(|(at, garbage)| Step::Crash { at, garbage }),
-        2 => any::<(Draw, Draw)>().prop_map(|(file, at)| Step::Flip { file, at }),
+        4 => any::<bool>().prop_map(|power| Step::Restart { power }),
+        4 => (0..12_u64, fault()).prop_map(|(after, fault)| Step::Fault { after, fault }),
+        2 => any::<(Draw, Draw)>().prop_map(|(segment, at)| Step::Flip { segment, at }),
+    ]
+}
+
+/// They are told by thousands, and not worth printing.
+fn expect_failed_syncs() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let expected = info.payload_as_str();
+            if !expected.is_some_and(|it| it.ends_with("could not be synced: injected")) {
+                print(info);
+            }
+        }));
+    });
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::Failure),
+        Just(Fault::NoRoom),
+        Just(Fault::Power)
     ]
 }
 
@@ -101,6 +126,7 @@ fn apply(model: &mut Model, write: &Write) {
 
 struct Run {
     dir: PathBuf,
+    files: Arc<Files>,
     log: Option<DiskLog>,
     /// The one in memory has to have the same.
     memory: MemoryLog,
@@ -108,6 +134,8 @@ struct Run {
     states: Vec<Model>,
     /// Makes every write another one.
     count: u64,
+    /// How often the log was opened.
+    starts: u64,
 }
 
 impl Run {
@@ -134,15 +162,24 @@ impl Run {
             .collect()
     }
 
+    /// Has the log do something, after which it may have `next`. If that fails, so does the process.
+    fn attempt(&mut self, next: Model, act: impl Fn(&dyn LogStore) -> Result<(), LogError>) {
+        self.states.push(next);
+        let log = self.log.as_ref().unwrap();
+        match catch_unwind(AssertUnwindSafe(|| act(log))) {
+            Ok(Ok(())) => act(&self.memory).unwrap(),
+            _ => self.restart_after_fault(),
+        }
+    }
+
     fn write(&mut self, write: Write) {
         let mut next = self.model().clone();
         apply(&mut next, &write);
-        self.log().write(std::slice::from_ref(&write)).unwrap();
-        self.memory.write(std::slice::from_ref(&write)).unwrap();
-        if write.must_sync {
-            self.states.clear();
+        let starts = self.starts;
+        self.attempt(next, |log| log.write(std::slice::from_ref(&write)));
+        if write.must_sync && starts == self.starts {
+            self.states.drain(..self.states.len() - 1);
         }
-        self.states.push(next);
     }
 
     fn step(&mut self, step: &Step) {
@@ -199,27 +236,17 @@ impl Run {
                 }),
             }),
             Step::Compact { shard, kept } => self.compact(shard, state, kept),
-            Step::Full => self.log().files.faults.full.store(true, Relaxed),
-            Step::Purge => {
-                self.log().purge().unwrap();
-            }
-            Step::Reopen => {
-                self.log = None;
-                self.open();
-            }
-            Step::Crash { at, garbage } => self.crash(at, garbage),
-            Step::Flip { file, at } => self.flip(file, at),
+            Step::Purge => self.purge(),
+            Step::Restart { power } => self.restart(power),
+            Step::Fault { after, fault } => self.files.disk.fail(after, fault),
+            Step::Flip { segment, at } => self.flip(segment, at),
         }
-        if self.log.is_some() {
-            assert_eq!(Run::read(self.log()), *self.model());
-            assert_eq!(Run::read(&self.memory), *self.model());
-        }
+        assert_eq!(Run::read(self.log()), *self.model());
+        assert_eq!(Run::read(&self.memory), *self.model());
     }
 
     fn compact(&mut self, shard: u32, state: LogState, kept: u64) {
         let through = state.last_index.saturating_sub(kept);
-        self.log().compact(shard, through).unwrap();
-        self.memory.compact(shard, through).unwrap();
         let mut next = self.model().clone();
         if let Some((state, entries)) = next.get_mut(&shard)
             && through > state.compact_index
@@ -228,15 +255,60 @@ impl Run {
             state.compact_term = dropped.last().unwrap().term;
             state.compact_index = through;
         }
-        self.states.push(next);
+        self.attempt(next, |log| log.compact(shard, through));
+    }
+
+    /// One that fails leaves the log as good as before, unless a sync failed.
+    fn purge(&mut self) {
+        let purged = catch_unwind(AssertUnwindSafe(|| self.log().purge().map(drop)));
+        if !matches!(purged, Ok(Ok(()))) && (purged.is_err() || self.power_is_gone()) {
+            self.restart_after_fault();
+        }
+    }
+
+    fn power_is_gone(&self) -> bool {
+        self.files.disk.failed() == Some(Fault::Power)
+    }
+
+    fn restart_after_fault(&mut self) {
+        let failed = self.files.disk.failed();
+        assert!(failed.is_some(), "it fails without a reason");
+        let power = self.power_is_gone();
+        self.files.disk.mend();
+        self.restart(power);
+    }
+
+    fn restart(&mut self, power: bool) {
+        self.log = None;
+        if power {
+            self.files.disk.mend();
+            self.files.disk.crash(&self.dir);
+        }
+        self.open();
     }
 
     /// The log has one of the states again that it may have.
     fn open(&mut self) {
-        let log = DiskLog::open(&self.dir, &OPTIONS).unwrap();
-        let files = log.files.clone();
+        let files = self.files.clone();
+        files.room.set_on_full(None);
+        let opened = catch_unwind(|| DiskLog::open_with(files.clone(), &self.dir, &OPTIONS));
+        let log = match opened {
+            Ok(Ok(log)) => log,
+            failed => {
+                let injected = files.disk.failed();
+                let full = injected == Some(Fault::NoRoom);
+                assert!(injected.is_some(), "{:?}", failed.map(Result::err));
+                assert!(
+                    !full || self.starts == 0,
+                    "it does not start on a full disk"
+                );
+                let power = self.power_is_gone();
+                files.disk.mend();
+                return self.restart(power);
+            }
+        };
         log.wait_for_room(Some(Box::new(move || {
-            files.faults.full.store(false, Relaxed);
+            files.disk.mend();
         })));
         let found = Run::read(&log);
         assert!(self.states.contains(&found), "{found:?}");
@@ -246,73 +318,56 @@ impl Run {
         }
         self.states = vec![found];
         self.log = Some(log);
+        self.starts += 1;
     }
 
-    fn synced_end(&self) -> (u64, usize) {
-        let recovered = recover(&self.dir).unwrap();
-        let newest = recovered.segments.last().unwrap();
+    fn flip(&mut self, segment: Draw, at: Draw) {
+        let found = recover(&self.dir).unwrap();
         let synced = Synced::read(&self.dir).unwrap().unwrap();
-        assert_eq!(synced.segment, newest.number);
-        (synced.end, recovered.end)
-    }
-
-    fn crash(&mut self, at: Draw, garbage: bool) {
-        let (synced, end) = self.synced_end();
-        self.log = None;
-        let file = newest_segment(&self.dir);
-        let mut bytes = fs::read(&file).unwrap();
-        let from = synced as usize + at.index(end - synced as usize + 1);
-        match garbage {
-            true => bytes[from..end].iter_mut().for_each(|byte| *byte ^= 0x5a),
-            false => bytes[from..].fill(0),
-        }
-        fs::write(&file, bytes).unwrap();
-        self.open();
-    }
-
-    fn flip(&mut self, file: Draw, at: Draw) {
-        let (synced, _) = self.synced_end();
+        let numbers = found.segments.iter().map(|it| it.number);
+        assert_eq!(numbers.clone().next_back(), Some(synced.segment));
+        let ends = found.segments.iter().skip(1).map(|it| it.previous_end);
+        let segments: Vec<_> = numbers.zip(ends.chain([synced.end])).collect();
+        let (number, end) = *segment.get(&segments);
         let copied = self.dir.with_extension("copy");
         copy(&self.dir, &copied);
-        let files = files_of(&copied, "segment");
-        let file = file.get(&files);
-        let mut bytes = fs::read(file).unwrap();
-        let used = match *file == newest_segment(&copied) {
-            true => synced as usize,
-            false => end_of(&copied, file),
-        };
-        bytes[at.index(used)] ^= 1 << (self.count % 8);
+        let file = crate::recover::path(&copied, number);
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[at.index(end as usize)] ^= 1 << (self.count % 8);
         fs::write(file, bytes).unwrap();
         let refused = DiskLog::open(&copied, &OPTIONS).map(drop);
         assert!(matches!(refused, Err(LogError::Lost { .. })), "{refused:?}");
     }
 }
 
-/// Where the last batch of an older segment ends.
-fn end_of(dir: &Path, file: &Path) -> usize {
-    let segments = recover(dir).unwrap().segments;
-    let mut pairs = segments.iter().zip(&segments[1..]);
-    let is_it = |number| crate::recover::path(dir, number) == *file;
-    let (_, next) = pairs.find(|(it, _)| is_it(it.number)).unwrap();
-    next.previous_end as usize
-}
-
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(24)
+        ..ProptestConfig::with_cases(1_000)
     })]
 
+    /// Thousands of restarts, most of them after a fault.
     #[test]
-    fn the_log_is_a_list_of_entries(steps in prop::collection::vec(step(), 1..100)) {
-        let dir = tempfile::tempdir().unwrap();
+    fn the_log_is_a_list_of_entries(
+        random: u64,
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let dir = folder();
+        let dir = dir.path().join("log");
+        let disk = TestDisk::of(&dir, random);
         let mut run = Run {
-            dir: dir.path().join("log"),
+            dir,
+            files: Arc::new(Files {
+                disk,
+                ..Files::default()
+            }),
             log: None,
             memory: MemoryLog::new(),
             states: vec![Model::new()],
             count: 0,
+            starts: 0,
         };
+        expect_failed_syncs();
         run.open();
         steps.iter().for_each(|step| run.step(step));
     }

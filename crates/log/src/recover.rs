@@ -97,6 +97,11 @@ impl Recovered {
             bytes.clear();
             let mut file = File::open(path(dir, header.number))?;
             file.read_to_end(&mut bytes)?;
+            let next = self.segments.get(nth + 1);
+            if let Some(next) = next {
+                // Behind that there may be what a crash left.
+                bytes.truncate(next.previous_end as usize);
+            }
             let index = &mut self.index;
             let end = walk(&bytes, header.salt, |at, records| {
                 shard_log::apply(index, header.number, at, records)
@@ -106,7 +111,6 @@ impl Recovered {
                 lost(dir, damage(header.number, place, what))
             })?;
             // All of a segment is synced before the next one is made.
-            let next = self.segments.get(nth + 1);
             let synced = match next {
                 Some(next) => next.previous_end,
                 None if self.synced.segment == header.number => self.synced.end.max(header.begun),

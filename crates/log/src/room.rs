@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
 
 /// Called each time that a write has found the disk full.
 pub type OnFull = Box<dyn Fn() + Send + Sync>;
@@ -32,11 +32,11 @@ impl Room {
     /// Repeats `attempt` while the disk is full. It must do the same each time.
     pub fn wait<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut result = attempt();
-        if !is_full(&result) {
+        if !found_none(&result) {
             return result;
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        while is_full(&result) && self.tell() {
+        while found_none(&result) && self.tell() {
             std::thread::sleep(RETRY_INTERVAL);
             result = attempt();
         }
@@ -51,11 +51,14 @@ impl Room {
     }
 }
 
-fn is_full<T>(result: &io::Result<T>) -> bool {
-    result.as_ref().is_err_and(|error| {
-        matches!(
-            error.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
-    })
+fn found_none<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(is_full)
+}
+
+/// Whether an operation failed for want of room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }

@@ -1,8 +1,8 @@
 //! The log of a shard: entries, or where they are, and the rest of its state.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use nowserving_replica::{LogState, SnapshotMeta};
+use nowserving_replica::{LogState, SnapshotMeta, Write};
 
 use crate::format::{self, Record};
 
@@ -95,6 +95,9 @@ impl<T> ShardLog<T> {
     pub fn compact(&mut self, through: u64, term: u64) {
         let dropped = through.saturating_sub(self.base) as usize;
         self.entries.drain(..dropped.min(self.entries.len()));
+        if self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(2 * self.entries.len());
+        }
         self.base = self.base.max(through);
         (self.state.compact_index, self.state.compact_term) = (through, term);
     }
@@ -153,7 +156,27 @@ pub(crate) fn starting(start: &SnapshotMeta) -> LogState {
 }
 
 /// The logs of all shards.
-pub(crate) type Index = std::collections::BTreeMap<u32, ShardLog<Place>>;
+pub(crate) type Index = BTreeMap<u32, ShardLog<Place>>;
+
+/// Whether none of these writes leaves a hole in its shard's log.
+pub(crate) fn fit(index: &Index, writes: &[Write]) -> bool {
+    let mut bounds = BTreeMap::new();
+    writes.iter().all(|write| {
+        let (compacted, last) = bounds.entry(write.shard).or_insert_with(|| {
+            let state = index.get(&write.shard).map(|log| &log.state);
+            state.map_or((0, 0), |it| (it.compact_index, it.last_index))
+        });
+        if let Some(start) = &write.start {
+            (*compacted, *last) = (start.index, start.index);
+        }
+        let Some(first) = write.entries.first() else {
+            return true;
+        };
+        let fits = (*compacted..=*last).contains(&first.index.wrapping_sub(1));
+        *last = first.index.wrapping_add(write.entries.len() as u64 - 1);
+        fits
+    })
+}
 
 /// Takes over what a batch says, whose `records` are in `segment` at `offset`.
 ///

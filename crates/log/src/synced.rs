@@ -10,14 +10,14 @@
 //! A bit of the record itself may flip. It is kept in two slots; if one of them is damaged, the other one
 //! may be older, and nothing is cut.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::files::Files;
 use crate::format::{sign, signed};
+use crate::room::is_full;
 use crate::{LogError, lost};
 
 pub(crate) const FILE_NAME: &str = "synced";
@@ -94,16 +94,14 @@ impl SyncedRecord {
     /// Opens the record to be written on. Both slots are written anew, a damaged one first, and synced. Then both have
     /// their place on disk: a file of a full disk can be deleted, although that is recorded before.
     pub fn begin(dir: &Path, synced: Synced, files: Arc<Files>) -> io::Result<SyncedRecord> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
         let record = SyncedRecord {
-            file: options.open(dir.join(FILE_NAME))?,
+            file: files.open(&dir.join(FILE_NAME), true)?,
             state: Mutex::new(synced),
             files,
         };
         for _slot in 0..2 {
             record.write(&mut record.state())?;
-            record.file.sync_all()?;
+            record.files.try_sync(&record.file)?;
         }
         Ok(record)
     }
@@ -112,11 +110,15 @@ impl SyncedRecord {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A segment was synced through `end`.
+    /// A segment was synced through `end`. That is not recorded if there is no room for it: an older record refuses no
+    /// log that is whole. To wait would keep a purge waiting, too, which makes room.
     pub fn synced(&self, segment: u32, end: u64) -> io::Result<()> {
         let mut state = self.state();
         state.advance(segment, end);
-        self.write(&mut state)
+        match self.write(&mut state) {
+            Err(error) if is_full(&error) => Ok(()),
+            written => written,
+        }
     }
 
     /// The same, and the segments before `first` are about to be deleted.
@@ -135,12 +137,13 @@ impl SyncedRecord {
     }
 
     fn write(&self, state: &mut Synced) -> io::Result<()> {
-        state.counter += 1;
-        let slot = state.counter % 2 * SLOT_BYTES;
+        let counter = state.counter + 1;
+        let slot = counter % 2 * SLOT_BYTES;
         let (first, segment) = (state.first.into(), state.segment.into());
-        let record = sign(MAGIC, [state.counter, first, segment, state.end]);
-        self.files
-            .room
-            .wait(|| self.file.write_all_at(&record, slot))
+        let record = sign(MAGIC, [counter, first, segment, state.end]);
+        self.files.write_now(&self.file, &record, slot)?;
+        // Else the next write is of the same slot: the other one is whole.
+        state.counter = counter;
+        Ok(())
     }
 }

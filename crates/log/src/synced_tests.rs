@@ -10,11 +10,12 @@ use crate::damage_tests::{
 };
 use crate::recover::recover;
 use crate::synced::FILE_NAME;
+use crate::test_disk::folder;
 use crate::{LogError, LogStore};
 
 #[test]
 fn a_missing_file_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (whole, work) = (dir.path().join("whole"), dir.path().join("work"));
     let log = open(&whole).unwrap();
     let large = |index| {
@@ -66,7 +67,7 @@ fn a_missing_file_is_refused() {
 /// Also where the segments before were deleted: of a running log, a killed one, and when it was opened again.
 #[test]
 fn a_missing_file_behind_deleted_ones_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (path, copied) = (dir.path().join("log"), dir.path().join("copied"));
     let log = open(&path).unwrap();
     let first = newest_segment(&path);
@@ -104,7 +105,7 @@ fn a_missing_file_behind_deleted_ones_is_refused() {
 /// synced.
 #[test]
 fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (killed_dir, work) = (dir.path().join("killed"), dir.path().join("work"));
     let (synced, _) = killed(&killed_dir, false);
     let log = fs::read(newest_segment(&killed_dir)).unwrap();
@@ -133,7 +134,7 @@ fn damage_of_the_record_and_of_the_last_log_record_is_refused_on_every_start() {
 
 #[test]
 fn an_older_record_finds_less_but_refuses_no_intact_log() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let path = dir.path().join("log");
     let log = open(&path).unwrap();
     let mut records = Vec::new();
@@ -151,7 +152,7 @@ fn an_older_record_finds_less_but_refuses_no_intact_log() {
 /// As after a power failure. What each batch says was synced before it does not get old.
 #[test]
 fn an_older_record_finds_damage_before_the_last_batch() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let (path, work) = (dir.path().join("log"), dir.path().join("work"));
     let log = open(&path).unwrap();
     let record = fs::read(path.join(FILE_NAME)).unwrap();
@@ -180,7 +181,7 @@ fn an_older_record_finds_damage_before_the_last_batch() {
 
 #[test]
 fn a_damaged_record_falls_back_to_the_one_before() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = folder();
     let path = dir.path().join("log");
     killed(&path, false);
     let record = path.join(FILE_NAME);

@@ -1,5 +1,7 @@
 //! Snapshots of all shards: which one is made, and which part of a peer's is asked for.
 
+use std::cmp::Reverse;
+
 use nowserving_replica::SnapshotMeta;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::leader_state::LeaderState;
@@ -16,7 +18,8 @@ use crate::snapshots::{LogSize, Snapshots};
 const SNAPSHOTS_MAX: usize = 4;
 
 impl Engine {
-    /// Starts one snapshot at most.
+    /// Starts one snapshot at most: of the largest log that is due. By number, the first shards of a busy node would
+    /// be due again before the last ones' turn.
     pub(super) fn start_snapshot(&mut self, now: Micros) {
         let own = |shard: &Shard| shard.snapshots.own.is_under_way();
         if self.shards.values().filter(|it| own(it)).count() >= SNAPSHOTS_MAX {
@@ -27,7 +30,9 @@ impl Engine {
             let applied = shard.replica.applied();
             shard.snapshots.is_due(shard.id, applied, entries, now)
         };
-        if let Some(shard) = self.shards.values_mut().find(due) {
+        let due = self.shards.values_mut().filter(due);
+        let size = |shard: &&mut Shard| (shard.replica.log_entries(), Reverse(shard.id));
+        if let Some(shard) = due.max_by_key(size) {
             let written = shard.snapshots.own.write(shard.id, &shard.replica);
             self.ctx.out.outputs.push(written);
         }
@@ -141,5 +146,65 @@ impl Engine {
             ..self.batch(to, now)
         };
         self.ctx.out.outputs.push(Output::Frame { to, batch });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use nowserving_log::{LogStore as _, MemoryLog};
+    use nowserving_replica::{EntryReader, Restored, Write};
+    use nowserving_shard::state::State;
+    use raft::eraftpb::Entry;
+
+    use super::*;
+    use crate::io::{Config, Now, RestoredShard};
+    use crate::rig::{BOOT, config};
+
+    #[test]
+    fn the_largest_log_that_is_due_is_first() {
+        let log = Arc::new(MemoryLog::new());
+        let shard = |(shard, entries): (u32, u64)| {
+            let mut write = Write::bootstrap(shard, &[1]);
+            let entry = |index| Entry {
+                term: 1,
+                index,
+                ..Entry::default()
+            };
+            write.entries = (2..2 + entries).map(entry).collect();
+            log.write(&[write]).unwrap();
+            RestoredShard {
+                shard,
+                restored: Restored {
+                    log: log.load(shard).unwrap(),
+                    snapshot: log.load(shard).unwrap().start,
+                },
+                state: State::default(),
+                file: None,
+            }
+        };
+        let shards = [(0, 2), (1, 5), (2, 9), (3, 5)].map(shard).into();
+        let config = Config {
+            shards: 4,
+            ..config(&[1])
+        };
+        let now = Now { us: 1, wall_ms: 1 };
+        let reader: Arc<dyn EntryReader> = log.clone();
+        let mut engine = Engine::new(config, BOOT, shards, &reader, now).unwrap();
+        for shard in engine.shards.values_mut().filter(|it| it.id != 2) {
+            shard.snapshots.own.back_up(u64::MAX);
+        }
+        let mut begun = || {
+            engine.start_snapshot(1);
+            match engine.ctx.out.outputs.pop() {
+                Some(Output::WriteSnapshot { shard, .. }) => Some(shard),
+                _ => None,
+            }
+        };
+        let begun = [begun(), begun(), begun(), begun()];
+        assert_eq!(begun, [Some(1), Some(3), Some(0), None]);
     }
 }
