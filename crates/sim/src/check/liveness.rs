@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_protocol::operation::Operation;
-
 use super::ghosts::Ghosts;
 use super::shadow::Shadow;
 use crate::calls::{Call, NotAnswered};
@@ -51,10 +49,8 @@ pub fn is_answered(env: &mut Env, call: &Call, attempt: usize) {
     let unanswered = attempt.end.as_ref().is_some_and(|end| {
         end.at == env.timeline.now() && matches!(end.how, Err(NotAnswered::TimedOut))
     });
-    // A check of limits for which a node asks others may get no answer while a shard has no leader (seed 59): open.
-    let asks_others = call.query.op == Operation::LimitCheck;
     let judged = attempt.sent_at >= env.answers_from && attempt.timeout_ms >= JUDGED_MS_MIN;
-    if unanswered && judged && !asks_others {
+    if unanswered && judged {
         let (query, sent_at, timeout_ms) = (&call.query, attempt.sent_at, attempt.timeout_ms);
         let what = format!(
             "call {}: {} {} was sent at {sent_at} us for {timeout_ms} ms, and nobody answered",
