@@ -123,6 +123,10 @@ breaks! {
     S20Exact: "S20",
     /// Hits that are given back are given back twice.
     S20Back: "S20",
+    /// A node asks once more for hits that may have counted.
+    S20Again: "S20",
+    /// A check that is refused gives nothing back.
+    S20Kept: "S20",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.

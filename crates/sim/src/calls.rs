@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{LimitRequest, Outcome, ReplyBody};
+use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
@@ -185,8 +185,6 @@ pub struct Calls {
     outcomes: BTreeMap<usize, (Bytes, Answer)>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
-    /// Hits that came to nodes' engines, by their counter in a leader's memory: once for each node and copy.
-    pub hits_came: BTreeMap<Box<[u8]>, u64>,
 }
 
 /// The name that a client gives to its call.
@@ -249,20 +247,6 @@ impl Calls {
         match self.outcomes.get(&(message.payload.as_ptr() as usize)) {
             Some((_, answer)) => answer.clone(),
             None => Rc::new(Err(ApiError::new(Code::Unknown, "an answer of nobody"))),
-        }
-    }
-
-    /// The loop of a node takes in what it is asked about limits.
-    pub fn hits_came(&mut self, ask: &LimitRequest) {
-        if let LimitRequest::Check {
-            asks,
-            dry_run: false,
-            ..
-        } = ask
-        {
-            for ask in asks {
-                *self.hits_came.entry(ask.key.clone()).or_default() += ask.hits;
-            }
         }
     }
 

@@ -6,11 +6,12 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Ask, Inbox, Input, LimitRequest};
+use nowserving_engine::{Ask, Input};
 use nowserving_line::{LineName, Op, TokenBy, TokenRef};
 
 use crate::calls::{Answer, Calls, NotAnswered};
 use crate::faults::{Calm, Counts, Fault, Weather};
+use crate::hits::HitsAsked;
 use crate::nats::{Connection, NodeId};
 use crate::peers::Link;
 use crate::random::Random;
@@ -92,8 +93,8 @@ pub struct Env {
     pub steps: u64,
     /// What clients have asked.
     pub calls: Calls,
-    /// The shards of hits that nodes are asked to give back, by the node and where its answer goes.
-    pub give_backs: BTreeMap<(NodeId, Inbox), u32>,
+    /// What nodes are asked to count on rate limits.
+    pub hits: HitsAsked,
     /// Violations of other rules than these are not looked at; empty: of all.
     pub only: Vec<String>,
     /// The rule that was broken first; the run ends with it.
@@ -117,14 +118,7 @@ impl Env {
             return;
         };
         if let Ask::Limit(ask) = &request.ask {
-            let of = (node, request.reply.inbox.clone());
-            if let LimitRequest::GiveBack { exact: false, .. } = **ask {
-                self.give_backs.insert(of, request.shard);
-            } else {
-                // After a start a node numbers its requests from the beginning.
-                self.give_backs.remove(&of);
-            }
-            return self.calls.hits_came(ask);
+            return self.hits.heard(node, request, ask);
         }
         let now = self.timeline.now();
         if let Ask::Write(Op::Claim { at, .. }) = &request.ask {

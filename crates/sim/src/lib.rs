@@ -23,6 +23,7 @@ mod env;
 mod faults;
 mod files;
 mod founding;
+mod hits;
 mod ill;
 mod joining;
 mod lost_disks;

@@ -378,8 +378,10 @@ impl Env {
             && self.strikes(Fault::DeliveryDoubled)
         {
             all.push(again);
-            if let Some(call) = message.call {
-                self.delivered_twice(call);
+            match (message.call, &message.reply) {
+                (Some(call), _) => self.delivered_twice(call),
+                (None, Some(reply)) => self.hits.copied(reply.clone()),
+                (None, None) => {}
             }
         }
         for (node, subscription) in &all {

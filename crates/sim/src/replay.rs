@@ -4,7 +4,6 @@ use nowserving_kv as kv;
 use nowserving_line::{Event, Line, Op, Refused, Reply, Status};
 use nowserving_replica::{Committed, Payload};
 use nowserving_shard::command::{self, Command};
-use nowserving_shard::limits::{LimitCommand, LimitReply};
 use nowserving_shard::restore::RestoreCommand;
 pub use nowserving_shard::state::State;
 use nowserving_shard::state::{AppliedLimit, AppliedRestore, AppliedToLine, Observer};
@@ -50,7 +49,7 @@ pub enum Change<'a> {
     /// Key-values have changed, at this time of the leader's wall clock.
     KvEvents(&'a [kv::Event], u64),
     /// A command about rate limits, and what it was answered.
-    Limit(&'a LimitCommand, &'a LimitReply),
+    Limit(&'a AppliedLimit<'a>),
 }
 
 struct Watch<'a> {
@@ -97,7 +96,7 @@ impl Observer for Watch<'_> {
     }
 
     fn limit(&mut self, _: &State, applied: AppliedLimit<'_>) {
-        (self.after)(Change::Limit(applied.command, &applied.reply));
+        (self.after)(Change::Limit(&applied));
     }
 
     fn restore(&mut self, state: &State, applied: AppliedRestore<'_>) {

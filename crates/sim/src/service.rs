@@ -300,6 +300,10 @@ impl Node {
             route @ (Route::ManyLines | Route::Limits) => {
                 let subject = &message.subject;
                 env.note(format_args!("n{node}: asks others for {subject}"));
+                let call = message.call.and_then(|(call, _)| env.calls.all.get(call));
+                if let Some(call) = call {
+                    env.hits.taken(&call.query.what);
+                }
                 return self.gather(env, |it, now| it.take(&message.view(), route, now, None));
             }
             Route::Late => {
@@ -521,11 +525,22 @@ impl Node {
         });
         match read {
             Ok((payload, outcome)) => {
+                let unlimited =
+                    matches!(&outcome, Outcome::LimitPart(part) if part.verdicts.is_empty());
+                if unlimited && self.knows_rules() {
+                    let what = format!("node {} knows rules, and limits nothing", self.id);
+                    env.violated("S20", what);
+                }
                 env.calls.keep_outcome(payload.clone(), outcome);
                 self.answer(env, to, Vec::new(), payload);
             }
             Err(error) => self.refuse(env, to, error),
         }
+    }
+
+    fn knows_rules(&mut self) -> bool {
+        let rules = self.service().and_then(|it| it.rules.as_deref());
+        rules.is_some_and(|rules| !rules.domains.is_empty())
     }
 
     /// No answer came to what the node has asked.

@@ -19,6 +19,7 @@ use crate::disk::{Disk, FIRST_NODES};
 use crate::env::{Env, Violation};
 use crate::faults::{Calm, Counts, Fault, Weather};
 use crate::files::Files;
+use crate::hits::HitsAsked;
 use crate::ill::Ill;
 use crate::joining::{Listener, Machine};
 use crate::lost_disks::Lost;
@@ -388,7 +389,7 @@ impl World {
             mapped: random.below(2) == 0,
             known_versions: BTreeMap::new(),
             calls: Calls::default(),
-            give_backs: BTreeMap::new(),
+            hits: HitsAsked::default(),
             only: options.only.clone(),
             violations: Vec::new(),
             full_inboxes: BTreeSet::new(),

@@ -157,6 +157,10 @@ impl Asks {
         {
             match self.open.get(&id).map(|open| open.state) {
                 Some(State::Pauses) => self.send(id, now, out),
+                #[cfg(feature = "bite")]
+                Some(State::Sent) if nowserving_bite::is(nowserving_bite::Break::S20Again) => {
+                    self.unheard(id, now);
+                }
                 _ => self.unanswered(id),
             }
         }
@@ -225,6 +229,11 @@ impl Asks {
             timeout: Duration::from_micros(left),
         }));
         let until = ask.until;
+        #[cfg(feature = "bite")]
+        let until = match nowserving_bite::is(nowserving_bite::Break::S20Again) {
+            true => until.min(now.us + 10_000),
+            false => until,
+        };
         self.set(id, State::Sent, until);
     }
 

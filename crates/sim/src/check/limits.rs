@@ -11,14 +11,18 @@ use nowserving_protocol::limits::PartVerdict;
 use nowserving_shard::limits::{
     CHECKPOINT_INTERVAL_US, GiveBack, LimitAsk, LimitCommand, LimitReply, TimedAsk,
 };
+use nowserving_shard::state::AppliedLimit;
 
 use super::Place;
 use crate::calls::{Answer, Call, Ended, Hits, What};
 use crate::env::Env;
+use crate::hits::GiveBackAsked;
 use crate::timeline::Time;
 
 /// So much longer than its interval a checkpoint may take to be proposed: the turns of a node are so long.
 const SLACK_US: Time = 400_000;
+/// Each node knows new rules within this time.
+const LEARNING_US: Time = 2_000_000;
 /// One reset can keep out as many checkpoints as a leader writes at once, before it gives leadership away.
 const REFUSED_MAX: u32 = 20;
 
@@ -26,17 +30,23 @@ const REFUSED_MAX: u32 = 20;
 pub struct LimitChecks {
     counters: BTreeMap<Box<[u8]>, Counter>,
     shards: BTreeMap<u32, Shard>,
+    /// Since when a client knows that there are rules.
+    rules_at: Option<Time>,
 }
 
 #[derive(Debug, Default)]
 struct Counter {
+    shard: u32,
     passed: Vec<Passed>,
     /// In the log, if it is an exact one.
     counted: u64,
     /// It was reset; the hits that were asked for before this are not among those that passed.
     reset_at: Option<Time>,
-    /// The calls whose hits on it were given back, if it is an exact one.
-    given_back: BTreeSet<u128>,
+    /// The requests whose hits are counted in the log and not given back, if it is an exact one.
+    counted_by: BTreeSet<u128>,
+    /// In a leader's memory: the hits of checks that were refused, and when their clients were told. They were given back,
+    /// and the leader has not changed since.
+    refused: Vec<(Time, u64)>,
 }
 
 /// Hits that a client was told may pass.
@@ -66,8 +76,6 @@ struct Shard {
     late_at: Option<Time>,
     /// All members know checkpoints.
     is_known: bool,
-    /// One of its counters was reset.
-    was_reset: bool,
 }
 
 impl Shard {
@@ -136,6 +144,10 @@ impl LimitChecks {
                 checkpoint_at: shard.checkpoint_at,
                 leads_at: now,
             });
+            let counters = self.counters.values_mut();
+            for counter in counters.filter(|it| it.shard == place.shard) {
+                counter.refused.clear();
+            }
         }
     }
 
@@ -152,16 +164,10 @@ impl LimitChecks {
     }
 
     /// A committed command was applied.
-    pub fn applied(
-        &mut self,
-        env: &mut Env,
-        place: Place,
-        command: &LimitCommand,
-        reply: &LimitReply,
-    ) {
+    pub fn applied(&mut self, env: &mut Env, place: Place, applied: &AppliedLimit<'_>) {
         let shard = self.shards.entry(place.shard).or_default();
         shard.is_known = true;
-        match (command, reply) {
+        match (applied.command, &applied.reply) {
             (LimitCommand::Checkpoint { .. }, LimitReply::Checkpoint { merged, .. }) => {
                 let now = env.timeline.now();
                 if *merged {
@@ -177,8 +183,9 @@ impl LimitChecks {
             (LimitCommand::Hits { asks, .. }, LimitReply::Hits(verdicts)) => {
                 // All of them or none.
                 let counts = verdicts.iter().all(|verdict| verdict.answer.allowed);
+                let request = applied.id.map(|id| id.key).filter(|_| counts);
                 for (timed, verdict) in asks.iter().zip(verdicts) {
-                    self.hit(env, timed, verdict, counts);
+                    self.hit(env, timed, verdict, request);
                 }
             }
             (LimitCommand::GiveBack(it), LimitReply::Hits(left)) if !left.is_empty() => {
@@ -190,7 +197,7 @@ impl LimitChecks {
                 counter.reset_at.get_or_insert(0);
                 // While it was on its way, checkpoints left its counter out.
                 shard.unsaved.clear();
-                (shard.refused, shard.was_reset) = (0, true);
+                shard.refused = 0;
             }
             _ => {}
         }
@@ -204,7 +211,8 @@ impl LimitChecks {
         }
     }
 
-    fn hit(&mut self, env: &mut Env, timed: &TimedAsk, verdict: &Verdict, counts: bool) {
+    /// A request's hits are decided; without a request they do not count.
+    fn hit(&mut self, env: &mut Env, timed: &TimedAsk, verdict: &Verdict, request: Option<u128>) {
         let LimitAsk {
             limit, key, hits, ..
         } = &timed.ask;
@@ -214,15 +222,19 @@ impl LimitChecks {
             let what = format!("{hits} hits after {}: {verdict:?}", counter.counted);
             return env.violated("S20", what);
         }
-        counter.counted += if counts { *hits } else { 0 };
+        if let Some(request) = request {
+            counter.counted += hits;
+            counter.counted_by.insert(request);
+        }
     }
 
     /// An exact limit has the hits of a call back: so many fewer are counted, once.
     fn given_back(&mut self, env: &mut Env, it: &GiveBack) {
         for TimedAsk { ask, .. } in &it.asks {
             let counter = self.counters.entry(ask.key.clone()).or_default();
-            let is_first = counter.given_back.insert(it.request);
-            match counter.counted.checked_sub(ask.hits).filter(|_| is_first) {
+            let was_counted = counter.counted_by.remove(&it.request);
+            let left = counter.counted.checked_sub(ask.hits);
+            match left.filter(|_| was_counted) {
                 Some(counted) => counter.counted = counted,
                 None => {
                     let what = format!("given back, and not counted: {it:?}, {counter:?}");
@@ -233,41 +245,94 @@ impl LimitChecks {
     }
 
     /// A leader has given hits back: it has a change for its next checkpoint, also if none are left then.
-    pub fn gave_back(&mut self, shard: u32, asked_at: Time, now: Time) {
-        let shard = self.shards.entry(shard).or_default();
+    pub fn gave_back(&mut self, it: &GiveBackAsked, asked_at: Time, now: Time) {
+        let was_reset = |key| {
+            let counter = self.counters.get(key);
+            counter.is_some_and(|counter| counter.reset_at.is_some())
+        };
         // Hits before a reset are not there any more.
-        if !shard.was_reset {
+        if !it.keys.iter().all(was_reset) {
+            let shard = self.shards.entry(it.shard).or_default();
             shard.changed(asked_at, now);
         }
     }
 
     /// A client's call is over.
     pub fn call_ended(&mut self, env: &mut Env, call: &Call, now: Time, ended: &Ended) {
-        if let What::LimitReset { key, .. } = &call.query.what {
-            return self.reset_ended(key, now, ended);
-        }
-        let (What::Limit(all), Ended::Ok(answer)) = (&call.query.what, ended) else {
-            return;
-        };
-        let Some(verdicts) = verdicts(answer) else {
-            return env.violated("S20", format!("{call:?}: {answer:?}"));
-        };
-        // The node that was asked did not know the rules yet.
-        if verdicts.is_empty() {
-            return;
-        }
-        if verdicts.len() != all.len() {
-            return env.violated("S20", format!("{call:?}: {answer:?}"));
-        }
-        for (hits, verdict) in all.iter().zip(verdicts) {
-            if !hits.exact {
-                counts_what_came(env, &hits.ask, verdict);
+        match (&call.query.what, ended) {
+            (What::LimitReset { key, .. }, _) => self.reset_ended(key, now, ended),
+            (What::LimitRules, Ended::Ok(_)) => {
+                self.rules_at.get_or_insert(now);
             }
+            (What::Limit(all), Ended::Ok(answer)) => match verdicts(answer) {
+                Some([]) => self.knew_no_rules(env, call),
+                Some(verdicts) if verdicts.len() == all.len() => {
+                    self.checked(env, call, (all, verdicts), now);
+                }
+                _ => env.violated("S20", format!("{call:?}: {answer:?}")),
+            },
+            // Rules are the same for all nodes, and all can be asked for.
+            (What::Limit(_), Ended::Refused(code)) => {
+                env.violated("S20", format!("{:?} ended with {code}", call.query));
+            }
+            _ => {}
+        }
+    }
+
+    /// The node that was asked said that there are no rules. All nodes know them soon.
+    fn knew_no_rules(&self, env: &mut Env, call: &Call) {
+        let known_at = self
+            .rules_at
+            .map(|at| at.max(env.answers_from) + LEARNING_US);
+        if known_at.is_some_and(|known_at| call.began_at > known_at) {
+            env.violated("S20", format!("{:?} is not limited", call.query));
+        }
+    }
+
+    /// A client was told whether its hits pass.
+    fn checked(
+        &mut self,
+        env: &mut Env,
+        call: &Call,
+        (all, verdicts): (&[Hits], &[PartVerdict]),
+        now: Time,
+    ) {
+        for (hits, verdict) in all.iter().zip(verdicts).filter(|(hits, _)| !hits.exact) {
+            self.counts_what_came(env, call, &hits.ask, verdict);
         }
         if verdicts.iter().all(|verdict| verdict.allowed) {
-            for hits in all.iter() {
+            for hits in all {
                 self.passed(env, call, hits, now);
             }
+        } else if all.iter().all(|hits| self.is_well(env, call, hits.shard)) {
+            for hits in all.iter().filter(|hits| !hits.exact) {
+                let counter = self.counters.entry(hits.ask.key.clone()).or_default();
+                counter.shard = hits.shard;
+                counter.refused.push((now, hits.ask.hits));
+            }
+        }
+    }
+
+    /// Whether one leader had the shard while a call was under way, and nothing was broken.
+    fn is_well(&self, env: &Env, call: &Call, shard: u32) -> bool {
+        let since = self.shards.get(&shard).map_or(0, |shard| shard.term_at);
+        call.began_at > env.answers_from.max(since)
+    }
+
+    /// By what is left, no more is counted than came to nodes and was not refused before this call.
+    fn counts_what_came(&self, env: &mut Env, call: &Call, ask: &LimitAsk, told: &PartVerdict) {
+        let refused = self.counters.get(&ask.key).map(|it| it.refused.iter());
+        let refused = refused.into_iter().flatten();
+        let refused = refused.filter(|(at, _)| *at < call.began_at);
+        let refused: u64 = refused.map(|(_, hits)| hits).sum();
+        let came = env.hits.came(&ask.key);
+        let left = u64::from(told.remaining);
+        let counted = u64::from(ask.limit.capacity()).saturating_sub(left);
+        if counted + refused > came {
+            let what = format!(
+                "{counted} hits are counted, {came} came, and {refused} were refused: {ask:?}"
+            );
+            env.violated("S20", what);
         }
     }
 
@@ -318,24 +383,11 @@ impl LimitChecks {
             let What::Limit(all) = &call.query.what else {
                 continue;
             };
-            // What another limit has refused counts if it could not be given back.
-            let (passes, may_stay) = match &call.ended {
-                Some((_, Ended::Ok(answer))) => {
-                    let verdicts = verdicts(answer).unwrap_or_default();
-                    let passes = verdicts.iter().all(|verdict| verdict.allowed);
-                    let is_limited = !verdicts.is_empty();
-                    (
-                        passes && is_limited,
-                        (passes || all.len() > 1) && is_limited,
-                    )
-                }
-                Some((_, Ended::Unavailable)) => (false, false),
-                Some((_, Ended::Unknown | Ended::Refused(_))) | None => (false, true),
-            };
-            for Hits { ask, .. } in all.iter().filter(|it| it.exact) {
-                let (least, most) = may_count.entry(&ask.key).or_default();
-                *least += if passes { ask.hits } else { 0 };
-                *most += if may_stay { ask.hits } else { 0 };
+            for hits in all.iter().filter(|it| it.exact) {
+                let (must_stay, may_stay) = stays(call, (all, hits));
+                let (least, most) = may_count.entry(&hits.ask.key).or_default();
+                *least += if must_stay { hits.ask.hits } else { 0 };
+                *most += if may_stay { hits.ask.hits } else { 0 };
             }
         }
         let wrong = may_count.iter().find_map(|(key, (least, most))| {
@@ -345,7 +397,12 @@ impl LimitChecks {
             }
             let counted = counter.map_or(0, |counter| counter.counted);
             let is_wrong = !(*least..=*most).contains(&counted);
-            is_wrong.then(|| format!("{counted} hits are counted, of {least} to {most}: {key:?}"))
+            is_wrong.then(|| {
+                let calls = calls_of(env, key);
+                format!(
+                    "{counted} hits are counted, of {least} to {most}: {key:?}, calls {calls:?}"
+                )
+            })
         });
         if let Some(what) = wrong {
             env.violated("S20", what);
@@ -353,22 +410,40 @@ impl LimitChecks {
     }
 }
 
+/// Whether hits of a call on an exact limit must, and may, be counted at the end.
+fn stays(call: &Call, (all, hits): (&[Hits], &Hits)) -> (bool, bool) {
+    match &call.ended {
+        Some((_, Ended::Ok(answer))) => {
+            let verdicts = verdicts(answer).unwrap_or_default();
+            let refused = |it: &(&Hits, &PartVerdict)| !it.1.allowed;
+            let refused: Vec<_> = all.iter().zip(verdicts).filter(refused).collect();
+            let passes = refused.is_empty() && !verdicts.is_empty();
+            // Another limit has refused it after it counted, and it could not be given back: a copy of the request
+            // was told that it may pass, for one. Those in memory are asked before, and those of one shard together.
+            let others = |(it, _): &(&Hits, _)| it.exact && it.shard != hits.shard;
+            let is_kept = !verdicts.is_empty() && refused.iter().all(others);
+            // An earlier attempt may have counted.
+            (passes, is_kept || call.attempts.len() > 1)
+        }
+        Some((_, Ended::Unavailable)) => (false, false),
+        Some((_, Ended::Unknown | Ended::Refused(_))) | None => (false, true),
+    }
+}
+
+/// The calls that check this counter.
+fn calls_of(env: &Env, key: &[u8]) -> Vec<usize> {
+    let is_of = |call: &&Call| match &call.query.what {
+        What::Limit(all) => all.iter().any(|it| *it.ask.key == *key),
+        _ => false,
+    };
+    let calls = env.calls.all.iter().filter(is_of);
+    calls.map(|call| call.query.call).collect()
+}
+
 fn verdicts(answer: &Answer) -> Option<&[PartVerdict]> {
     match answer.as_ref() {
         Ok(Outcome::LimitPart(part)) => Some(&part.verdicts),
         _ => None,
-    }
-}
-
-/// By what is left, no more is counted than came to nodes.
-fn counts_what_came(env: &mut Env, ask: &LimitAsk, verdict: &PartVerdict) {
-    let came = env.calls.hits_came.get(&ask.key).copied();
-    let came = came.unwrap_or_default();
-    let left = u64::from(verdict.remaining);
-    let counted = u64::from(ask.limit.capacity()).saturating_sub(left);
-    if counted > came {
-        let what = format!("{counted} hits are counted, and {came} came: {ask:?}");
-        env.violated("S20", what);
     }
 }
 

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Outcome, Output, PeerBatch};
+use nowserving_engine::{Output, PeerBatch};
 use nowserving_line::{Line, Phase};
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed, Message};
 use nowserving_shard::members::Members;
@@ -246,15 +246,10 @@ impl Checks {
                     }
                 }
                 Output::Frame { batch, .. } => self.sends(env, node, batch),
-                Output::Reply {
-                    to,
-                    result: Ok(Outcome::LimitPart(left)),
-                } => {
-                    let of = env.give_backs.remove(&(node.id, to.inbox.clone()));
-                    // No limit is told of if nothing was given back.
-                    if let Some(shard) = of.filter(|_| !left.verdicts.is_empty()) {
+                Output::Reply { to, .. } => {
+                    if let Some(given_back) = env.hits.gave_back(node.id, output) {
                         let asked_at = node.clock.when(to.taken);
-                        self.limits.gave_back(shard, asked_at, now);
+                        self.limits.gave_back(&given_back, asked_at, now);
                     }
                 }
                 _ => {}
@@ -407,7 +402,7 @@ impl Checks {
             }
             Change::Kv(op, result, now_ms) => keys.applied(env, place, op, result, now_ms),
             Change::KvEvents(events, wall_ms) => keys.happened(env, place, events, wall_ms),
-            Change::Limit(command, reply) => limits.applied(env, place, command, reply),
+            Change::Limit(applied) => limits.applied(env, place, applied),
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));

@@ -99,8 +99,8 @@ impl Clients {
         let Some(first) = all.first().cloned() else {
             return;
         };
-        // Of several, each copy counts on its own: what one of them gives back was not counted by another one.
-        let is_alone = all.len() == 1;
+        // A repetition without a name counts on its own.
+        let has_id = all.len() == 1 || random.below(2) == 0;
         let what = match (self.limits.applied, resets) {
             (false, _) => What::LimitRules,
             (true, true) => What::LimitReset {
@@ -111,10 +111,10 @@ impl Clients {
             (true, false) => What::Limit(all.into()),
         };
         let manner = Manner {
+            has_id,
             // As the SDK does, which sends a check to the leader of its first counter.
-            has_id: is_alone,
             own_subject: random.below(2) == 0,
-            repeats: is_alone && client.manner.repeats,
+            repeats: has_id && client.manner.repeats,
             ..client.manner
         };
         let time_us = random.between(500_000, 4_000_000);
