@@ -74,6 +74,8 @@ const EVENT_TURNS_MAX: usize = 4_096;
 
 /// A node that ends waits this long for answers that are still on their way.
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
+/// And for this long it sends what is answered: the connection may be lost.
+const FLUSH_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Runs a node until `stop` completes, then hands its leadership over and ends. On a change of `reload` it looks at its
 /// key file at once, and says what it found.
@@ -351,7 +353,6 @@ impl Node {
         let last_words = async {
             let _ = serving.responding.await;
             serving.gathering.finished().await;
-            let _ = service.flush().await;
         };
         if tokio::time::timeout(LAST_WORDS_MAX, last_words)
             .await
@@ -359,6 +360,8 @@ impl Node {
         {
             tracing::warn!("ending with requests unanswered");
         }
+        // The answers that there are must leave, whatever others wait for.
+        let _ = tokio::time::timeout(FLUSH_MAX, service.flush()).await;
         tracing::info!(node = self.config.id, "stopped");
         let welcome = stopped_by?;
         ended.context("the engine loop ended without a word")??;

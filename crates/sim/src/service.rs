@@ -13,7 +13,7 @@ use nowserving_engine::{
 };
 use nowserving_front::encode::{Encoder, error_headers};
 use nowserving_front::forward;
-use nowserving_front::gather::{Config, Gather, NodeRequest, Output};
+use nowserving_front::gather::{Arrived, Config, Gather, NodeRequest, Output, Reply};
 use nowserving_front::limits::KnownRules;
 use nowserving_front::parse::{Parser, Reading, TIMEOUT_MAX_MS, reply_to};
 use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
@@ -61,6 +61,7 @@ pub struct Service {
     rules: Option<Arc<KnownRules>>,
     /// Requests for which it asks others.
     gather: Gather,
+    gather_config: Config,
     /// When it looks next what is due there.
     gathers_at: Option<u64>,
     subscriptions: Subscriptions,
@@ -84,7 +85,7 @@ impl Service {
         let parser = Parser::new(Subjects::default(), shards, trust);
         let parser = parser.unwrap_or_else(|_| unreachable!());
         let (subjects, forward) = (parser.subjects.clone(), parser.forward.clone());
-        let gather = Gather::new(Config {
+        let gather_config = Config {
             subjects: subjects.clone(),
             forward: forward.clone(),
             shards,
@@ -92,11 +93,12 @@ impl Service {
             trust,
             seed: seed.into(),
             since_ms: 0,
-        });
+        };
         Service {
             parser,
             rules: None,
-            gather,
+            gather: Gather::new(gather_config.clone()),
+            gather_config,
             gathers_at: None,
             subscriptions: Subscriptions::new(subjects, forward),
             open: BTreeMap::new(),
@@ -304,7 +306,7 @@ impl Node {
                 if let Some(call) = call {
                     env.hits.taken(&call.query.what);
                 }
-                return self.gather(env, |it, now| it.take(&message.view(), route, now, None));
+                return self.gather_for(env, &message, route);
             }
             Route::Late => {
                 let to = reply_to(&message.view(), now.us, None);
@@ -329,6 +331,21 @@ impl Node {
             Ok(input) => self.hand_in(env, input),
             Err(refused) => self.refuse(env, &refused.reply, refused.error),
         }
+    }
+
+    fn gather_for(&mut self, env: &mut Env, message: &Message, route: Route) {
+        let (now, message) = (self.clock.read(env.timeline.now()), message.view());
+        let Some(service) = self.service() else {
+            return;
+        };
+        let arrived = Arrived::of(&service.gather_config, &message, route, now, None);
+        let admitted = service.gather.admit(arrived);
+        let read = admitted.map(|it| it.read(&service.gather_config, &message, now));
+        self.gather(env, |it, now| {
+            if let Some(read) = read {
+                it.begin(read, now);
+            }
+        });
     }
 
     /// The engine says which rules of rate limits there are.
@@ -487,7 +504,7 @@ impl Node {
                         outputs.extend(service.gather.take_outputs());
                     }
                 }
-                Output::Reply { to, encoded } => self.reply_for_others(env, &to, encoded),
+                Output::Reply { to, result } => self.reply_for_others(env, &to, result),
             }
         }
         let Some(service) = self.service() else {
@@ -513,13 +530,9 @@ impl Node {
     }
 
     /// An answer that was made of those of others.
-    fn reply_for_others(
-        &mut self,
-        env: &mut Env,
-        to: &ReplyTo,
-        encoded: Result<Vec<u8>, ApiError>,
-    ) {
-        let read = encoded.and_then(|bytes| {
+    fn reply_for_others(&mut self, env: &mut Env, to: &ReplyTo, result: Result<Reply, ApiError>) {
+        let read = result.and_then(|reply| {
+            let bytes = reply.encode(to.format);
             let outcome = outcome_of(to.op, &bytes)?;
             Ok((Bytes::from(bytes), outcome))
         });

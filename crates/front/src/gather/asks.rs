@@ -38,16 +38,15 @@ pub(crate) struct Ask {
     pub until: Micros,
     /// It is sent until a leader answers, not once.
     pub repeats: bool,
-    /// This node leads the shard, as far as it knows: so it asks itself first.
-    pub own: Option<OwnPart>,
 }
 
-/// What this node's engine is asked about counters of one shard.
+/// What this node's engine is asked about counters of one shard, which this node leads as far as it knows.
 #[derive(Debug)]
-pub(crate) struct OwnPart {
+pub(crate) struct OwnAsk {
     pub shard: u32,
     pub domain: LineName,
     pub request: LimitRequest,
+    pub until: Micros,
 }
 
 /// What a request does at the leader that takes it.
@@ -68,6 +67,8 @@ pub(crate) enum Answer {
     Bytes(Bytes),
     /// By this node's engine.
     Part(PartReply),
+    /// By this node's engine, which does not lead the shard: others can be asked.
+    Elsewhere,
 }
 
 /// Of which task it is, and which of its requests.
@@ -81,6 +82,7 @@ pub(crate) struct Asks {
     seed: u64,
     next: u64,
     open: HashMap<u64, Open>,
+    own: HashMap<u64, Own>,
     /// When their next try begins, or their time is over.
     due: BTreeSet<(Micros, u64)>,
     /// What has ended since it was last looked at.
@@ -97,11 +99,19 @@ struct Open {
     pause_us: Micros,
 }
 
+/// A request to this node's engine.
+#[derive(Debug)]
+struct Own {
+    owner: Owner,
+    /// Until then the engine may answer.
+    deadline: Micros,
+    due: Micros,
+    counts: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Pauses,
-    /// This node's engine is asked.
-    Own,
     Sent,
 }
 
@@ -114,36 +124,43 @@ impl Asks {
         }
     }
 
-    /// Begins a request.
-    pub fn begin(&mut self, owner: Owner, mut ask: Ask, now: Now, out: &mut Vec<Output>) {
+    /// Begins a request to others.
+    pub fn begin(&mut self, owner: Owner, ask: Ask, now: Now, out: &mut Vec<Output>) {
         self.next += 1;
-        let id = self.next;
-        let own = ask.own.take().filter(|_| now.us < ask.until);
-        let (state, due) = match own {
-            Some(own) => {
-                // A tenth for the answer: "it may have counted" must not come before "it has not".
-                let deadline = now.us + (ask.until - now.us) * 9 / 10;
-                out.push(Output::Engine {
-                    id,
-                    input: own.request(id, deadline, now.us),
-                });
-                (State::Own, ask.until)
-            }
-            None => (State::Pauses, now.us),
-        };
+        let (id, due) = (self.next, now.us);
         self.due.insert((due, id));
         let open = Open {
             owner,
             ask,
             due,
-            state,
+            state: State::Pauses,
             in_doubt: false,
             pause_us: PAUSE_US,
         };
         self.open.insert(id, open);
-        if state == State::Pauses {
-            self.send(id, now, out);
+        self.send(id, now, out);
+    }
+
+    /// Begins a request to this node's engine.
+    pub fn begin_own(&mut self, owner: Owner, ask: OwnAsk, now: Now, out: &mut Vec<Output>) {
+        if now.us >= ask.until {
+            return self.ended.push_back((owner, Err(unavailable())));
         }
+        self.next += 1;
+        let (id, due) = (self.next, ask.until);
+        // A tenth for the answer: "it may have counted" must not come before "it has not".
+        let deadline = now.us + (due - now.us) * 9 / 10;
+        let counts = !matches!(ask.request, LimitRequest::Check { dry_run: true, .. });
+        self.due.insert((due, id));
+        let own = Own {
+            owner,
+            deadline,
+            due,
+            counts,
+        };
+        self.own.insert(id, own);
+        let input = ask.request(id, deadline, now.us);
+        out.push(Output::Engine { id, input });
     }
 
     pub fn next_due(&self) -> Option<Micros> {
@@ -161,7 +178,11 @@ impl Asks {
                 Some(State::Sent) if nowserving_bite::is(nowserving_bite::Break::S20Again) => {
                     self.unheard(id, now);
                 }
-                _ => self.unanswered(id),
+                Some(State::Sent) => self.unanswered(id),
+                None => {
+                    let counts = self.own.get(&id).is_some_and(|own| own.counts);
+                    self.own_ended(id, Err(unanswered(counts)));
+                }
             }
         }
     }
@@ -189,28 +210,33 @@ impl Asks {
         }
     }
 
-    /// What this node's engine has answered. If it leads no longer, the other nodes are asked.
-    pub fn own_answered(
-        &mut self,
-        id: u64,
-        answer: Result<Outcome, ApiError>,
-        now: Now,
-        out: &mut Vec<Output>,
-    ) {
-        let Some(open) = self.open.get(&id).filter(|it| it.state == State::Own) else {
+    /// What this node's engine has answered.
+    pub fn own_answered(&mut self, id: u64, answer: Result<Outcome, ApiError>, now: Now) {
+        let Some(own) = self.own.get(&id) else {
             return;
         };
-        match answer {
-            Ok(Outcome::LimitPart(part)) => self.end(id, Ok(Answer::Part(*part))),
-            Ok(_) => self.unanswered(id),
-            Err(error) if open.ask.repeats && is_elsewhere(error.code) => self.send(id, now, out),
-            Err(error) => self.end(id, Err(error)),
-        }
+        let result = match answer {
+            Ok(Outcome::LimitPart(part)) => Ok(Answer::Part(*part)),
+            Ok(_) => Err(unanswered(own.counts)),
+            // It was asked for as long as there was time: to ask others now would end with an answer that nobody waits for.
+            Err(error) if is_elsewhere(error.code) && now.us < own.deadline => {
+                Ok(Answer::Elsewhere)
+            }
+            Err(error) => Err(error),
+        };
+        self.own_ended(id, result);
     }
 
     /// The engine has no room for it.
     pub fn not_taken(&mut self, id: u64) {
-        self.end(id, Err(overloaded()));
+        self.own_ended(id, Err(overloaded()));
+    }
+
+    fn own_ended(&mut self, id: u64, result: Result<Answer, ApiError>) {
+        if let Some(own) = self.own.remove(&id) {
+            self.due.remove(&(own.due, id));
+            self.ended.push_back((own.owner, result));
+        }
     }
 
     fn send(&mut self, id: u64, now: Now, out: &mut Vec<Output>) {
@@ -350,12 +376,12 @@ impl Answer {
     pub fn part(self) -> Result<PartReply, ApiError> {
         match self {
             Answer::Part(part) => Ok(part),
-            Answer::Bytes(_) => self.read(),
+            Answer::Bytes(_) | Answer::Elsewhere => self.read(),
         }
     }
 }
 
-impl OwnPart {
+impl OwnAsk {
     fn request(self, id: u64, deadline: Micros, now: Micros) -> Input {
         let op = match self.request {
             LimitRequest::GiveBack { .. } => Operation::LimitGiveBack,

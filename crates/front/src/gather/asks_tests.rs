@@ -47,7 +47,6 @@ fn begun(effect: Effect, repeats: bool) -> Asks {
         note: None,
         until: START.us + 1_000_000,
         repeats,
-        own: None,
     };
     let (mut asks, mut out) = (Asks::new(7), Vec::new());
     asks.begin((1, 0), ask, START, &mut out);

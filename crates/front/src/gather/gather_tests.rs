@@ -3,11 +3,14 @@ use nowserving_engine::RelayedAnswer;
 use nowserving_engine::refusals::overloaded;
 use nowserving_line::LineName;
 use nowserving_protocol::admin::{ConfigureLinesReply, LineList, LineSummary};
+use nowserving_protocol::error::Code;
 use nowserving_protocol::header::REQUEST_ID_HEADER;
 use serde::Serialize;
 
+use super::intake::{CHECKS_AT_ONCE, OPERATORS_AT_ONCE};
 use super::*;
 use crate::forward;
+use crate::routes::Route;
 use crate::testing::Owned;
 
 pub(crate) const LEADER: Subscription = Subscription::Leader { term: 1 };
@@ -18,6 +21,7 @@ pub(crate) const START: Now = Now {
 
 /// A node, of whose outputs a test answers each.
 pub(crate) struct Test {
+    config: Config,
     pub gather: Gather,
     pub now: Now,
     pub requests: Vec<NodeRequest>,
@@ -38,7 +42,8 @@ impl Test {
             since_ms: 0,
         };
         Test {
-            gather: Gather::new(config),
+            gather: Gather::new(config.clone()),
+            config,
             now: START,
             requests: Vec::new(),
             replies: Vec::new(),
@@ -51,7 +56,11 @@ impl Test {
             true => Route::ManyLines,
             false => Route::Limits,
         };
-        self.gather.take(&message.view(), route, self.now, None);
+        let arrived = Arrived::of(&self.config, &message.view(), route, self.now, None);
+        if let Some(admitted) = self.gather.admit(arrived) {
+            let read = admitted.read(&self.config, &message.view(), self.now);
+            self.gather.begin(read, self.now);
+        }
         self.run();
     }
 
@@ -73,7 +82,10 @@ impl Test {
             match output {
                 Output::Request(request) => self.requests.push(request),
                 Output::Engine { id, input } => self.engine.push((id, input)),
-                Output::Reply { encoded, .. } => self.replies.push(encoded),
+                Output::Reply { to, result } => {
+                    let encoded = result.map(|reply| reply.encode(to.format));
+                    self.replies.push(encoded);
+                }
             }
         }
     }
@@ -137,6 +149,47 @@ fn checks_leave_operators_their_places() {
     test.replies.clear();
     test.take(&check(0));
     assert!(test.reply().is_ok(), "what has ended leaves its place");
+}
+
+/// So that a node with too many requests does not have to read more of them.
+#[test]
+fn a_request_without_a_place_is_not_read() {
+    let mut test = Test::start(4);
+    test.gather.stop();
+    test.take(&Owned::new(
+        "nowserving.limit.shop.check",
+        b"nothing".to_vec(),
+    ));
+    assert_eq!(test.reply(), Err(overloaded()));
+}
+
+/// One that cannot be read leaves its place, too.
+#[test]
+fn a_request_that_cannot_be_read_is_answered_once() {
+    let mut test = Test::start(4);
+    test.take(&Owned::new(
+        "nowserving.limit.shop.check",
+        b"nothing".to_vec(),
+    ));
+    assert_eq!(
+        test.reply().map_err(|error| error.code),
+        Err(Code::BadRequest)
+    );
+    assert!(test.gather.is_idle());
+}
+
+#[test]
+fn a_work_waits_for_the_time_that_it_named_last() {
+    let mut test = Test::start(4);
+    test.take(&check(0));
+    for _ in 0..3 {
+        // Nothing that it waits for.
+        test.gather.follow([(1, LEADER)], test.now);
+    }
+    assert_eq!(test.gather.due.len(), 1);
+    test.gather.learn(Arc::default(), test.now);
+    assert!(test.reply().is_ok());
+    assert_eq!(test.gather.next_due(), None);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use nowserving_shard::clock::Micros;
 use serde::Serialize;
 
 use super::asks::{Answer, Ask, Effect};
-use super::{Done, Io, Times, Work};
+use super::{Done, Io, Reply, Times, Work};
 use crate::Message;
 use crate::parse::{client_id, hash, header, message_id};
 use crate::who::TrustRequestInfo;
@@ -117,7 +117,7 @@ impl Work for ManyLines {
         let lines = std::mem::take(&mut self.lines).into_iter();
         let lines = lines.filter_map(|line| line.done).collect();
         let reply = ConfigureLinesReply::new(lines, self.next_page.take(), self.ask.dry_run);
-        Some(Ok(encode(&reply, io.format)))
+        Some(Ok(Reply::of(reply)))
     }
 }
 
@@ -204,7 +204,6 @@ impl ManyLines {
             note: self.note.clone(),
             until: self.until,
             repeats: false,
-            own: None,
         };
         io.ask(nth, ask);
     }

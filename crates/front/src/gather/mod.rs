@@ -1,16 +1,18 @@
 //! Requests for which a node asks others: it takes one, asks the leaders that have what is needed, and makes one answer of theirs.
 //!
 //! ```text
-//! take(message) ─► Work ─► Ask, Ask, … ─► Output::Request, Output::Engine
-//!                    ▲                         │
-//!                    └── answered, own_answered ┘ … ─► Output::Reply
+//! Arrived ─► Admitted ─► Read ─► Work ─► Ask, Ask, … ─► Output::Request, Output::Engine
+//!                                  ▲                         │
+//!                                  └── answered, own_answered ┘ … ─► Output::Reply
 //! ```
 //!
 //! Each request is a [`Work`] of its own. It does what it can, and goes on with each answer, when a time is due that it has
 //! named, and when this node learns of other rules or leaders.
 
 pub(crate) mod asks;
+mod intake;
 mod many_lines;
+mod reply;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,24 +25,16 @@ use nowserving_engine::refusals::{overloaded, unavailable};
 use nowserving_engine::{ForwardResult, Input, Now, Outcome, ReplyTo, Subscription};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::ApiError;
-use nowserving_protocol::header::TraceContext;
-use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 
-use self::asks::{Answer, Ask, Asks};
+use self::asks::{Answer, Ask, Asks, OwnAsk};
+use self::intake::Kind;
+pub use self::intake::{Admitted, Arrived, Read};
+pub use self::reply::Reply;
 pub(crate) use self::times::Times;
-use crate::Message;
-use crate::limits::{KnownRules, RuleCounters, work_of_limits};
-use crate::parse::reply_to;
-use crate::routes::Route;
+use crate::limits::{KnownRules, RuleCounters};
 use crate::who::TrustRequestInfo;
-
-/// Requests at the same time: others are refused. Operators have places of their own: one who looks for the cause of too many
-/// checks is not refused because of them.
-const CHECKS_AT_ONCE: usize = 8_192;
-const OPERATORS_AT_ONCE: usize = 256;
-const MANY_LINES_AT_ONCE: usize = 4;
 
 /// What is done for the requests.
 #[derive(Debug)]
@@ -52,7 +46,7 @@ pub enum Output {
     /// The answer to a request.
     Reply {
         to: ReplyTo,
-        encoded: Result<Vec<u8>, ApiError>,
+        result: Result<Reply, ApiError>,
     },
 }
 
@@ -67,8 +61,8 @@ pub struct NodeRequest {
     pub timeout: Duration,
 }
 
-/// How a work ends: with the encoded answer. `None`: it goes on.
-pub(crate) type Done = Option<Result<Vec<u8>, ApiError>>;
+/// How a work ends. `None`: it goes on.
+pub(crate) type Done = Option<Result<Reply, ApiError>>;
 
 /// One request under way.
 pub(crate) trait Work: Send {
@@ -98,7 +92,9 @@ pub struct Config {
 pub struct Gather {
     around: Around,
     works: HashMap<u64, Running>,
-    next: u64,
+    /// So many were admitted so far.
+    admitted: u64,
+    /// And are not answered, by their kind.
     under_way: [usize; 3],
     /// Of works, the times that they wait for.
     due: BTreeSet<(Micros, u64)>,
@@ -111,13 +107,8 @@ struct Running {
     to: ReplyTo,
     kind: Kind,
     work: Box<dyn Work>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Check,
-    Operator,
-    ManyLines,
+    /// When it goes on, if it waits for a time.
+    due: Option<Micros>,
 }
 
 /// What the works share.
@@ -138,10 +129,10 @@ pub(crate) struct Around {
 pub(crate) struct Io<'a> {
     pub around: &'a mut Around,
     pub now: Now,
-    pub format: Format,
     work: u64,
     waits: &'a mut BTreeSet<u64>,
-    due: &'a mut BTreeSet<(Micros, u64)>,
+    all_due: &'a mut BTreeSet<(Micros, u64)>,
+    due: &'a mut Option<Micros>,
 }
 
 impl Gather {
@@ -158,7 +149,7 @@ impl Gather {
                 config,
             },
             works: HashMap::new(),
-            next: 0,
+            admitted: 0,
             under_way: [0; 3],
             due: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -166,61 +157,49 @@ impl Gather {
         }
     }
 
-    /// Begins a request that was routed here.
-    pub fn take(
-        &mut self,
-        message: &Message<'_>,
-        route: Route,
-        now: Now,
-        trace: Option<Box<TraceContext>>,
-    ) {
-        let mut to = reply_to(message, now.us, trace);
-        self.next += 1;
-        let kind = match route {
-            Route::ManyLines => Kind::ManyLines,
-            _ if self.is_admin(message.subject) => Kind::Operator,
-            _ => Kind::Check,
-        };
-        let read = match route {
-            Route::ManyLines => {
-                to.op = Operation::ConfigureLines;
-                many_lines::read(message, now, self.around.config.trust)
+    /// Gives a request a place, which it has until it is answered. Without one, and while this node ends, it is refused.
+    pub fn admit(&mut self, arrived: Arrived) -> Option<Admitted> {
+        let most = arrived.kind.at_once();
+        match self.under_way.get_mut(arrived.kind as usize) {
+            Some(under_way) if *under_way < most && !self.stopping => {
+                *under_way += 1;
+                self.admitted += 1;
+                let number = self.admitted;
+                Some(Admitted { arrived, number })
             }
-            _ => work_of_limits(message, &mut to, now, &self.around.config, self.next),
-        };
-        let work = read.and_then(|work| match self.admits(kind) {
-            true => Ok(work),
-            false => Err(overloaded()),
-        });
-        match work {
-            Ok(work) => {
-                if let Some(under_way) = self.under_way.get_mut(kind as usize) {
-                    *under_way += 1;
-                }
-                self.works.insert(self.next, Running { to, kind, work });
-                self.go_on(self.next, now);
-                self.settle(now);
-            }
-            Err(error) => {
-                let encoded = Err(error);
-                self.around.out.push(Output::Reply { to, encoded });
+            _ => {
+                let (to, result) = (arrived.to, Err(overloaded()));
+                self.around.out.push(Output::Reply { to, result });
+                None
             }
         }
     }
 
-    fn is_admin(&self, subject: &str) -> bool {
-        let rest = subject.strip_prefix(self.around.config.subjects.prefix());
-        rest.is_some_and(|rest| rest.starts_with(".admin."))
+    /// Begins what was admitted.
+    pub fn begin(&mut self, read: Read, now: Now) {
+        let (to, kind) = (read.to, read.kind);
+        match read.work {
+            Ok(work) => {
+                let due = None;
+                let running = Running {
+                    to,
+                    kind,
+                    work,
+                    due,
+                };
+                self.works.insert(read.number, running);
+                self.go_on(read.number, now);
+                self.settle(now);
+            }
+            Err(error) => self.end((to, kind), Err(error)),
+        }
     }
 
-    fn admits(&self, kind: Kind) -> bool {
-        let most = match kind {
-            Kind::Check => CHECKS_AT_ONCE,
-            Kind::Operator => OPERATORS_AT_ONCE,
-            Kind::ManyLines => MANY_LINES_AT_ONCE,
-        };
-        let under_way = self.under_way.get(kind as usize);
-        !self.stopping && under_way.is_some_and(|it| *it < most)
+    fn end(&mut self, (to, kind): (ReplyTo, Kind), result: Result<Reply, ApiError>) {
+        if let Some(under_way) = self.under_way.get_mut(kind as usize) {
+            *under_way -= 1;
+        }
+        self.around.out.push(Output::Reply { to, result });
     }
 
     /// Requests that come from here on are refused.
@@ -231,7 +210,7 @@ impl Gather {
     /// Whether all that it has taken is answered.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.works.is_empty()
+        self.under_way == [0; 3]
     }
 
     /// How a request to others ended.
@@ -242,8 +221,7 @@ impl Gather {
 
     /// What this node's engine has answered.
     pub fn own_answered(&mut self, id: u64, answer: Result<Outcome, ApiError>, now: Now) {
-        let Around { asks, out, .. } = &mut self.around;
-        asks.own_answered(id, answer, now, out);
+        self.around.asks.own_answered(id, answer, now);
         self.settle(now);
     }
 
@@ -272,6 +250,9 @@ impl Gather {
             && due <= now.us
         {
             self.due.pop_first();
+            if let Some(running) = self.works.get_mut(&work) {
+                running.due = None;
+            }
             self.go_on(work, now);
             self.settle(now);
         }
@@ -334,20 +315,20 @@ impl Gather {
         let mut io = Io {
             around: &mut self.around,
             now,
-            format: running.to.format,
             work: id,
             waits: &mut self.waiting,
-            due: &mut self.due,
+            all_due: &mut self.due,
+            due: &mut running.due,
         };
-        let Some(encoded) = step(running.work.as_mut(), &mut io) else {
+        let Some(result) = step(running.work.as_mut(), &mut io) else {
             return;
         };
-        if let Some(Running { to, kind, .. }) = self.works.remove(&id) {
+        if let Some(Running { to, kind, due, .. }) = self.works.remove(&id) {
             self.waiting.remove(&id);
-            if let Some(under_way) = self.under_way.get_mut(kind as usize) {
-                *under_way -= 1;
+            if let Some(due) = due {
+                self.due.remove(&(due, id));
             }
-            self.around.out.push(Output::Reply { to, encoded });
+            self.end((to, kind), result);
         }
     }
 }
@@ -359,9 +340,18 @@ impl Io<'_> {
         asks.begin((self.work, nth), ask, self.now, out);
     }
 
-    /// The work goes on at this time.
+    /// Asks this node's engine, of which the work hears by this number.
+    pub fn ask_own(&mut self, nth: usize, ask: OwnAsk) {
+        let Around { asks, out, .. } = &mut *self.around;
+        asks.begin_own((self.work, nth), ask, self.now, out);
+    }
+
+    /// The work goes on at this time, and at none that it has named before.
     pub fn wake_at(&mut self, time: Micros) {
-        self.due.insert((time, self.work));
+        if let Some(before) = self.due.replace(time) {
+            self.all_due.remove(&(before, self.work));
+        }
+        self.all_due.insert((time, self.work));
     }
 
     /// The work goes on as soon as this node learns anything, and at this time.

@@ -1,7 +1,7 @@
 //! Operators' requests about rate limits.
 
 use bytes::Bytes;
-use nowserving_engine::refusals::{no_rules, rules_changed};
+use nowserving_engine::refusals::{no_rules, outcome_unknown, rules_changed};
 use nowserving_limit::{Matched, Rules};
 use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{Format, decode_request, decode_request_within, encode};
@@ -15,7 +15,6 @@ use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::home_of;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::check::{Call, Checking};
@@ -23,7 +22,7 @@ use super::{
     APPLY_BYTES_MAX, KnownDomain, KnownRules, changes, entries, notes, read_one, resolve, show,
 };
 use crate::gather::asks::{Answer, Ask, Effect};
-use crate::gather::{Done, Io, Work};
+use crate::gather::{Done, Io, Reply, Work};
 
 /// After a change, for so long at most its answer waits until this node knows it.
 const LEARNING_MAX_US: Micros = 1_000_000;
@@ -44,10 +43,13 @@ pub(super) fn work(op: Operation, payload: &[u8], call: Call) -> Result<Box<dyn 
         Operation::LimitApply => {
             let ask: ApplyRules = decode_request_within(payload, APPLY_BYTES_MAX)?;
             ask.check()?;
-            let (domain, rules) = read_one(&ask.rules)?;
-            by_rules(Asked::Apply(ask, domain, rules), call)
+            let read = read_one(&ask.rules)?;
+            by_rules(Asked::Rules(RulesChange::apply(ask, read)), call)
         }
-        Operation::LimitDelete => by_rules(Asked::Delete(decode_request(payload)?), call),
+        Operation::LimitDelete => {
+            let ask: DeleteRules = decode_request(payload)?;
+            by_rules(Asked::Rules(RulesChange::delete(ask)), call)
+        }
         Operation::LimitShow => by_rules(Asked::Show(decode_request(payload)?), call),
         Operation::LimitReset => {
             let ask: ResetLimit = decode_request(payload)?;
@@ -85,9 +87,7 @@ struct ByRules {
 }
 
 enum Asked {
-    /// With what its text says.
-    Apply(ApplyRules, LineName, Rules),
-    Delete(DeleteRules),
+    Rules(RulesChange),
     Show(ShowRules),
     Reset(ResetLimit),
     /// A change is asked of shard 0: what it changes, and the notes.
@@ -96,15 +96,80 @@ enum Asked {
     Counter,
 }
 
+/// Rules are applied or deleted.
+struct RulesChange {
+    op: Operation,
+    domain: LineName,
+    /// Of those that are applied.
+    text: Option<String>,
+    /// What it says.
+    rules: Rules,
+    if_version: Option<u64>,
+    dry_run: bool,
+    payload: Bytes,
+}
+
+impl RulesChange {
+    fn apply(ask: ApplyRules, (domain, rules): (LineName, Rules)) -> Self {
+        RulesChange {
+            op: Operation::LimitApply,
+            domain,
+            payload: encode(&ask, Format::MsgPack).into(),
+            text: Some(ask.rules),
+            rules,
+            if_version: ask.if_version,
+            dry_run: ask.dry_run,
+        }
+    }
+
+    fn delete(ask: DeleteRules) -> Self {
+        RulesChange {
+            op: Operation::LimitDelete,
+            payload: encode(&ask, Format::MsgPack).into(),
+            domain: ask.domain,
+            text: None,
+            rules: Rules::default(),
+            if_version: ask.if_version,
+            dry_run: ask.dry_run,
+        }
+    }
+
+    /// The answer to a dry run, as shard 0 would answer: the text that is there changes nothing, whatever `if_version` says.
+    fn tried(
+        self,
+        known: Option<&KnownDomain>,
+        (changes, notes): (Vec<String>, Vec<String>),
+    ) -> Result<RulesChanged, ApiError> {
+        let is_the_same = match (&self.text, known) {
+            (Some(text), Some(known)) => *known.of.text == **text,
+            (None, None) => return Err(no_rules(&self.domain)),
+            _ => false,
+        };
+        let version = known.map_or(0, |known| known.of.version);
+        let if_version = self.if_version.filter(|_| !is_the_same);
+        match if_version.is_none_or(|it| it == version) {
+            true => Ok(RulesChanged {
+                domain: self.domain,
+                version,
+                dry_run: true,
+                changes,
+                notes,
+            }),
+            false => Err(rules_changed(&self.domain, version)),
+        }
+    }
+}
+
 impl Work for ByRules {
     fn go_on(&mut self, io: &mut Io<'_>) -> Done {
-        if let Some((changed, until)) = &self.learns {
+        if let Some((changed, until)) = self.learns.take() {
             // It has happened, whether this node knows it or not.
             let known = io.around.known.as_ref().map_or(0, |known| known.version);
-            if known >= changed.version || io.now.us >= *until {
-                return Some(Ok(encode(changed, io.format)));
+            if known >= changed.version || io.now.us >= until {
+                return Some(Ok(Reply::of(changed)));
             }
-            io.wait(*until);
+            io.wait(until);
+            self.learns = Some((changed, until));
             return None;
         }
         if matches!(self.ask, Asked::Change(..) | Asked::Counter) {
@@ -117,12 +182,11 @@ impl Work for ByRules {
     }
 
     fn answered(&mut self, _: usize, result: Result<Answer, ApiError>, io: &mut Io<'_>) -> Done {
-        let result = result.map_err(repeatable);
         let Asked::Change(changes, notes) = &mut self.ask else {
-            let reset: Result<ResetReply, ApiError> = result.and_then(|answer| answer.read());
-            return Some(reset.map(|reset| encode(&reset, io.format)));
+            let reset = written::<ResetReply>(result);
+            return Some(reset.map(Reply::of));
         };
-        let changed: RulesChanged = match result.and_then(|answer| answer.read()) {
+        let changed: RulesChanged = match written(result) {
             Ok(changed) => changed,
             Err(error) => return Some(Err(error)),
         };
@@ -138,34 +202,21 @@ impl Work for ByRules {
 }
 
 impl ByRules {
-    fn begin(&mut self, known: &KnownRules, io: &mut Io<'_>) -> Result<Option<Vec<u8>>, ApiError> {
+    fn begin(&mut self, known: &KnownRules, io: &mut Io<'_>) -> Result<Option<Reply>, ApiError> {
         let domain_of = |domain| known.domains.get(domain).map(AsRef::as_ref);
         match std::mem::replace(&mut self.ask, Asked::Counter) {
-            Asked::Apply(ask, domain, rules) => {
-                let known = domain_of(&domain);
-                let (changes, notes) = (changes(known, &rules), notes(&rules));
-                if ask.dry_run {
-                    let tried = tried_rules(&ask, domain, known, changes)?;
-                    let tried = RulesChanged { notes, ..tried };
-                    return Ok(Some(encode(&tried, io.format)));
+            Asked::Rules(it) => {
+                let known = domain_of(&it.domain);
+                let (changes, notes) = (changes(known, &it.rules), notes(&it.rules));
+                if it.dry_run {
+                    let tried = it.tried(known, (changes, notes))?;
+                    return Ok(Some(Reply::of(tried)));
                 }
-                log("apply", &domain, &self.call);
+                log(it.op.word(), &it.domain, &self.call);
                 self.ask = Asked::Change(changes, notes);
-                self.write((Operation::LimitApply, 0, &domain), &ask, io)
+                self.write((it.op, 0, &it.domain), it.payload, io)
             }
-            Asked::Delete(ask) => {
-                let known = domain_of(&ask.domain);
-                let changes = changes(known, &Rules::default());
-                if ask.dry_run {
-                    let known = Some(known.ok_or_else(|| no_rules(&ask.domain))?);
-                    let tried = tried(ask.domain, known, ask.if_version, changes)?;
-                    return Ok(Some(encode(&tried, io.format)));
-                }
-                log("delete", &ask.domain, &self.call);
-                self.ask = Asked::Change(changes, Vec::new());
-                self.write((Operation::LimitDelete, 0, &ask.domain), &ask, io)
-            }
-            Asked::Show(ask) => Ok(Some(encode(&show(known, &ask)?, io.format))),
+            Asked::Show(ask) => Ok(Some(Reply::of(show(known, &ask)?))),
             Asked::Reset(ask) => {
                 let known = domain_of(&ask.domain).ok_or_else(|| no_rules(&ask.domain))?;
                 let entries = entries(std::slice::from_ref(&ask.descriptor));
@@ -176,7 +227,8 @@ impl ByRules {
                 };
                 let shard = home_of(key, io.around.config.shards);
                 log("reset a counter", &ask.domain, &self.call);
-                self.write((Operation::LimitReset, shard, &ask.domain), &ask, io)
+                let payload = encode(&ask, Format::MsgPack).into();
+                self.write((Operation::LimitReset, shard, &ask.domain), payload, io)
             }
             Asked::Change(..) | Asked::Counter => Ok(None),
         }
@@ -185,17 +237,16 @@ impl ByRules {
     fn write(
         &self,
         (op, shard, domain): (Operation, u32, &LineName),
-        body: &impl Serialize,
+        payload: Bytes,
         io: &mut Io<'_>,
-    ) -> Result<Option<Vec<u8>>, ApiError> {
+    ) -> Result<Option<Reply>, ApiError> {
         let ask = Ask {
             subject: io.around.config.subjects.leader(op, shard, domain),
-            payload: encode(body, Format::MsgPack).into(),
+            payload,
             effect: Effect::Once(self.call.id_for(shard, op)),
             note: self.call.note.clone(),
             until: self.call.times.for_writes()?,
             repeats: true,
-            own: None,
         };
         io.ask(0, ask);
         Ok(None)
@@ -244,7 +295,7 @@ impl OfAll {
         }
     }
 
-    fn end(&mut self, io: &Io<'_>) -> Result<Vec<u8>, ApiError> {
+    fn end(&mut self, io: &Io<'_>) -> Result<Reply, ApiError> {
         let of_shards = std::mem::take(&mut self.of_shards);
         let answers = (self.first..).zip(of_shards.into_iter().flatten());
         match &self.question {
@@ -256,7 +307,7 @@ impl OfAll {
                     unanswered,
                 };
                 reply.keep_newest();
-                Ok(encode(&reply, io.format))
+                Ok(Reply::of(reply))
             }
             Question::Stats(ask) => {
                 let end = page_end(ask, io.around.config.shards);
@@ -272,7 +323,7 @@ impl OfAll {
                 if ask.from.is_none() {
                     self.add_nodes(&mut reply, io);
                 }
-                Ok(encode(&reply, io.format))
+                Ok(Reply::of(reply))
             }
         }
     }
@@ -353,7 +404,6 @@ fn question(subject: String, payload: Bytes, until: Micros, repeats: bool) -> As
         note: None,
         until,
         repeats,
-        own: None,
     }
 }
 
@@ -372,6 +422,12 @@ fn log(what: &str, domain: &LineName, call: &Call) {
     tracing::info!(domain = %domain.as_str(), by, reason, "an operator asks to change rate limits: {what}");
 }
 
+/// The answer to a write. One that is not understood has happened all the same, as far as anybody knows.
+fn written<R: DeserializeOwned>(result: Result<Answer, ApiError>) -> Result<R, ApiError> {
+    let read = result.and_then(|answer| answer.read().map_err(|_| outcome_unknown()));
+    read.map_err(repeatable)
+}
+
 /// Other writes are repeated with a key or a ticket, which these do not have.
 fn repeatable(error: ApiError) -> ApiError {
     match error.code {
@@ -381,38 +437,6 @@ fn repeatable(error: ApiError) -> ApiError {
             ..error
         },
         _ => error,
-    }
-}
-
-/// As shard 0 would answer: the text that is there changes nothing, whatever `if_version` says.
-fn tried_rules(
-    ask: &ApplyRules,
-    domain: LineName,
-    known: Option<&KnownDomain>,
-    changes: Vec<String>,
-) -> Result<RulesChanged, ApiError> {
-    let is_the_same = known.is_some_and(|known| *known.of.text == *ask.rules);
-    let if_version = ask.if_version.filter(|_| !is_the_same);
-    tried(domain, known, if_version, changes)
-}
-
-/// The answer to a dry run.
-fn tried(
-    domain: LineName,
-    known: Option<&KnownDomain>,
-    if_version: Option<u64>,
-    changes: Vec<String>,
-) -> Result<RulesChanged, ApiError> {
-    let version = known.map_or(0, |known| known.of.version);
-    match if_version.is_none_or(|it| it == version) {
-        true => Ok(RulesChanged {
-            domain,
-            version,
-            dry_run: true,
-            changes,
-            notes: Vec::new(),
-        }),
-        false => Err(rules_changed(&domain, version)),
     }
 }
 
@@ -449,7 +473,8 @@ mod tests {
                 if_version,
                 ..ApplyRules::default()
             };
-            let tried = tried_rules(&ask, shop(), known, Vec::new());
+            let change = RulesChange::apply(ask, (shop(), Rules::default()));
+            let tried = change.tried(known, (Vec::new(), Vec::new()));
             tried.map(|it| it.version).map_err(|it| it.to_string())
         };
         assert_eq!(tried(&known.of.text, Some(&known), Some(77)), Ok(1));

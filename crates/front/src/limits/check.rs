@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use nowserving_engine::refusals::unavailable;
+use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_engine::{LimitRequest, Now};
 use nowserving_limit::{Matched, Verdict, combine};
 use nowserving_line::{LineName, OperatorNote};
@@ -28,12 +28,9 @@ use super::parts::{
 use super::reply::{explain, reply, without_rules};
 use super::{KnownDomain, OTHER_RULES, entries, resolve};
 use crate::Message;
-use crate::gather::asks::{Answer, Ask, Effect, OwnPart};
-use crate::gather::{Config, Done, Io, Times, Work};
+use crate::gather::asks::{Answer, Ask, Effect, OwnAsk};
+use crate::gather::{Config, Done, Io, Reply, Times, Work};
 use crate::parse::{client_id, hash, header, hits_id, message_id};
-
-/// What is asked, each with the place of its part.
-type PartAsks = Vec<(usize, Ask)>;
 
 /// A change of rules is known to all nodes about that soon.
 const LEARNING_US: Micros = 20_000;
@@ -117,111 +114,101 @@ impl Checking {
         let Some(known) = known.domains.get(&self.domain).cloned() else {
             return match io.around.is_cut_off() {
                 true => self.wait_in_touch(io),
-                false => Some(Ok(encode(&without_rules(&self.ask), io.format))),
+                false => Some(Ok(Reply::of(without_rules(&self.ask)))),
             };
         };
-        let begun = self.parts_by(&known, io);
-        match begun {
-            Ok(None) => self.wait_in_touch(io),
-            Ok(Some((parts, asks))) => {
-                (self.known, self.parts, self.stage) = (Some(known), parts, Stage::Counted);
-                self.send(asks, io)
+        match self.ask_memories(&known, io) {
+            Ok(false) => self.wait_in_touch(io),
+            Ok(true) => {
+                (self.known, self.stage) = (Some(known), Stage::Counted);
+                self.asked(io)
             }
             Err(error) => self.fail(error, io),
         }
     }
 
-    /// The parts by these rules, and what is asked in leaders' memories. `None`: there may be limits that this node does not know.
-    fn parts_by(
-        &self,
-        known: &KnownDomain,
-        io: &Io<'_>,
-    ) -> Result<Option<(Placed, PartAsks)>, ApiError> {
+    /// Finds the parts by these rules, and asks those in leaders' memories. False: there may be limits that this node does not
+    /// know.
+    fn ask_memories(&mut self, known: &KnownDomain, io: &mut Io<'_>) -> Result<bool, ApiError> {
         let entries = entries(&self.ask.descriptors);
         let matched = resolve(known, &self.domain, &entries)?;
         let is_limited = |it: &Matched<'_>| matches!(it, Matched::Limited { .. });
         if !matched.iter().all(is_limited) && io.around.is_cut_off() {
-            return Ok(None);
+            return Ok(false);
         }
         let parts = parts_of(&matched, io.around.config.shards).into_iter();
         let parts = parts.map(|(home, places)| ((home, keys_of(&matched, &places)), places));
-        let parts: Vec<_> = parts.collect();
-        let of_several = parts.len() > 1;
-        let mut asks = Vec::new();
-        for (nth, (part, places)) in self.unanswered(&parts, false) {
-            let Home { shard, .. } = part.0;
-            let name = self.call.id_of_hits(part, self.ask.hits());
-            // Another part may refuse what this one counts.
-            let hold = Some(name).filter(|_| of_several && self.ask.hits() > 0);
-            let own = io.around.leads(shard).then(|| OwnPart {
-                shard,
-                domain: self.domain.clone(),
-                request: LimitRequest::Check {
-                    asks: asks_of(&matched, places, &self.ask),
-                    dry_run: self.ask.dry_run,
-                    hold: hold.as_ref().map(|name| hits_id(name, &self.domain).key),
-                },
-            });
-            let effect = match self.ask.dry_run {
-                true => Effect::None,
-                false => Effect::Counts(hold),
-            };
-            // Without an id, hits in memory go to the subject on which the leader alone takes what nodes forward. On the
-            // shard's own subject two nodes listen while leadership changes: one of them would ask the leader again.
-            let subject =
-                io.around
-                    .config
-                    .forward
-                    .leader(Operation::LimitPart, shard, &self.domain);
-            let check = part_of(&self.ask, places);
-            asks.push((
-                nth,
-                self.ask_part(subject, &check, effect, self.until(), own),
-            ));
+        self.parts = parts.collect();
+        let asked = self.unanswered(false);
+        for &nth in &asked {
+            match self.own_part(nth, &matched, io) {
+                Some(own) => io.ask_own(nth, own),
+                None => self.ask_leader(nth, io),
+            }
         }
-        Ok(Some((parts, asks)))
+        self.open = asked.len();
+        Ok(true)
     }
 
-    fn unanswered<'a>(
-        &'a self,
-        parts: &'a Placed,
-        exact: bool,
-    ) -> impl Iterator<Item = (usize, &'a (Part, Vec<usize>))> {
-        let parts = parts.iter().enumerate();
-        parts.filter(move |(_, (part, _))| {
-            part.0.exact == exact && !self.answered.contains_key(part)
+    fn unanswered(&self, exact: bool) -> Vec<usize> {
+        let parts = self.parts.iter().enumerate();
+        let unanswered = parts
+            .filter(|(_, (part, _))| part.0.exact == exact && !self.answered.contains_key(part));
+        unanswered.map(|(nth, _)| nth).collect()
+    }
+
+    /// Under which name a leader remembers what it counts: another part may refuse it.
+    fn hold(&self, part: &Part) -> Option<RequestId> {
+        let is_held = self.parts.len() > 1 && self.ask.hits() > 0;
+        is_held.then(|| self.call.id_of_hits(part, self.ask.hits()))
+    }
+
+    fn own_part(&self, nth: usize, matched: &[Matched<'_>], io: &Io<'_>) -> Option<OwnAsk> {
+        let (part, places) = self.parts.get(nth)?;
+        let Home { shard, .. } = part.0;
+        io.around.leads(shard).then(|| OwnAsk {
+            shard,
+            domain: self.domain.clone(),
+            request: LimitRequest::Check {
+                asks: asks_of(matched, places, &self.ask),
+                dry_run: self.ask.dry_run,
+                hold: self.hold(part).map(|name| hits_id(&name, &self.domain).key),
+            },
+            until: self.until(),
         })
     }
 
-    fn ask_part(
-        &self,
-        subject: String,
-        check: &Check,
-        effect: Effect,
-        until: Micros,
-        own: Option<OwnPart>,
-    ) -> Ask {
-        Ask {
-            subject,
-            payload: encode(check, Format::MsgPack).into(),
-            effect,
-            note: None,
-            until,
-            repeats: true,
-            own,
-        }
+    /// Without an id, hits in memory go to the subject on which the leader alone takes what nodes forward. On the shard's own
+    /// subject two nodes listen while leadership changes: one of them would ask the leader again.
+    fn ask_leader(&self, nth: usize, io: &mut Io<'_>) {
+        let Some((part, places)) = self.parts.get(nth) else {
+            return;
+        };
+        let effect = match self.ask.dry_run {
+            true => Effect::None,
+            false => Effect::Counts(self.hold(part)),
+        };
+        let subjects = &io.around.config.forward;
+        let subject = subjects.leader(Operation::LimitPart, part.0.shard, &self.domain);
+        let check = part_of(&self.ask, places);
+        io.ask(nth, ask_part(subject, &check, effect, self.until()));
     }
 
     /// Hits that go through the log are a write as any other, on the shard's own subject.
-    fn exact_asks(&self, dry_run: bool, io: &Io<'_>) -> Result<PartAsks, ApiError> {
-        let mut asks = Vec::new();
-        for (nth, (part, places)) in self.unanswered(&self.parts, true) {
-            let (effect, until) = match dry_run {
-                true => (Effect::None, self.until()),
-                false => (
-                    Effect::Once(self.call.id_of_hits(part, self.ask.hits())),
-                    self.call.times.for_writes()?,
-                ),
+    fn ask_exact(&mut self, dry_run: bool, io: &mut Io<'_>) -> Result<(), ApiError> {
+        let asked = self.unanswered(true);
+        // First: it fails for all of them or for none.
+        let until = match dry_run || asked.is_empty() {
+            true => self.until(),
+            false => self.call.times.for_writes()?,
+        };
+        for &nth in &asked {
+            let Some((part, places)) = self.parts.get(nth) else {
+                continue;
+            };
+            let effect = match dry_run {
+                true => Effect::None,
+                false => Effect::Once(self.call.id_of_hits(part, self.ask.hits())),
             };
             let subjects = &io.around.config.subjects;
             let subject = subjects.leader(Operation::LimitExact, part.0.shard, &self.domain);
@@ -229,16 +216,14 @@ impl Checking {
                 dry_run,
                 ..part_of(&self.ask, places)
             };
-            asks.push((nth, self.ask_part(subject, &check, effect, until, None)));
+            io.ask(nth, ask_part(subject, &check, effect, until));
         }
-        Ok(asks)
+        self.open = asked.len();
+        Ok(())
     }
 
-    fn send(&mut self, asks: PartAsks, io: &mut Io<'_>) -> Done {
-        self.open = asks.len();
-        for (nth, ask) in asks {
-            io.ask(nth, ask);
-        }
+    /// The requests of a stage were made, or one of them has ended.
+    fn asked(&mut self, io: &mut Io<'_>) -> Done {
         match self.open {
             0 => self.all_answered(io),
             _ => None,
@@ -260,8 +245,8 @@ impl Checking {
                 // A write would be for nothing.
                 let dry_run = self.ask.dry_run || refuses_already(&self.answered);
                 self.stage = Stage::Exact { dry_run };
-                match self.exact_asks(dry_run, io) {
-                    Ok(asks) => self.send(asks, io),
+                match self.ask_exact(dry_run, io) {
+                    Ok(()) => self.asked(io),
                     Err(error) => self.fail(error, io),
                 }
             }
@@ -302,33 +287,40 @@ impl Checking {
     fn give_back(&mut self, error: Option<ApiError>, io: &mut Io<'_>) -> Done {
         let counted = self.answered.iter().enumerate();
         let counted = counted.filter(|(_, (_, answer))| answer.counted);
-        let asks = counted.map(|(nth, (part, _))| (nth, self.give_back_of(part, io)));
-        let asks: Vec<_> = asks.collect();
         #[cfg(feature = "bite")]
-        let asks = match nowserving_bite::is(nowserving_bite::Break::S20Kept) {
-            true => Vec::new(),
-            false => asks,
-        };
+        let counted = counted.filter(|_| !nowserving_bite::is(nowserving_bite::Break::S20Kept));
+        self.open = 0;
+        for (nth, (part, _)) in counted {
+            self.open += 1;
+            self.ask_back(nth, part, io);
+        }
         // It is sent before its answer is waited for, so also if the caller's time is over.
         let until = (io.now.us + GIVE_BACK_US).min(self.until());
         self.stage = Stage::GivesBack(until, error);
-        if !asks.is_empty() {
+        if self.open > 0 {
             io.wake_at(until);
         }
-        self.send(asks, io)
+        self.asked(io)
     }
 
-    fn give_back_of(&self, part: &Part, io: &Io<'_>) -> Ask {
+    fn ask_back(&self, nth: usize, part: &Part, io: &mut Io<'_>) {
         let Home { shard, exact, .. } = part.0;
-        let name = self.call.id_of_hits(part, self.ask.hits());
-        let own = (!exact && io.around.leads(shard)).then(|| OwnPart {
-            shard,
-            domain: self.domain.clone(),
-            request: LimitRequest::GiveBack {
-                name: hits_id(&name, &self.domain).key,
-                exact,
-            },
-        });
+        let (name, until) = (
+            self.call.id_of_hits(part, self.ask.hits()),
+            io.now.us + GIVE_BACK_VALID_US,
+        );
+        if !exact && io.around.leads(shard) {
+            let own = OwnAsk {
+                shard,
+                domain: self.domain.clone(),
+                request: LimitRequest::GiveBack {
+                    name: hits_id(&name, &self.domain).key,
+                    exact,
+                },
+                until,
+            };
+            return io.ask_own(nth, own);
+        }
         let config = &io.around.config;
         let (subjects, op) = match exact {
             // It is written: as with the question, a node that does not lead any more forwards it.
@@ -338,15 +330,15 @@ impl Checking {
         let body = GiveBackHits {
             name: name.as_str().to_owned(),
         };
-        Ask {
+        let ask = Ask {
             subject: subjects.leader(op, shard, &self.domain),
             payload: encode(&body, Format::MsgPack).into(),
             effect: Effect::Once(self.call.id_of_give_back(&name)),
             note: None,
-            until: io.now.us + GIVE_BACK_VALID_US,
+            until,
             repeats: false,
-            own,
-        }
+        };
+        io.ask(nth, ask);
     }
 
     fn given_back(&mut self, nth: usize, result: Result<Answer, ApiError>) {
@@ -368,15 +360,15 @@ impl Checking {
             Stage::GivesBack(_, error) => error.take(),
             _ => None,
         };
-        let encoded = match error {
+        let reply = match error {
             Some(error) => Err(error),
             None => self.reply(io),
         };
-        Some(encoded.map_err(|error| undone(error, &self.answered)))
+        Some(reply.map_err(|error| undone(error, &self.answered)))
     }
 
     /// Made of what the parts have answered. Counts how the check has ended, by rule.
-    fn reply(&self, io: &mut Io<'_>) -> Result<Vec<u8>, ApiError> {
+    fn reply(&self, io: &mut Io<'_>) -> Result<Reply, ApiError> {
         let known = self.known.as_ref().ok_or_else(unavailable)?;
         let entries = entries(&self.ask.descriptors);
         let matched = resolve(known, &self.domain, &entries)?;
@@ -391,7 +383,51 @@ impl Checking {
         if self.explained {
             explain(&mut reply, &matched, rules, &entries);
         }
-        Ok(encode(&reply, io.format))
+        Ok(Reply::of(reply))
+    }
+
+    /// What a part has answered, and whether it has counted.
+    fn part_answered(
+        &mut self,
+        nth: usize,
+        result: Result<Answer, ApiError>,
+        io: &mut Io<'_>,
+    ) -> Done {
+        if matches!(result, Ok(Answer::Elsewhere)) {
+            self.ask_leader(nth, io);
+            return None;
+        }
+        self.open -= 1;
+        let dry_run = match self.stage {
+            Stage::Exact { dry_run } => dry_run,
+            _ => self.ask.dry_run,
+        };
+        let counts = !dry_run && self.ask.hits() > 0;
+        let reply = result.and_then(|answer| match answer.part() {
+            // It has taken the hits, whatever it says.
+            Err(_) if counts => Err(outcome_unknown()),
+            reply => reply,
+        });
+        match (reply, self.parts.get(nth)) {
+            (Ok(reply), Some((part, _))) => {
+                let answer = PartAnswer::new(reply, counts);
+                self.answered.insert(part.clone(), answer);
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => self.failed = Some(worse(self.failed.take(), error)),
+        }
+        self.asked(io)
+    }
+}
+
+fn ask_part(subject: String, check: &Check, effect: Effect, until: Micros) -> Ask {
+    Ask {
+        subject,
+        payload: encode(check, Format::MsgPack).into(),
+        effect,
+        note: None,
+        until,
+        repeats: true,
     }
 }
 
@@ -409,27 +445,12 @@ impl Work for Checking {
     }
 
     fn answered(&mut self, nth: usize, result: Result<Answer, ApiError>, io: &mut Io<'_>) -> Done {
-        self.open -= 1;
-        let dry_run = match self.stage {
-            Stage::Exact { dry_run } => dry_run,
-            _ => self.ask.dry_run,
-        };
         if matches!(self.stage, Stage::GivesBack(..)) {
+            self.open -= 1;
             self.given_back(nth, result);
-        } else if let Some((part, _)) = self.parts.get(nth) {
-            match result.and_then(Answer::part) {
-                Ok(reply) => {
-                    let counts = !dry_run && self.ask.hits() > 0;
-                    let answer = PartAnswer::new(reply, counts);
-                    self.answered.insert(part.clone(), answer);
-                }
-                Err(error) => self.failed = Some(worse(self.failed.take(), error)),
-            }
+            return self.asked(io);
         }
-        match self.open {
-            0 => self.all_answered(io),
-            _ => None,
-        }
+        self.part_answered(nth, result, io)
     }
 }
 

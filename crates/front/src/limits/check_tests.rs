@@ -421,6 +421,39 @@ fn a_node_that_leads_no_longer_asks_the_next_leader() {
     assert!(reply_of(&mut test).allowed);
 }
 
+/// Sent to others then, it would end as "it may have counted".
+#[test]
+fn what_the_own_engine_could_not_answer_in_time_has_not_counted() {
+    let ask = of("ip", "a");
+    let mut test = leader([shard_of(&ask.descriptors[0])]);
+    test.take(&check(&ask));
+    let (id, _) = questions(&mut test).remove(0);
+    let until = test.gather.next_due().unwrap();
+    test.now.us += (until - test.now.us) * 9 / 10;
+    test.gather.own_answered(id, Err(unavailable()), test.now);
+    assert_eq!(test.reply(), Err(unavailable()));
+    assert!(test.requests.is_empty());
+}
+
+/// Of hits in memory as of those in the log.
+#[test]
+fn an_answer_that_is_not_understood_may_have_counted() {
+    for key in ["ip", "id"] {
+        let ask = of(key, "a");
+        for (dry_run, code) in [(false, Code::OutcomeUnknown), (true, Code::Unavailable)] {
+            let mut test = leader([]);
+            let ask = Check {
+                dry_run,
+                ..ask.clone()
+            };
+            test.take(&check(&ask));
+            let request = test.sent().remove(0);
+            test.answers(&request, &"another type");
+            assert_eq!(test.reply().unwrap_err().code, code, "{key}");
+        }
+    }
+}
+
 #[test]
 fn a_check_whose_time_is_over_does_not_begin_again() {
     let ask = of("ip", "a");

@@ -18,13 +18,14 @@ mod reply;
 mod rules;
 mod show;
 
-use nowserving_engine::{Now, ReplyTo, Via};
+use nowserving_engine::{Now, Via};
 use nowserving_limit::{Entries, Matched};
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode_request};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{Check, Descriptor};
 use nowserving_protocol::operation::Operation;
+use nowserving_protocol::subject::Target;
 use nowserving_shard::limits::LimitAsk;
 
 use self::check::{Call, Checking};
@@ -88,15 +89,12 @@ pub fn limit_ask(matched: &Matched<'_>, ask: &Check) -> Option<LimitAsk> {
 /// # Errors
 /// It cannot be read.
 pub(crate) fn work_of_limits(
+    target: Target,
     message: &Message<'_>,
-    to: &mut ReplyTo,
     now: Now,
-    config: &Config,
-    nth: u64,
+    (config, nth): (&Config, u64),
 ) -> Result<Box<dyn Work>, ApiError> {
-    let target = config.subjects.parse(message.subject)?;
     let op = target.op;
-    to.op = op;
     if let (Some(domain), Operation::LimitCheck) = (target.name, op) {
         let ask: Check = decode_request(message.payload)?;
         ask.check()?;

@@ -5,21 +5,24 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, Message};
 use crossbeam_channel::Sender;
 use futures::StreamExt as _;
-use nowserving_engine::{Input, Subscription};
-use nowserving_front::gather::{Config, Gather, NodeRequest, Output};
+use nowserving_engine::{Input, Now, Subscription};
+use nowserving_front::gather::{Arrived, Config, Gather, NodeRequest, Output};
 use nowserving_front::limits::KnownRules;
+use nowserving_front::routes::Route;
 use nowserving_limit::Rules;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
 use tokio::sync::{Notify, watch};
 
 use super::forward;
+use super::message::viewed;
 use super::peers::PeerList;
 use super::respond::Responder;
 use crate::clock::{monotonic_us, now};
+use crate::traces;
 
 /// Between two looks whether all is answered, when the node ends.
 const IDLE_EVERY: Duration = Duration::from_millis(10);
@@ -27,6 +30,7 @@ const IDLE_EVERY: Duration = Duration::from_millis(10);
 /// The requests, and the way to this node's engine.
 #[derive(Debug)]
 pub struct Gathering {
+    config: Config,
     state: Mutex<State>,
     requests: Sender<Input>,
     earlier: Notify,
@@ -47,10 +51,11 @@ pub type RulesReceiver = watch::Receiver<Option<Arc<KnownRules>>>;
 impl Gathering {
     pub fn new(config: Config, requests: Sender<Input>) -> Self {
         let state = State {
-            gather: Gather::new(config),
+            gather: Gather::new(config.clone()),
             timer: None,
         };
         Gathering {
+            config,
             state: Mutex::new(state),
             requests,
             earlier: Notify::new(),
@@ -62,15 +67,15 @@ impl Gathering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&self, step: impl FnOnce(&mut Gather)) -> Vec<Output> {
+    fn step<T>(&self, step: impl FnOnce(&mut Gather) -> T) -> (T, Vec<Output>) {
         let mut state = self.lock();
-        step(&mut state.gather);
+        let result = step(&mut state.gather);
         let due = state.gather.next_due();
         if due.is_some_and(|due| state.timer.is_none_or(|timer| due < timer)) {
             state.timer = due;
             self.earlier.notify_one();
         }
-        state.gather.take_outputs()
+        (result, state.gather.take_outputs())
     }
 
     /// How long until something is due.
@@ -91,20 +96,55 @@ impl Gathering {
 }
 
 impl Responder {
+    /// Takes a request. It is read, and its answer encoded, while others go on.
+    pub async fn gather_for(&self, message: &Message, route: Route, now: Now) {
+        let (gathering, trace) = (&self.gathering, traces::begun(message.headers.as_ref()));
+        let _busy = gathering.busy.clone();
+        let config = &gathering.config;
+        let arrived = viewed(message, |it| Arrived::of(config, it, route, now, trace));
+        let (admitted, outputs) = gathering.step(|gather| gather.admit(arrived));
+        self.carry_out(outputs).await;
+        if let Some(admitted) = admitted {
+            let read = viewed(message, |it| admitted.read(config, it, now));
+            self.gather(|gather| gather.begin(read, now)).await;
+        }
+    }
+
     /// Takes a step, and does what comes of it.
     pub async fn gather(&self, step: impl FnOnce(&mut Gather)) {
         let _busy = self.gathering.busy.clone();
-        let mut outputs = VecDeque::from(self.gathering.step(step));
+        let ((), outputs) = self.gathering.step(step);
+        self.carry_out(outputs).await;
+    }
+
+    /// The same, without waiting until all is sent: what is due next must not wait for that.
+    fn gather_aside(&self, step: impl FnOnce(&mut Gather)) {
+        let (responder, busy) = (self.clone(), self.gathering.busy.clone());
+        let ((), outputs) = self.gathering.step(step);
+        if !outputs.is_empty() {
+            tokio::spawn(async move {
+                responder.carry_out(outputs).await;
+                drop(busy);
+            });
+        }
+    }
+
+    async fn carry_out(&self, outputs: Vec<Output>) {
+        let mut outputs = VecDeque::from(outputs);
         while let Some(output) = outputs.pop_front() {
             match output {
                 Output::Request(request) => drop(tokio::spawn(self.clone().ask(request))),
                 Output::Engine { id, input } => {
                     if !self.give(input) {
                         let refused = |it: &mut Gather| it.not_taken(id, now());
-                        outputs.extend(self.gathering.step(refused));
+                        let ((), more) = self.gathering.step(refused);
+                        outputs.extend(more);
                     }
                 }
-                Output::Reply { to, encoded } => self.finish(&to, encoded).await,
+                Output::Reply { to, result } => {
+                    let encoded = result.map(|reply| reply.encode(to.format));
+                    self.finish(&to, encoded).await;
+                }
             }
         }
     }
@@ -142,14 +182,14 @@ pub async fn run(
         tokio::select! {
             Ok(()) = subscriptions.changed() => {
                 let all = subscriptions.borrow_and_update().clone();
-                responder.gather(|gather| gather.follow(all, now())).await;
+                responder.gather_aside(|gather| gather.follow(all, now()));
             }
             Ok(()) = peers.changed() => {
                 let nodes = peers.borrow_and_update().ids.clone();
-                responder.gather(|gather| gather.nodes(nodes)).await;
+                responder.gather_aside(|gather| gather.nodes(nodes));
             }
             () = tokio::time::sleep(due) => {
-                responder.gather(|gather| gather.tick(now())).await;
+                responder.gather_aside(|gather| gather.tick(now()));
             }
             () = responder.gathering.earlier.notified() => {}
         }

@@ -7,7 +7,6 @@ use async_nats::{Client, Message};
 use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::late;
 use nowserving_engine::{Input, Subscription, Via};
-use nowserving_front::gather::Gather;
 use nowserving_front::parse::{Parser, Reading};
 use nowserving_front::routes::{Route, no_room, route};
 use nowserving_shard::clock::Micros;
@@ -48,11 +47,7 @@ impl Service {
                 return self.responder.refuse(&reply_to(&message), late()).await;
             }
             route @ (Route::ManyLines | Route::Limits) => {
-                let trace = traces::begun(message.headers.as_ref());
-                let take = |gather: &mut Gather| {
-                    viewed(&message, |it| gather.take(it, route, now, trace));
-                };
-                return self.responder.gather(take).await;
+                return self.responder.gather_for(&message, route, now).await;
             }
             Route::Engine => {}
         }
