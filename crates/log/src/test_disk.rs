@@ -98,9 +98,13 @@ impl Stored {
         }
     }
 
+    /// What was lost before counts as written, and stays lost.
     fn sync(&mut self) {
-        self.unsynced.clear();
-        self.on_disk.clone_from(&self.seen);
+        self.on_disk.resize(self.seen.len(), 0);
+        for nth in std::mem::take(&mut self.unsynced).into_keys() {
+            let block = nth * BLOCK..self.seen.len().min((nth + 1) * BLOCK);
+            self.on_disk[block.clone()].copy_from_slice(&self.seen[block]);
+        }
     }
 
     /// Any part of what was not synced gets to the disk, the rest never does.
@@ -294,6 +298,7 @@ impl TestDisk {
         let stored = state.stored(file);
         stored.unsynced.clear();
         stored.seen = vec![0; bytes as usize];
+        stored.on_disk.clear();
         Ok(())
     }
 
