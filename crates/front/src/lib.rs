@@ -17,12 +17,14 @@ mod fuzz_tests;
 pub mod gather;
 pub mod keys;
 pub mod limits;
+pub mod mapping;
 mod message;
 #[cfg(test)]
 mod misspelt_tests;
 pub mod parse;
 mod parse_admin;
 mod parse_limit;
+pub mod payload_limit;
 pub mod probe;
 pub mod routes;
 pub mod subscriptions;

@@ -10,12 +10,10 @@ use async_nats::connection::State;
 use async_nats::{Client, Subscriber};
 use crossbeam_channel::Sender;
 use futures::{FutureExt as _, StreamExt as _};
-use nowserving_line::LineName;
-use nowserving_protocol::admin::Mapping;
-use nowserving_protocol::subject::{Subjects, shard_of};
-
 use nowserving_engine::Input;
-use nowserving_front::routes::MAPPING_PROBE;
+use nowserving_front::mapping::MappingProbe;
+use nowserving_protocol::admin::Mapping;
+use nowserving_protocol::subject::Subjects;
 
 /// Repeated, as the server can reload its configuration.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -23,8 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVAL_UNKNOWN: Duration = Duration::from_millis(500);
 /// A request that does not come back within this time says nothing about mappings.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A mapping to another number of shards agrees on some lines by chance, and not on all of these.
-const LINES: u32 = 16;
+
 /// Looks now and then, warns, and tells the loop, until the loop ends.
 ///
 /// # Errors
@@ -36,7 +33,8 @@ pub async fn run(
     node: u64,
     control: Sender<Input>,
 ) -> anyhow::Result<()> {
-    let mut probe = Probe::new(client, subjects.clone(), shards, node).await?;
+    let requests = MappingProbe::new(subjects.clone(), shards, node);
+    let mut probe = Probe::new(client, requests).await?;
     let mut known = None;
     loop {
         let mut mapping = probe.look().await;
@@ -76,10 +74,7 @@ fn tell(mapping: Mapping, line: &str) {
 
 struct Probe {
     client: Client,
-    subjects: Subjects,
-    shards: u32,
-    op: String,
-    lines: Vec<LineName>,
+    requests: MappingProbe,
     arrivals: [Subscriber; 2],
     /// Comes back after the requests, as all are sent over one connection.
     fence: String,
@@ -88,25 +83,15 @@ struct Probe {
 }
 
 impl Probe {
-    async fn new(
-        client: Client,
-        subjects: Subjects,
-        shards: u32,
-        node: u64,
-    ) -> anyhow::Result<Self> {
-        let op = format!("{MAPPING_PROBE}{node}");
-        let prefix = subjects.prefix();
-        let plain = client.subscribe(format!("{prefix}.line.*.{op}")).await?;
-        let mapped = client.subscribe(format!("{prefix}.shard.*.*.{op}")).await?;
+    async fn new(client: Client, requests: MappingProbe) -> anyhow::Result<Self> {
+        let [plain, mapped] = requests.arrivals();
+        let plain = client.subscribe(plain).await?;
+        let mapped = client.subscribe(mapped).await?;
         let fence = client.new_inbox();
         let fences = client.subscribe(fence.clone()).await?;
-        let lines = lines()?;
         Ok(Probe {
             client,
-            subjects,
-            shards,
-            op,
-            lines,
+            requests,
             arrivals: [plain, mapped],
             fence,
             fences,
@@ -121,8 +106,7 @@ impl Probe {
         }
         self.rounds += 1;
         let round = self.rounds.to_le_bytes();
-        for line in &self.lines {
-            let subject = self.subjects.line(line, &self.op);
+        for subject in self.requests.plain() {
             let sent = self.client.publish(subject, round.to_vec().into()).await;
             sent.ok()?;
         }
@@ -148,85 +132,6 @@ impl Probe {
                 }
             }
         }
-        let Probe {
-            subjects,
-            op,
-            lines,
-            ..
-        } = self;
-        Some(judge(subjects, self.shards, op, lines, &arrived))
-    }
-}
-
-fn lines() -> anyhow::Result<Vec<LineName>> {
-    let names = (0..LINES).map(|nth| format!("mapping-probe-{nth}"));
-    names
-        .map(|name| Ok(LineName::try_from(name.as_str())?))
-        .collect()
-}
-
-/// `arrived`: the subjects on which the requests of one round came.
-fn judge(
-    subjects: &Subjects,
-    shards: u32,
-    op: &str,
-    lines: &[LineName],
-    arrived: &BTreeSet<String>,
-) -> Mapping {
-    let plain = lines.iter().map(|line| subjects.line(line, op));
-    let mapped = lines.iter().map(|line| {
-        let shard = shard_of(line.as_str(), shards);
-        subjects.shard(shard, line, op)
-    });
-    if *arrived == mapped.collect() {
-        Mapping::Ok
-    } else if *arrived == plain.collect() {
-        Mapping::Missing
-    } else {
-        Mapping::Wrong
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn judged(shards: u32, arrived: impl IntoIterator<Item = String>) -> Mapping {
-        let (subjects, lines) = (Subjects::default(), lines().unwrap());
-        judge(
-            &subjects,
-            shards,
-            "op",
-            &lines,
-            &arrived.into_iter().collect(),
-        )
-    }
-
-    #[test]
-    fn every_other_number_of_shards_is_found_out() {
-        let (subjects, lines) = (Subjects::default(), lines().unwrap());
-        let mapped =
-            |line: &LineName, count| subjects.shard(shard_of(line.as_str(), count), line, "op");
-        for count in 1..=300 {
-            let arrived: Vec<String> = lines.iter().map(|line| mapped(line, count)).collect();
-            for shards in [1, 2, 3, 4, 8, 16, 17, 64, 128, 256] {
-                let want = match shards == count {
-                    true => Mapping::Ok,
-                    false => Mapping::Wrong,
-                };
-                assert_eq!(judged(shards, arrived.clone()), want, "{shards} {count}");
-            }
-        }
-    }
-
-    #[test]
-    fn none_and_half_a_mapping_are_told_apart() {
-        let subjects = Subjects::default();
-        let lines = lines().unwrap();
-        let plain: Vec<String> = lines.iter().map(|line| subjects.line(line, "op")).collect();
-        assert_eq!(judged(16, plain.clone()), Mapping::Missing);
-        assert_eq!(judged(16, plain[1..].to_vec()), Mapping::Wrong);
-        assert_eq!(judged(16, []), Mapping::Wrong);
+        Some(self.requests.judge(&arrived))
     }
 }
