@@ -299,6 +299,8 @@ impl Asks {
                 open.in_doubt = true;
                 self.unheard(id, now);
             }
+            // An earlier try may have done it all the same.
+            _ if open.in_doubt => self.end(id, Err(outcome_unknown())),
             _ => self.end(id, Err(error)),
         }
     }

@@ -118,6 +118,18 @@ fn a_request_is_repeated_while_nothing_can_have_happened() {
     assert_eq!(ends(once(), true, large), (1, Code::BadRequest));
 }
 
+/// The next leader knows other rules of limits, say. An earlier one may have counted.
+#[test]
+fn a_refusal_after_a_try_whose_outcome_is_open_leaves_it_open() {
+    let mut asks = begun(once(), true);
+    asks.answered(1, refused(Code::OutcomeUnknown), START);
+    let now = at(asks.next_due().unwrap() - START.us);
+    asks.tick(now, &mut Vec::new());
+    asks.answered(1, refused(Code::VersionConflict), now);
+    let (_, ended) = asks.ended.pop_front().unwrap();
+    assert_eq!(ended.unwrap_err().code, Code::OutcomeUnknown);
+}
+
 #[test]
 fn what_nobody_answers_ends_when_its_time_is_over() {
     let mut asks = begun(once(), true);
