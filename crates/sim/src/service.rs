@@ -226,6 +226,7 @@ impl Node {
                     let local = self.service().and_then(|it| it.open.get_mut(&subscription));
                     // The client library forgets a subscription when it sends the server word.
                     let Some(local) = local.filter(|it| !it.closed) else {
+                        env.forgotten.extend(message.call);
                         continue;
                     };
                     local.queue.push_back(message);

@@ -380,6 +380,7 @@ impl World {
             heard: BTreeMap::new(),
             heard_by_key: BTreeMap::new(),
             answers_from: LED_US,
+            forgotten: BTreeSet::new(),
             frames_sent: 0,
             link: Rc::new(Link::new()),
             max_payload,
