@@ -112,6 +112,10 @@ mod tests {
             counts.add(RefusedCode::of(&refused).unwrap());
         }
         assert_eq!(counts, RefusedCounts::new([2, 0, 1, 0]));
+        assert_eq!(
+            RefusedCode::of(&Refused::SoldOut),
+            Some(RefusedCode::SoldOut)
+        );
         assert_eq!(RefusedCode::of(&Refused::NotAdmitted), None);
         let twice = counts.plus(&counts);
         assert_eq!(twice.get(RefusedCode::LineFull), 4);

@@ -9,3 +9,4 @@ mod payloads;
 mod replies;
 mod settings;
 mod settings_parts;
+mod tokens;

@@ -270,3 +270,38 @@ fn phases_keep_their_codes_and_words() {
     }
     assert_eq!((Phase::from_code(5), Phase::parse("shut")), (None, None));
 }
+
+#[test]
+fn positions_are_in_range_and_each_stands_once() {
+    let positions = |positions: &[u32]| SettingsPatch {
+        position_events: Some(Change::Set(positions.to_vec())),
+        ..SettingsPatch::default()
+    };
+    for (named, field) in [
+        (&[POSITION_EVENT_MAX, 1][..], None),
+        (&[0], Some("position_events[0]")),
+        (&[5, POSITION_EVENT_MAX + 1], Some("position_events[1]")),
+        (&[5, 5], Some("position_events")),
+        (&[1, 5], Some("position_events")),
+    ] {
+        let refused = positions(named).validate().err();
+        assert_eq!(
+            refused.map(|it| it.field),
+            field.map(Into::into),
+            "{named:?}"
+        );
+    }
+}
+
+#[test]
+fn a_quota_is_renewed_at_a_minute_of_a_day() {
+    for (minute, ok) in [(0, true), (24 * 60 - 1, true), (24 * 60, false)] {
+        let zone = ZoneName::new("Asia/Tokyo").unwrap();
+        let quota = Quota {
+            total: 5,
+            standby_percent: 0,
+            renew: Some(Renew::Daily { minute, zone }),
+        };
+        assert_eq!(quota.validate().is_ok(), ok, "{minute}");
+    }
+}
