@@ -32,7 +32,7 @@ const BUFFER_BYTES_MAX: usize = 4 << 20;
 /// The sizes of a log on disk.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// The size of a segment: space is freed segment by segment, and a torn write can only be in the newest one.
+    /// The size of a segment: space is freed segment by segment.
     pub segment_bytes: u64,
     /// A log over this size names the shards whose entries keep its oldest segments alive. Each start reads all of it.
     pub bytes_max: u64,

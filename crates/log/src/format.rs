@@ -1,7 +1,7 @@
 //! The bytes of a segment.
 //!
 //! ```text
-//! segment  header, batches, zeros to its end
+//! segment  header, batches, perhaps one that a crash has torn, zeros to its end
 //! batch    u32 checksum of the header, u32 length of the records, u32 bytes of this segment that were synced before,
 //!          u32 checksum of the records, records
 //! record   what is written of one shard, as `nowserving_codec` has it: see [`Record`]

@@ -5,7 +5,8 @@
 //! where each entry is. Replicas read old entries back ([`EntryReader`]). [`LogStore::compact`] drops entries that are
 //! in a snapshot, and [`LogStore::purge`] deletes segments that hold no others. Each segment begins with the state
 //! of all shards, so nothing but entries keeps an older one alive. At a start, `recover` reads all segments,
-//! compares all batches with their checksums, and makes the index; what a crash left at the end is cut off.
+//! compares all batches with their checksums, and makes the index; what a crash left at the end of a
+//! segment stays there, unread: nothing is appended behind it.
 //!
 //! [`MemoryLog`] keeps the same in memory, where tests and simulations make it fail as a disk would.
 

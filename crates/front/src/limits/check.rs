@@ -243,7 +243,7 @@ impl Checking {
             (Some(error), _) => self.fail(error, io),
             (None, Stage::Counted) => {
                 // A write would be for nothing.
-                let dry_run = self.ask.dry_run || refuses_already(&self.answered);
+                let dry_run = self.ask.dry_run || refuses_already(&self.parts, &self.answered);
                 self.stage = Stage::Exact { dry_run };
                 match self.ask_exact(dry_run, io) {
                     Ok(()) => self.asked(io),

@@ -17,7 +17,7 @@ use nowserving_protocol::limits::{
 use nowserving_protocol::page::json_bytes;
 use nowserving_shard::limits::{home_of, part_reply};
 
-use super::super::parts::place;
+use super::super::parts::{Home, PartAnswer, place};
 use super::super::{KnownRules, in_words, read_one};
 use super::*;
 use crate::gather::tests::{LEADER, START, Test};
@@ -579,6 +579,24 @@ fn parts_that_have_counted_are_not_asked_again_when_another_knows_other_rules() 
     assert_eq!(again.len(), 1);
     answers(&mut test, again[0].0, verdict(true, 4));
     assert!(reply_of(&mut test).allowed);
+}
+
+#[test]
+fn a_refusal_by_former_rules_says_nothing() {
+    let part = |exact| {
+        let home = Home {
+            shard: 1,
+            exact,
+            quota: false,
+        };
+        (home, vec![b"k".to_vec()])
+    };
+    let refused = PartAnswer::new(part_reply(&[verdict(false, 0)]), false);
+    let answered = Answered::from([(part(false), refused)]);
+    let refuses = |exact| refuses_already(&vec![(part(exact), vec![0])], &answered);
+    assert!(refuses(false));
+    // The rules have made the limit exact meanwhile: what it says now has yet to be asked.
+    assert!(!refuses(true));
 }
 
 /// `test` has the words of a rule for each descriptor.

@@ -58,9 +58,11 @@ pub(super) fn gathered(
     Ok(verdicts)
 }
 
-/// Whether the check is refused, whatever the other parts say.
-pub(super) fn refuses_already(answered: &Answered) -> bool {
-    let mut verdicts = answered.values().flat_map(|it| verdicts_of(&it.reply));
+/// Whether the check is refused, whatever its other parts say. What was answered for other parts, by rules that have changed
+/// since, says nothing.
+pub(super) fn refuses_already(parts: &Placed, answered: &Answered) -> bool {
+    let answers = parts.iter().filter_map(|(part, _)| answered.get(part));
+    let mut verdicts = answers.flat_map(|it| verdicts_of(&it.reply));
     verdicts.any(|verdict| !verdict.is_quota && verdict.refuses())
 }
 
