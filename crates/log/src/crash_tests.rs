@@ -28,11 +28,22 @@ fn open_with(files: &Arc<Files>, dir: &Path) -> Result<DiskLog, LogError> {
     DiskLog::open_with(files.clone(), dir, &options())
 }
 
-/// The power fails after each number of operations of `act`, which is whether it is acknowledged. Afterwards the log
-/// has `before`, or what `act` makes of it: for certain if that was acknowledged.
+/// Calls `once` with each number of operations after which something can fail, until nothing does, and with many random
+/// numbers. It returns whether it did.
+fn at_each_operation(randoms: u64, once: impl Fn(u64, u64) -> bool) {
+    let fails = |after: &u64| {
+        let failed: Vec<bool> = (0..randoms).map(|random| once(*after, random)).collect();
+        failed.contains(&true)
+    };
+    let operations = (0..).take_while(fails).count();
+    assert!(operations > 2, "{operations}");
+}
+
+/// The power fails at each operation of `act`, which is whether it is acknowledged. Afterwards the log has `before`, or
+/// what `act` makes of it: for certain if that was acknowledged.
 fn power_fails_in(prepare: impl Fn(&DiskLog), last: (u64, u64), act: impl Fn(&DiskLog) -> bool) {
     let (before, behind) = last;
-    for (after, random) in (0..20).flat_map(|after| (0..20).map(move |random| (after, random))) {
+    at_each_operation(20, |after, random| {
         let dir = folder();
         let path = dir.path().join("log");
         let files = played(&path, random);
@@ -41,6 +52,7 @@ fn power_fails_in(prepare: impl Fn(&DiskLog), last: (u64, u64), act: impl Fn(&Di
         files.disk.fail(after, Fault::Power);
         let acknowledged = catch_unwind(AssertUnwindSafe(|| act(&log))).unwrap_or(false);
         drop(log);
+        let failed = files.disk.failed().is_some();
         files.disk.mend();
         files.disk.crash(&path);
         let log = open_with(&files, &path).unwrap();
@@ -51,7 +63,8 @@ fn power_fails_in(prepare: impl Fn(&DiskLog), last: (u64, u64), act: impl Fn(&Di
         let read = log.entries(0, found[0], found[0] + 1, u64::MAX);
         assert_eq!(read.unwrap().len(), 1);
         log.write(&batch(found[0] + 1, true)).unwrap();
-    }
+        failed
+    });
 }
 
 /// Segments are full after some forty batches.
@@ -127,18 +140,20 @@ fn the_power_fails_while_one_thread_purges_and_another_one_writes() {
 /// Also where the folders above the log are new.
 #[test]
 fn the_power_fails_in_the_first_start() {
-    for (after, random) in (0..30).flat_map(|after| (0..40).map(move |random| (after, random))) {
+    at_each_operation(40, |after, random| {
         let dir = folder();
         let path = dir.path().join("new").join("log");
         let files = played(&path, random);
         files.disk.fail(after, Fault::Power);
         let first = catch_unwind(|| open_with(&files, &path).map(|log| log.write(&batch(1, true))));
         let acknowledged = matches!(first, Ok(Ok(Ok(()))));
+        let failed = files.disk.failed().is_some();
         files.disk.mend();
         files.disk.crash(&path);
         let found = last_indexes(&open_with(&files, &path).unwrap());
         assert!(!acknowledged || found == [1; SHARDS as usize], "{found:?}");
-    }
+        failed
+    });
 }
 
 /// The kernel shows what it could not write, and no later sync writes it.
@@ -166,6 +181,7 @@ fn what_may_never_have_been_synced_is_written_again_at_a_start() {
 /// its first sync. Then there is another batch as long as the first one, which ends with a block.
 #[test]
 fn nothing_is_appended_behind_a_torn_end() {
+    let mut failures = 0;
     for (random, after) in (0..300).flat_map(|random| (12..18).map(move |after| (random, after))) {
         let dir = folder();
         let path = dir.path().join("log");
@@ -195,6 +211,7 @@ fn nothing_is_appended_behind_a_torn_end() {
         }
         files.disk.fail(after, Fault::Failure);
         drop(catch_unwind(|| open_with(&files, &path).map(drop)));
+        failures += u32::from(files.disk.failed().is_some());
         files.disk.mend();
         let log = open_with(&files, &path).unwrap();
         let mut writes = with(2, 2, bytes);
@@ -206,6 +223,7 @@ fn nothing_is_appended_behind_a_torn_end() {
         assert_eq!(last_indexes(&log), [2; SHARDS as usize]);
         assert_eq!(log.entries(0, 2, 3, 0).unwrap()[0].data[0], 2);
     }
+    assert!(failures > 50, "{failures}");
 }
 
 /// A purge that synced the writer's file would be told of the writer's failure in its place.

@@ -345,7 +345,10 @@ fn sync_names(files: &Files, dir: &Path) -> std::io::Result<()> {
 fn can_never_be_synced(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::ReadOnlyFilesystem
+        ErrorKind::PermissionDenied
+            | ErrorKind::InvalidInput
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::Unsupported
     )
 }
 

@@ -98,6 +98,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         Just(Fault::Failure),
         Just(Fault::NoRoom),
+        Just(Fault::Full),
         Just(Fault::Power)
     ]
 }

@@ -35,13 +35,19 @@ use crate::node::Node;
 use crate::timeline::Time;
 use crate::world::Process;
 
+/// Nobody routes to a subscription so long after another node has taken its place.
+const DRAINED_US: Time = 300_000;
+
 /// A subscription as its node's client library knows it.
 #[derive(Debug)]
 struct Local {
     subject: Rc<str>,
     group: Option<&'static str>,
     reader: Reader,
+    /// Since when another node may listen in its place.
+    drains_from: Option<Time>,
     closed: bool,
+    was_drained: bool,
     queue: VecDeque<Message>,
     reading: bool,
 }
@@ -188,7 +194,9 @@ impl Node {
                     subject: subject.clone(),
                     group,
                     reader,
+                    drains_from: None,
                     closed: false,
+                    was_drained: false,
                     queue: VecDeque::new(),
                     reading: false,
                 };
@@ -198,12 +206,15 @@ impl Node {
             Change::ForwardOnly(id) => {
                 if let Some(local) = service.open.get_mut(&id) {
                     local.reader.forward_only();
+                    local.drains_from = Some(env.timeline.now());
                 }
                 return;
             }
             Change::Unsubscribe(id) => {
                 if let Some(local) = service.open.get_mut(&id) {
                     local.closed = true;
+                    let drained = |from: Time| env.timeline.now() >= from + DRAINED_US;
+                    local.was_drained = local.drains_from.is_some_and(drained);
                 }
                 Up::Unsubscribe(id)
             }
@@ -224,11 +235,15 @@ impl Node {
                 } => {
                     let delay = env.random.below(300);
                     let local = self.service().and_then(|it| it.open.get_mut(&subscription));
-                    // The client library forgets a subscription when it sends the server word.
-                    let Some(local) = local.filter(|it| !it.closed) else {
-                        env.forgotten.extend(message.call);
+                    let Some(local) = local else {
                         continue;
                     };
+                    // The client library forgets a subscription when it sends the server word.
+                    if local.closed {
+                        let forgotten = message.call.filter(|_| local.was_drained);
+                        env.forgotten.extend(forgotten);
+                        continue;
+                    }
                     local.queue.push_back(message);
                     if !std::mem::replace(&mut local.reading, true) {
                         self.process_event(env, delay, Process::TakeRequests(subscription));

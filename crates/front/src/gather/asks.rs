@@ -82,7 +82,6 @@ pub(crate) struct Asks {
     seed: u64,
     next: u64,
     open: HashMap<u64, Open>,
-    own: HashMap<u64, Own>,
     /// When their next try begins, or their time is over.
     due: BTreeSet<(Micros, u64)>,
     /// What has ended since it was last looked at.
@@ -92,21 +91,27 @@ pub(crate) struct Asks {
 #[derive(Debug)]
 struct Open {
     owner: Owner,
-    ask: Ask,
     due: Micros,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    Others(Tries),
+    /// This node's engine, which may answer until `deadline`.
+    Own {
+        deadline: Micros,
+        counts: bool,
+    },
+}
+
+/// A request to others, which is sent until it is answered.
+#[derive(Debug)]
+struct Tries {
+    ask: Ask,
     state: State,
     in_doubt: bool,
     pause_us: Micros,
-}
-
-/// A request to this node's engine.
-#[derive(Debug)]
-struct Own {
-    owner: Owner,
-    /// Until then the engine may answer.
-    deadline: Micros,
-    due: Micros,
-    counts: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,18 +131,13 @@ impl Asks {
 
     /// Begins a request to others.
     pub fn begin(&mut self, owner: Owner, ask: Ask, now: Now, out: &mut Vec<Output>) {
-        self.next += 1;
-        let (id, due) = (self.next, now.us);
-        self.due.insert((due, id));
-        let open = Open {
-            owner,
+        let tries = Tries {
             ask,
-            due,
             state: State::Pauses,
             in_doubt: false,
             pause_us: PAUSE_US,
         };
-        self.open.insert(id, open);
+        let id = self.open(owner, now.us, To::Others(tries));
         self.send(id, now, out);
     }
 
@@ -146,21 +146,26 @@ impl Asks {
         if now.us >= ask.until {
             return self.ended.push_back((owner, Err(unavailable())));
         }
-        self.next += 1;
-        let (id, due) = (self.next, ask.until);
         // A tenth for the answer: "it may have counted" must not come before "it has not".
-        let deadline = now.us + (due - now.us) * 9 / 10;
+        let deadline = now.us + (ask.until - now.us) * 9 / 10;
         let counts = !matches!(ask.request, LimitRequest::Check { dry_run: true, .. });
-        self.due.insert((due, id));
-        let own = Own {
-            owner,
-            deadline,
-            due,
-            counts,
-        };
-        self.own.insert(id, own);
+        let id = self.open(owner, ask.until, To::Own { deadline, counts });
         let input = ask.request(id, deadline, now.us);
         out.push(Output::Engine { id, input });
+    }
+
+    fn open(&mut self, owner: Owner, due: Micros, to: To) -> u64 {
+        self.next += 1;
+        self.due.insert((due, self.next));
+        self.open.insert(self.next, Open { owner, due, to });
+        self.next
+    }
+
+    fn tries(&mut self, id: u64) -> Option<&mut Tries> {
+        match &mut self.open.get_mut(&id)?.to {
+            To::Others(tries) => Some(tries),
+            To::Own { .. } => None,
+        }
     }
 
     pub fn next_due(&self) -> Option<Micros> {
@@ -172,26 +177,28 @@ impl Asks {
         while let Some((due, id)) = self.due.first().copied()
             && due <= now.us
         {
-            match self.open.get(&id).map(|open| open.state) {
-                Some(State::Pauses) => self.send(id, now, out),
-                #[cfg(feature = "bite")]
-                Some(State::Sent) if nowserving_bite::is(nowserving_bite::Break::S20Again) => {
-                    self.unheard(id, now);
+            match self.open.get(&id).map(|open| &open.to) {
+                Some(To::Others(tries)) => match tries.state {
+                    State::Pauses => self.send(id, now, out),
+                    #[cfg(feature = "bite")]
+                    State::Sent if tries.counts_again() => self.unheard(id, now),
+                    State::Sent => self.unanswered(id),
+                },
+                Some(To::Own { counts, .. }) => {
+                    let error = unanswered(*counts);
+                    self.end(id, Err(error));
                 }
-                Some(State::Sent) => self.unanswered(id),
-                None => {
-                    let counts = self.own.get(&id).is_some_and(|own| own.counts);
-                    self.own_ended(id, Err(unanswered(counts)));
-                }
+                None => drop(self.due.pop_first()),
             }
         }
     }
 
     /// How a request ended that was sent to others.
     pub fn answered(&mut self, id: u64, result: ForwardResult, now: Now) {
-        if self.open.get(&id).is_none_or(|it| it.state != State::Sent) {
+        let Some(tries) = self.tries(id).filter(|it| it.state == State::Sent) else {
             return;
-        }
+        };
+        let in_doubt = tries.in_doubt;
         match result {
             ForwardResult::Answered { error, answer } => match error {
                 None => self.end(id, Ok(Answer::Bytes(answer.payload))),
@@ -202,6 +209,8 @@ impl Asks {
                 }
             },
             ForwardResult::NoResponders => self.unheard(id, now),
+            // An earlier try went to a server that takes more.
+            ForwardResult::TooLarge { .. } if in_doubt => self.end(id, Err(outcome_unknown())),
             // Nothing was sent.
             ForwardResult::TooLarge { bytes, bytes_max } => {
                 self.end(id, Err(too_large(bytes, bytes_max)));
@@ -212,38 +221,32 @@ impl Asks {
 
     /// What this node's engine has answered.
     pub fn own_answered(&mut self, id: u64, answer: Result<Outcome, ApiError>, now: Now) {
-        let Some(own) = self.own.get(&id) else {
+        let Some(To::Own { deadline, counts }) = self.open.get(&id).map(|open| &open.to) else {
             return;
         };
         let result = match answer {
             Ok(Outcome::LimitPart(part)) => Ok(Answer::Part(*part)),
-            Ok(_) => Err(unanswered(own.counts)),
-            // It was asked for as long as there was time: to ask others now would end with an answer that nobody waits for.
-            Err(error) if is_elsewhere(error.code) && now.us < own.deadline => {
-                Ok(Answer::Elsewhere)
-            }
+            Ok(_) => Err(unanswered(*counts)),
+            Err(error) if is_elsewhere(error.code) => match now.us < *deadline {
+                true => Ok(Answer::Elsewhere),
+                // It was asked for as long as there was time: to ask others now would end with an answer that nobody waits for.
+                false => Err(unavailable()),
+            },
             Err(error) => Err(error),
         };
-        self.own_ended(id, result);
+        self.end(id, result);
     }
 
     /// The engine has no room for it.
     pub fn not_taken(&mut self, id: u64) {
-        self.own_ended(id, Err(overloaded()));
-    }
-
-    fn own_ended(&mut self, id: u64, result: Result<Answer, ApiError>) {
-        if let Some(own) = self.own.remove(&id) {
-            self.due.remove(&(own.due, id));
-            self.ended.push_back((own.owner, result));
-        }
+        self.end(id, Err(overloaded()));
     }
 
     fn send(&mut self, id: u64, now: Now, out: &mut Vec<Output>) {
-        let Some(open) = self.open.get(&id) else {
+        let Some(tries) = self.tries(id) else {
             return;
         };
-        let (ask, left) = (&open.ask, open.ask.until.saturating_sub(now.us));
+        let (ask, left) = (&tries.ask, tries.ask.until.saturating_sub(now.us));
         if left == 0 {
             return self.unheard(id, now);
         }
@@ -256,7 +259,7 @@ impl Asks {
         }));
         let until = ask.until;
         #[cfg(feature = "bite")]
-        let until = match nowserving_bite::is(nowserving_bite::Break::S20Again) {
+        let until = match tries.counts_again() {
             true => until.min(now.us + 10_000),
             false => until,
         };
@@ -264,51 +267,55 @@ impl Asks {
     }
 
     fn set(&mut self, id: u64, state: State, due: Micros) {
+        if let Some(tries) = self.tries(id) {
+            tries.state = state;
+        }
         if let Some(open) = self.open.get_mut(&id) {
             self.due.remove(&(open.due, id));
             self.due.insert((due, id));
-            (open.state, open.due) = (state, due);
+            open.due = due;
         }
     }
 
     /// It was not sent, or nobody listens: nothing happened.
     fn unheard(&mut self, id: u64, now: Now) {
-        let Some(open) = self.open.get_mut(&id) else {
+        let seed = self.seed ^ id;
+        let Some(tries) = self.tries(id) else {
             return;
         };
-        if now.us >= open.ask.until || !open.ask.repeats {
-            let error = unanswered(open.in_doubt);
+        if now.us >= tries.ask.until || !tries.ask.repeats {
+            let error = unanswered(tries.in_doubt);
             return self.end(id, Err(error));
         }
-        let pause_us = open.pause_us + spread(self.seed ^ id, open.pause_us);
-        open.pause_us = (open.pause_us * 2).min(PAUSE_MAX_US);
-        let due = (now.us + pause_us).min(open.ask.until);
+        let pause_us = tries.pause_us + spread(seed, tries.pause_us);
+        tries.pause_us = (tries.pause_us * 2).min(PAUSE_MAX_US);
+        let due = (now.us + pause_us).min(tries.ask.until);
         self.set(id, State::Pauses, due);
     }
 
     fn refused(&mut self, id: u64, error: ApiError, now: Now) {
-        let Some(open) = self.open.get_mut(&id) else {
+        let Some(tries) = self.tries(id) else {
             return;
         };
-        let is_once = matches!(open.ask.effect, Effect::Once(_));
+        let is_once = matches!(tries.ask.effect, Effect::Once(_));
         match error.code {
-            _ if !open.ask.repeats => self.end(id, Err(error)),
+            _ if !tries.ask.repeats => self.end(id, Err(error)),
             // Nothing happened.
             code if is_elsewhere(code) => self.unheard(id, now),
             Code::OutcomeUnknown if is_once => {
-                open.in_doubt = true;
+                tries.in_doubt = true;
                 self.unheard(id, now);
             }
             // An earlier try may have done it all the same.
-            _ if open.in_doubt => self.end(id, Err(outcome_unknown())),
+            _ if tries.in_doubt => self.end(id, Err(outcome_unknown())),
             _ => self.end(id, Err(error)),
         }
     }
 
     /// It may have happened. Sent again, hits in memory would count twice. The time is over in most cases.
     fn unanswered(&mut self, id: u64) {
-        let open = self.open.get(&id);
-        let in_doubt = open.is_none_or(|it| it.in_doubt || it.ask.effect != Effect::None);
+        let tries = self.tries(id);
+        let in_doubt = tries.is_none_or(|it| it.in_doubt || it.ask.effect != Effect::None);
         self.end(id, Err(unanswered(in_doubt)));
     }
 
@@ -317,6 +324,15 @@ impl Asks {
             self.due.remove(&(open.due, id));
             self.ended.push_back((open.owner, result));
         }
+    }
+}
+
+#[cfg(feature = "bite")]
+impl Tries {
+    /// Broken on purpose, it sends hits in memory again, which count twice.
+    fn counts_again(&self) -> bool {
+        let counts = matches!(self.ask.effect, Effect::Counts(_));
+        counts && nowserving_bite::is(nowserving_bite::Break::S20Again)
     }
 }
 

@@ -118,16 +118,49 @@ fn a_request_is_repeated_while_nothing_can_have_happened() {
     assert_eq!(ends(once(), true, large), (1, Code::BadRequest));
 }
 
-/// The next leader knows other rules of limits, say. An earlier one may have counted.
+/// The next leader knows other rules of limits, say, or the next server takes smaller messages. An earlier try may have counted.
 #[test]
 fn a_refusal_after_a_try_whose_outcome_is_open_leaves_it_open() {
-    let mut asks = begun(once(), true);
-    asks.answered(1, refused(Code::OutcomeUnknown), START);
-    let now = at(asks.next_due().unwrap() - START.us);
-    asks.tick(now, &mut Vec::new());
-    asks.answered(1, refused(Code::VersionConflict), now);
-    let (_, ended) = asks.ended.pop_front().unwrap();
-    assert_eq!(ended.unwrap_err().code, Code::OutcomeUnknown);
+    let large = ForwardResult::TooLarge {
+        bytes: 2,
+        bytes_max: 1,
+    };
+    for refusal in [refused(Code::VersionConflict), large] {
+        let mut asks = begun(once(), true);
+        asks.answered(1, refused(Code::OutcomeUnknown), START);
+        let now = at(asks.next_due().unwrap() - START.us);
+        asks.tick(now, &mut Vec::new());
+        asks.answered(1, refusal, now);
+        let (_, ended) = asks.ended.pop_front().unwrap();
+        assert_eq!(ended.unwrap_err().code, Code::OutcomeUnknown);
+    }
+}
+
+/// A leader that has lost its shard says so as long as others can be asked.
+#[test]
+fn the_engine_of_this_node_may_send_it_elsewhere() {
+    for (us, expected) in [(899_999, None), (900_000, Some(Code::Unavailable))] {
+        let ask = OwnAsk {
+            shard: 0,
+            domain: LineName::new("d").unwrap(),
+            request: LimitRequest::Check {
+                asks: Vec::new(),
+                dry_run: false,
+                hold: None,
+            },
+            until: START.us + 1_000_000,
+        };
+        let (mut asks, mut out) = (Asks::new(7), Vec::new());
+        asks.begin_own((1, 0), ask, START, &mut out);
+        let not_leader = ApiError::new(Code::NotLeader, "");
+        asks.own_answered(1, Err(not_leader), at(us));
+        let (_, ended) = asks.ended.pop_front().unwrap();
+        match expected {
+            None => assert!(matches!(ended, Ok(Answer::Elsewhere))),
+            Some(code) => assert_eq!(ended.unwrap_err().code, code),
+        }
+        assert_eq!(asks.next_due(), None);
+    }
 }
 
 #[test]

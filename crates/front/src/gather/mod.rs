@@ -23,8 +23,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowserving_engine::refusals::{overloaded, unavailable};
 use nowserving_engine::{ForwardResult, Input, Now, Outcome, ReplyTo, Subscription};
-use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::ApiError;
+use nowserving_protocol::limits::NodeHits;
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::clock::Micros;
 
@@ -279,9 +279,8 @@ impl Gather {
 
     /// The answer to another node, which asks how many hits this one has counted.
     #[must_use]
-    pub fn hits(&self) -> Vec<u8> {
-        let hits = self.around.counters.of_node(self.around.config.me);
-        encode(&hits, Format::MsgPack)
+    pub fn hits(&self) -> NodeHits {
+        self.around.counters.of_node(self.around.config.me)
     }
 
     /// What is done for what was taken in since.

@@ -50,8 +50,13 @@ pub async fn request(
     let request = Request::new()
         .payload(payload)
         .headers(lines)
-        .timeout(Some(timeout));
-    match client.send_request(subject, request).await {
+        .timeout(None);
+    // Also if the connection takes nothing: the library's own time begins when it has.
+    let sent = tokio::time::timeout(timeout, client.send_request(subject, request));
+    let Ok(result) = sent.await else {
+        return ForwardResult::TimedOut;
+    };
+    match result {
         Ok(message) => answered(message),
         Err(error) if error.kind() == RequestErrorKind::NoResponders => ForwardResult::NoResponders,
         Err(error) if error.kind() == RequestErrorKind::TimedOut => ForwardResult::TimedOut,

@@ -13,6 +13,7 @@ use nowserving_front::gather::{Arrived, Config, Gather, NodeRequest, Output};
 use nowserving_front::limits::KnownRules;
 use nowserving_front::routes::Route;
 use nowserving_limit::Rules;
+use nowserving_protocol::codec::{Format, encode};
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
 use tokio::sync::{Notify, watch};
@@ -26,6 +27,8 @@ use crate::traces;
 
 /// Between two looks whether all is answered, when the node ends.
 const IDLE_EVERY: Duration = Duration::from_millis(10);
+/// So many are sending at once, at most, of which the timer does not wait until they have sent.
+const ASIDE_MAX: usize = 1_024;
 
 /// The requests, and the way to this node's engine.
 #[derive(Debug)]
@@ -117,10 +120,14 @@ impl Responder {
         self.carry_out(outputs).await;
     }
 
-    /// The same, without waiting until all is sent: what is due next must not wait for that.
-    fn gather_aside(&self, step: impl FnOnce(&mut Gather)) {
+    /// The same, without waiting until all is sent, unless the connection takes nothing: what is due next must not wait
+    /// for that.
+    async fn gather_aside(&self, step: impl FnOnce(&mut Gather)) {
         let (responder, busy) = (self.clone(), self.gathering.busy.clone());
         let ((), outputs) = self.gathering.step(step);
+        if Arc::strong_count(&busy) > ASIDE_MAX {
+            return self.carry_out(outputs).await;
+        }
         if !outputs.is_empty() {
             tokio::spawn(async move {
                 responder.carry_out(outputs).await;
@@ -182,14 +189,14 @@ pub async fn run(
         tokio::select! {
             Ok(()) = subscriptions.changed() => {
                 let all = subscriptions.borrow_and_update().clone();
-                responder.gather_aside(|gather| gather.follow(all, now()));
+                responder.gather_aside(|gather| gather.follow(all, now())).await;
             }
             Ok(()) = peers.changed() => {
                 let nodes = peers.borrow_and_update().ids.clone();
-                responder.gather_aside(|gather| gather.nodes(nodes));
+                responder.gather_aside(|gather| gather.nodes(nodes)).await;
             }
             () = tokio::time::sleep(due) => {
-                responder.gather_aside(|gather| gather.tick(now()));
+                responder.gather_aside(|gather| gather.tick(now())).await;
             }
             () = responder.gathering.earlier.notified() => {}
         }
@@ -237,6 +244,7 @@ pub async fn answer_nodes(responder: Responder, subject: String) -> anyhow::Resu
     let mut asked = responder.client.subscribe(subject).await?;
     while let Some(message) = asked.next().await {
         let hits = responder.gathering.lock().gather.hits();
+        let hits = encode(&hits, Format::MsgPack);
         let reply = message.reply.as_deref();
         responder.send(reply, HeaderMap::new(), hits.into()).await;
     }
