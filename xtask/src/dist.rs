@@ -41,14 +41,8 @@ pub fn try_out() -> Result<Done> {
     }
     let flags = "--locked --quiet --workspace --bin nowserving";
     shell::run(&mut shell::cargo(&format!("build {flags}")))?;
-    let metadata = shell::output(&mut shell::cargo(
-        "metadata --locked --no-deps --format-version 1",
-    ))?;
-    let metadata: Value = serde_json::from_str(&metadata)?;
-    let target = metadata["target_directory"].as_str();
-    let target = Path::new(target.context("cargo does not tell its target folder")?);
     let dist = shell::root().join("target/dist-tried");
-    make(&dist, &target.join("debug/nowserving"), None)?;
+    make(&dist, &shell::target_folder()?.join("debug/nowserving"), None)?;
     Ok(Done::Passed)
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// How the names of variables begin that cargo sets for the package that it runs.
 const OF_THIS_PACKAGE: [&str; 4] = [
@@ -57,12 +58,23 @@ pub fn build_and_run(
     let mut build = cargo(&format!("build --locked {flags}"));
     eprintln!("xtask: {} (some minutes the first time)", line(&build));
     run(&mut build)?;
-    let status = more(&mut cargo(&format!("run --locked --quiet {flags} --")))
-        .stdin(Stdio::inherit())
-        .status()
-        .with_context(|| format!("cannot run what `{}` has built", line(&build)))?;
+    exit_code(more(&mut cargo(&format!("run --locked --quiet {flags} --"))))
+}
+
+/// Runs a program that has our stdin; its exit code is ours.
+pub fn exit_code(program: &mut Command) -> Result<ExitCode> {
+    let status = program.stdin(Stdio::inherit()).status();
+    let status = status.with_context(|| format!("cannot start `{}`", line(program)))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+/// Where cargo puts what it builds.
+pub fn target_folder() -> Result<PathBuf> {
+    let metadata = output(&mut cargo("metadata --locked --no-deps --format-version 1"))?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let target = metadata["target_directory"].as_str();
+    Ok(target.context("cargo does not tell its target folder")?.into())
 }
 
 /// Runs to the end; an error if it could not start or did not succeed.

@@ -32,9 +32,9 @@ const ROUNDS: u32 = 6;
 /// A longer ETA is not given.
 const ETA_MS_MAX: f64 = TIMEOUT_MS_MAX as f64;
 /// The longest pause, however far back a token is.
-const POLL_MS_MAX: u64 = 30_000;
-/// The shortest pause, unless the timeouts demand a shorter one.
-const POLL_MS_MIN: u64 = 100;
+pub(crate) const POLL_MS_MAX: u64 = 30_000;
+/// The shortest pause, unless the timeouts demand a shorter one or operators set a longer one.
+pub(crate) const POLL_MS_MIN: u64 = 100;
 /// A client that waits for seats need not poll until so many standard deviations before its turn …
 const EARLY_SIGMAS: f64 = 1.5;
 /// … and at most this often in the time that a seat is held. On average a seat then stands empty for half
@@ -348,12 +348,13 @@ pub(crate) fn poll_after_ms(
         (State::InCheckout, _) => (settings.checkout_timeout_ms / 3, 0),
         (State::Gone, _) => (POLL_MS_MAX, 0),
     };
-    let base = wish_ms.max(POLL_MS_MIN).min(cap);
+    // So that the shortest one can be spread, too.
+    let base = wish_ms.max(settings.poll_min_ms * 5 / 4).min(cap);
     // Somewhat earlier, by the token's number, so that a crowd that entered at once does not poll at once
     // for ever. Never later: the cap is a promise. Pauses below the cap differ by position already.
     let spread = if base == cap { cap / 2 } else { base / 5 };
     let earlier = spread * (mix(token) % 1_024) / 1_024;
-    let least = least_ms.max(POLL_MS_MIN);
+    let least = least_ms.max(settings.poll_min_ms);
     (base - earlier).max(least).min(cap).max(1)
 }
 
@@ -397,6 +398,18 @@ mod tests {
             let distinct: std::collections::BTreeSet<_> = all.collect();
             assert!(distinct.len() > 500, "a crowd does not ask in step");
         }
+    }
+
+    /// Even next to the head; but one lost poll still costs nobody the place.
+    #[test]
+    fn operators_can_have_clients_poll_less_often() {
+        let mut settings = Settings::new(1, 0);
+        settings.poll_min_ms = 4_000;
+        let all = (1..1_000).map(|token| after_ms(&settings, Some(0.0), token));
+        let all: std::collections::BTreeSet<_> = all.collect();
+        assert!(all.len() > 500 && all.iter().all(|ms| (4_000..=5_000).contains(ms)));
+        settings.waiting_idle_timeout_ms = 9_000;
+        assert_eq!(after_ms(&settings, Some(0.0), 1), 3_000);
     }
 
     #[test]

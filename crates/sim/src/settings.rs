@@ -46,6 +46,9 @@ pub fn settings(random: &mut Random) -> Settings {
     if random.below(4) == 0 {
         settings.position_events = vec![5, 2, 1];
     }
+    if random.below(6) == 0 {
+        settings.poll_min_ms = random.between(100, 1_000);
+    }
     settings.release_on_claim = random.below(6) == 0;
     if random.below(4) == 0 {
         settings.position_cap = Some(random.between(2, 6) as u32);

@@ -142,7 +142,7 @@ fn the_engine_of_this_node_may_send_it_elsewhere() {
     for (us, expected) in [(899_999, None), (900_000, Some(Code::Unavailable))] {
         let ask = OwnAsk {
             shard: 0,
-            domain: LineName::new("d").unwrap(),
+            domain: "d".try_into().unwrap(),
             request: LimitRequest::Check {
                 asks: Vec::new(),
                 dry_run: false,

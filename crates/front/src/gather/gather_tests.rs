@@ -3,6 +3,7 @@ use nowserving_engine::RelayedAnswer;
 use nowserving_engine::refusals::overloaded;
 use nowserving_line::LineName;
 use nowserving_protocol::admin::{ConfigureLinesReply, LineList, LineSummary};
+use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::header::REQUEST_ID_HEADER;
 use serde::Serialize;

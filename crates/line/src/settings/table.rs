@@ -19,6 +19,7 @@ use super::{
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 use super::{JUMPS_MAX_MAX, MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
+use crate::eta::{POLL_MS_MAX, POLL_MS_MIN};
 use crate::{AdmissionRate, CALLBACK_LIMIT_MAX, LaneName};
 
 /// Calls the macro `$then` with all settings, in the order in which they are shown.
@@ -116,6 +117,10 @@ macro_rules! for_each_setting {
 
             /// Free-form tags by which lines are listed
             26 labels: Labels = value(Labels::new()), Labels;
+
+            /// The shortest pause between polls that clients are told
+            27 poll_min_ms: u64 = value(POLL_MS_MIN),
+                TimeMs { least: POLL_MS_MIN, most: POLL_MS_MAX };
         }
     };
 }
@@ -389,7 +394,7 @@ macro_rules! default_of {
 }
 
 /// The last number of a setting that format 1 has, format 2, and so on.
-const LAST_OF_FORMATS: &[u8] = &[26];
+const LAST_OF_FORMATS: &[u8] = &[27];
 /// Stands after the last setting of a patch.
 const END: u8 = 0;
 const UNKNOWN: Malformed = Malformed("a setting that this build does not know");
