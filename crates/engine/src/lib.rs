@@ -61,7 +61,7 @@ pub use request::{
     Ask, Effect, Inbox, LimitRequest, Outcome, Question, ReplyBody, ReplyTo, Request,
 };
 pub use requests::age::{lay_unread, left_by_sender_ms};
-pub use requests::decide::turned_away;
+pub use requests::decide::{turned_away, unless_in_doubt};
 pub use snapshots::file::SnapshotFile;
 pub use snapshots::header as snapshot_header;
 

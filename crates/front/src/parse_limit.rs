@@ -4,7 +4,7 @@
 //! from the subject of forwards, to which nobody but the leader subscribes: see `Limits::ask_part`. And only the leader that
 //! counted can give back. Hits on exact limits are written and given back by writing, wherever the request comes in.
 
-use nowserving_engine::{Ask, LimitRequest};
+use nowserving_engine::{Ask, Effect, LimitRequest, ShardDelivery, Via, unless_in_doubt};
 use nowserving_limit::Matched;
 use nowserving_protocol::codec::decode_request_within;
 use nowserving_protocol::error::ApiError;
@@ -100,7 +100,8 @@ impl Body<'_> {
         }
         let descriptor = shown(&ask.descriptor);
         let asks = self.asks(shard, &Check::new(vec![ask.descriptor]), None)?;
-        let [counter] = <[LimitAsk; 1]>::try_from(asks).map_err(|_| other_rules())?;
+        let [counter] =
+            <[LimitAsk; 1]>::try_from(asks).map_err(|_| self.other_rules(Effect::Write))?;
         let (by, reason) = said(self.note);
         Ok(shard::ResetCounter {
             domain: ask.domain,
@@ -124,6 +125,11 @@ impl Body<'_> {
         ask: &Check,
         is_exact: Option<bool>,
     ) -> Result<Vec<LimitAsk>, ApiError> {
+        let effect = match is_exact == Some(false) || ask.dry_run {
+            true => Effect::Read,
+            false => Effect::Write,
+        };
+        let other_rules = || self.other_rules(effect);
         let known = self.reading.rules;
         let known = known.and_then(|rules| rules.domains.get(self.name));
         let known = known.ok_or_else(other_rules)?;
@@ -141,6 +147,17 @@ impl Body<'_> {
         });
         asks.collect()
     }
+
+    /// By the rules of this node it is refused. The leader may know others, and have a copy of a write.
+    fn other_rules(&self, effect: Effect) -> ApiError {
+        let via = self.reading.via;
+        let leads = via == Via::Shard(ShardDelivery::Leader);
+        let error = ApiError::new(
+            OTHER_RULES,
+            "the rules have just changed, and the nodes do not all know it yet",
+        );
+        unless_in_doubt(via, effect, leads, error)
+    }
 }
 
 fn in_shard_0(shard: u32) -> Result<(), ApiError> {
@@ -148,13 +165,6 @@ fn in_shard_0(shard: u32) -> Result<(), ApiError> {
         0 => Ok(()),
         _ => Err(ApiError::bad_request("subject: rules are in shard 0")),
     }
-}
-
-fn other_rules() -> ApiError {
-    ApiError::new(
-        OTHER_RULES,
-        "the rules have just changed, and the nodes do not all know it yet",
-    )
 }
 
 #[cfg(test)]

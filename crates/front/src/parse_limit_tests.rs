@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nowserving_engine::{Now, ShardDelivery, Via};
 use nowserving_line::{LineName, OperatorNote};
 use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::error::Code;
 use nowserving_protocol::limits::Entry;
 
 use super::*;
@@ -26,7 +27,7 @@ fn rules() -> KnownRules {
 fn read(op: Operation, shard: u32, body: &impl serde::Serialize) -> Result<Ask, ApiError> {
     let (domain, rules) = (shop(), rules());
     let reading = Reading {
-        via: Via::Forwarded,
+        via: Via::Shard(ShardDelivery::Leader),
         routed_after: 0,
         now: Now { us: 0, wall_ms: 0 },
         trace: None,
@@ -165,6 +166,31 @@ fn hits_in_memory_come_only_where_no_second_node_gets_them() {
         ] {
             let refused = read(own, op, via).unwrap_err();
             assert!(refused.starts_with("op: "), "{op}: {refused}");
+        }
+    }
+}
+
+/// On a shard's own subject the leader has a copy, which it may execute.
+#[test]
+fn a_write_by_unknown_rules_is_refused_as_done_by_nobody_only_if_nobody_else_can_do_it() {
+    use ShardDelivery::*;
+    let parser = parser();
+    let own = "nowserving.shard.3.shop.limit_exact";
+    let forwarded = "nowserving.forward.shard.3.shop.limit_exact";
+    for (subject, via, code) in [
+        (own, Via::Shard(Leader), OTHER_RULES),
+        (own, Via::Shard(Leaderless), Code::OutcomeUnknown),
+        (own, Via::Shard(Draining), Code::OutcomeUnknown),
+        (forwarded, Via::Forwarded, Code::OutcomeUnknown),
+    ] {
+        for (dry_run, code) in [(false, code), (true, OTHER_RULES)] {
+            let check = Check {
+                dry_run,
+                ..check("id")
+            };
+            let message = Owned::new(subject, encode(&check, Format::MsgPack));
+            let refused = testing::read(&parser, &message, via).unwrap_err();
+            assert_eq!(refused.error.code, code, "{via:?}, {dry_run}");
         }
     }
 }

@@ -147,7 +147,8 @@ pub fn turned_away(via: Via, effect: Effect, leads: bool) -> ApiError {
 }
 
 /// The error for a request that this node refuses unexecuted: `error`, unless another copy of it may be executed.
-pub(crate) fn unless_in_doubt(via: Via, effect: Effect, leads: bool, error: ApiError) -> ApiError {
+#[must_use]
+pub fn unless_in_doubt(via: Via, effect: Effect, leads: bool, error: ApiError) -> ApiError {
     let in_doubt = match via {
         Via::Plain => false,
         // Another node may have the message too, and execute it; a leader's other copies are never executed.
