@@ -42,7 +42,11 @@ pub fn try_out() -> Result<Done> {
     let flags = "--locked --quiet --workspace --bin nowserving";
     shell::run(&mut shell::cargo(&format!("build {flags}")))?;
     let dist = shell::root().join("target/dist-tried");
-    make(&dist, &shell::target_folder()?.join("debug/nowserving"), None)?;
+    make(
+        &dist,
+        &shell::target_folder()?.join("debug/nowserving"),
+        None,
+    )?;
     Ok(Done::Passed)
 }
 

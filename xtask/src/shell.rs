@@ -58,7 +58,9 @@ pub fn build_and_run(
     let mut build = cargo(&format!("build --locked {flags}"));
     eprintln!("xtask: {} (some minutes the first time)", line(&build));
     run(&mut build)?;
-    exit_code(more(&mut cargo(&format!("run --locked --quiet {flags} --"))))
+    exit_code(more(&mut cargo(&format!(
+        "run --locked --quiet {flags} --"
+    ))))
 }
 
 /// Runs a program that has our stdin; its exit code is ours.
@@ -74,7 +76,9 @@ pub fn target_folder() -> Result<PathBuf> {
     let metadata = output(&mut cargo("metadata --locked --no-deps --format-version 1"))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str();
-    Ok(target.context("cargo does not tell its target folder")?.into())
+    Ok(target
+        .context("cargo does not tell its target folder")?
+        .into())
 }
 
 /// Runs to the end; an error if it could not start or did not succeed.

@@ -43,6 +43,8 @@ breaks! {
     S4Builds: "S4",
     /// An entry that took the place of a leader's own is taken for it.
     S5: "S5",
+    /// A line that does not answer, or refuses, is told as changed with the others.
+    S5Lines: "S5",
     /// A disk that was wiped is taken for the one that voted.
     S5Wiped: "S5",
     /// An older copy of a disk is taken for the disk.
@@ -127,6 +129,8 @@ breaks! {
     S20Again: "S20",
     /// A check that is refused gives nothing back.
     S20Kept: "S20",
+    /// A node does not read the changed rules of a domain that it knows.
+    S20Rules: "S20",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.

@@ -23,6 +23,7 @@ use nowserving_protocol::limits::{CheckReply, PartReply, PartVerdict};
 use nowserving_protocol::note;
 use nowserving_protocol::operation::{On, Operation};
 use nowserving_protocol::subject::Subjects;
+use serde::de::DeserializeOwned;
 
 use crate::clock::wall_ms;
 use crate::env::Env;
@@ -40,7 +41,32 @@ const TOLERANCE_MS: u64 = 5_000;
 const ATTEMPT_MAX_US: Time = 2_200_000;
 
 /// A node's answer.
-pub type Answer = Rc<Result<Outcome, ApiError>>;
+#[derive(Clone, Debug)]
+pub struct Answer {
+    said: Rc<Result<Outcome, ApiError>>,
+    bytes: Bytes,
+}
+
+impl AsRef<Result<Outcome, ApiError>> for Answer {
+    fn as_ref(&self) -> &Result<Outcome, ApiError> {
+        &self.said
+    }
+}
+
+impl Answer {
+    fn new(said: Result<Outcome, ApiError>, bytes: Bytes) -> Answer {
+        let said = Rc::new(said);
+        Answer { said, bytes }
+    }
+
+    /// Its bytes, of what a node has made of the answers of others.
+    ///
+    /// # Errors
+    /// They are another answer's.
+    pub fn read<R: DeserializeOwned>(&self) -> Result<R, String> {
+        decode(&self.bytes).map_err(|error| error.to_string())
+    }
+}
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +208,7 @@ pub struct Calls {
     asked: BTreeSet<Bytes>,
     /// What nodes have answered, by the place of its bytes: so a client has all of it, and not only what the contract
     /// shows.
-    outcomes: BTreeMap<usize, (Bytes, Answer)>,
+    outcomes: BTreeMap<usize, Answer>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
 }
@@ -227,7 +253,7 @@ impl Calls {
     /// What a node has answered with these bytes.
     pub fn keep_outcome(&mut self, bytes: Bytes, outcome: Outcome) {
         let place = bytes.as_ptr() as usize;
-        self.outcomes.insert(place, (bytes, Rc::new(Ok(outcome))));
+        self.outcomes.insert(place, Answer::new(Ok(outcome), bytes));
     }
 
     /// Whether a client has asked this.
@@ -242,12 +268,14 @@ impl Calls {
         let mut headers = message.headers.iter();
         if headers.any(|(name, _)| name == ERROR_CODE_HEADER) {
             let reply: Result<ErrorReply, _> = decode(&message.payload);
-            return Rc::new(Err(reply.map_or_else(|error| error, |reply| reply.error)));
+            let error = reply.map_or_else(|error| error, |reply| reply.error);
+            return Answer::new(Err(error), message.payload.clone());
         }
-        match self.outcomes.get(&(message.payload.as_ptr() as usize)) {
-            Some((_, answer)) => answer.clone(),
-            None => Rc::new(Err(ApiError::new(Code::Unknown, "an answer of nobody"))),
-        }
+        let answer = self.outcomes.get(&(message.payload.as_ptr() as usize));
+        answer.cloned().unwrap_or_else(|| {
+            let error = ApiError::new(Code::Unknown, "an answer of nobody");
+            Answer::new(Err(error), Bytes::new())
+        })
     }
 
     /// A node asks this, for a client.
@@ -256,27 +284,25 @@ impl Calls {
     }
 }
 
-/// What an answer says that a node has made of those of others.
+/// What an answer says that a node has made of those of others. Of all but checks the checkers read the bytes.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn outcome_of(op: Operation, bytes: &[u8]) -> Result<Outcome, ApiError> {
-    Ok(match op {
-        Operation::LimitCheck => {
-            let reply: CheckReply = decode(bytes)?;
-            let limited = reply.descriptors.into_iter().filter(|it| !it.unmatched);
-            let verdicts = limited.map(|it| PartVerdict {
-                allowed: it.allowed,
-                remaining: it.remaining.unwrap_or_default(),
-                ..PartVerdict::default()
-            });
-            Outcome::LimitPart(Box::new(PartReply {
-                verdicts: verdicts.collect(),
-            }))
-        }
-        Operation::LimitApply => Outcome::Reply(ReplyBody::LimitRules(decode(bytes)?)),
-        _ => Outcome::Reply(ReplyBody::LimitReset(decode(bytes)?)),
-    })
+    let reply = match op {
+        Operation::LimitCheck => decode(bytes)?,
+        _ => CheckReply::default(),
+    };
+    let limited = reply.descriptors.into_iter().filter(|it| !it.unmatched);
+    let verdicts = limited.map(|it| PartVerdict {
+        allowed: it.allowed,
+        limit: it.limit.unwrap_or_default(),
+        remaining: it.remaining.unwrap_or_default(),
+        ..PartVerdict::default()
+    });
+    Ok(Outcome::LimitPart(Box::new(PartReply {
+        verdicts: verdicts.collect(),
+    })))
 }
 
 impl Env {
@@ -392,11 +418,13 @@ impl Env {
         let own_subject = call.manner.own_subject && attempt.is_multiple_of(2);
         // An operators' subject is not mapped.
         let to = match &call.query.what {
-            What::Read { op, .. } if op.on() == On::Cluster => To::Plain,
-            What::Members(_) | What::KvList { .. } | What::LimitReset { .. } | What::LimitRules => {
-                To::Plain
-            }
-            What::Limit(_) if !own_subject => To::Plain,
+            What::Read { op, .. } if matches!(op.on(), On::Cluster | On::AdminLimit) => To::Plain,
+            What::Members(_)
+            | What::ConfigureLines(_)
+            | What::KvList { .. }
+            | What::LimitReset { .. }
+            | What::LimitRules { .. } => To::Plain,
+            What::Limit(_) | What::LimitChanging(_) if !own_subject => To::Plain,
             What::Kv(_) | What::KvGet(_) if !own_subject => To::Plain,
             _ if own_subject || (mapped && !call.query.op.is_admin()) => {
                 To::Shard(call.query.shard)

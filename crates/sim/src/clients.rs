@@ -5,7 +5,7 @@
 
 mod imports;
 mod keepers;
-pub(crate) mod limited;
+mod limited;
 mod operators;
 
 use nowserving_engine::{Outcome, ReplyBody};
@@ -178,7 +178,7 @@ impl Clients {
             clients,
             random,
             visits: 0,
-            limits: Limits::default(),
+            limits: Limits::new(setup.shards),
             shards: setup.shards,
         }
     }
@@ -479,8 +479,9 @@ impl Clients {
                 random.around(300_000)
             }
             Role::Limited => {
-                let applied = matches!((&query.what, &ended), (What::LimitRules, Ended::Ok(_)));
-                self.limits.applied |= applied;
+                if let Ended::Ok(_) = ended {
+                    self.limits.ended(&query.what);
+                }
                 random.around(150_000)
             }
             Role::Shopper { visit } => {

@@ -139,6 +139,8 @@ kinds! {
     EpochStale = "epoch_stale",
     /// An operator changes a line's settings.
     OperatorConfigures = "operator_configures",
+    /// An operator changes the settings of all lines with a label.
+    OperatorConfiguresMany = "operator_configures_many",
     /// An operator deletes a line, and makes it again.
     OperatorDeletes = "operator_deletes",
     /// An operator moves somebody to another lane.
@@ -322,6 +324,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::ClientClockJump => (300, 3_000),
         Fault::ClientStall => (500, 5_000),
         Fault::OperatorConfigures => (500, 4_000),
+        Fault::OperatorConfiguresMany => (1_000, 6_000),
         Fault::OperatorDeletes => (4_000, 20_000),
         Fault::OperatorMoves => (1_000, 8_000),
         Fault::OperatorCalls => (200, 2_000),

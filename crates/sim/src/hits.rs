@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use nowserving_engine::{Inbox, LimitRequest, Outcome, Output, Request};
 
-use crate::calls::What;
+use crate::calls::{Hits, What};
 use crate::nats::NodeId;
 
 /// A counter, by its key.
@@ -16,6 +16,8 @@ pub struct HitsAsked {
     /// Hits that came for counters in a leader's memory: once for each message that a node took from a client, and once
     /// more for each copy that the server made of a request between nodes. What a node asks again has come once.
     came: BTreeMap<CounterKey, u64>,
+    /// The same by rule, as stats name it, without copies between nodes.
+    by_rule: BTreeMap<String, u64>,
     /// Where the answers to requests between nodes go of which the server made a copy.
     copied: BTreeSet<Rc<str>>,
     /// The counters of checks that may be given back, by their name.
@@ -36,10 +38,22 @@ pub struct GiveBackAsked {
 impl HitsAsked {
     /// A node takes this from a client, to ask others.
     pub fn taken(&mut self, what: &What) {
-        if let What::Limit(all) = what {
-            for hits in all.iter() {
-                *self.came.entry(hits.ask.key.clone()).or_default() += hits.ask.hits;
-            }
+        match what {
+            What::Limit(all) => all
+                .iter()
+                .for_each(|it| self.come(std::slice::from_ref(it))),
+            What::LimitChanging(all) => all.iter().for_each(|any| self.come(any)),
+            _ => {}
+        }
+    }
+
+    /// Hits for one of these counters.
+    fn come(&mut self, any: &[Hits]) {
+        for hits in any {
+            *self.came.entry(hits.ask.key.clone()).or_default() += hits.ask.hits;
+        }
+        if let Some(hits) = any.first() {
+            *self.by_rule.entry(hits.rule.clone()).or_default() += hits.ask.hits;
         }
     }
 
@@ -93,6 +107,12 @@ impl HitsAsked {
         let asked = self.give_backs.remove(&(node, to.inbox.clone()));
         // No limit is told of if nothing was given back.
         asked.filter(|_| !left.verdicts.is_empty())
+    }
+
+    /// Hits that came for all counters of a rule.
+    #[must_use]
+    pub fn came_for_rule(&self, rule: &str) -> u64 {
+        self.by_rule.get(rule).copied().unwrap_or_default()
     }
 
     /// Hits that came for a counter.

@@ -103,10 +103,21 @@ fn inbox_of(subject: &str) -> Option<InboxOf<'_>> {
     }
 }
 
-/// Whether a subscription to `subject.>` gets a message; the nodes have no others.
+/// The call whose client has this inbox.
+#[must_use]
+pub fn call_of(inbox: &str) -> Option<usize> {
+    match inbox_of(inbox)? {
+        InboxOf::Client { call, .. } => Some(call),
+        InboxOf::Node { .. } => None,
+    }
+}
+
+/// Whether a subscription to this subject, or to `subject.>`, gets a message.
 fn matches(subscribed: &str, subject: &str) -> bool {
-    let below = subscribed.strip_suffix('>');
-    below.is_some_and(|below| subject.len() > below.len() && subject.starts_with(below))
+    match subscribed.strip_suffix('>') {
+        Some(below) => subject.len() > below.len() && subject.starts_with(below),
+        None => subscribed == subject,
+    }
 }
 
 /// What the server sends to a node.

@@ -21,8 +21,10 @@ use nowserving_front::routes::{Route, no_room, route};
 use nowserving_front::subscriptions::{Change, Reader, SubscriptionId, Subscriptions};
 use nowserving_front::who::TrustRequestInfo;
 use nowserving_limit::Rules;
-use nowserving_protocol::codec::encode;
+use nowserving_line::LineName;
+use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, ErrorReply};
+use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::limits::RuleTexts;
 
@@ -30,13 +32,16 @@ use crate::calls::outcome_of;
 use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::faults::Fault;
-use crate::nats::{Down, Message, NodeId, PROBES, Up, node_inbox};
+use crate::nats::{Down, Message, NodeId, PROBES, Up, call_of, node_inbox};
 use crate::node::Node;
 use crate::timeline::Time;
 use crate::world::Process;
 
 /// Nobody routes to a subscription so long after another node has taken its place.
 const DRAINED_US: Time = 300_000;
+
+/// The subscription on which other nodes ask for the hits that a node has counted; those for requests have other numbers.
+const HITS: SubscriptionId = 0;
 
 /// A subscription as its node's client library knows it.
 #[derive(Debug)]
@@ -126,12 +131,18 @@ impl Service {
     #[must_use]
     pub fn all(&self) -> Vec<Up> {
         let open = self.open.iter().filter(|(_, it)| !it.closed);
-        open.map(|(id, it)| Up::Subscribe {
+        let open = open.map(|(id, it)| Up::Subscribe {
             id: *id,
             subject: it.subject.clone(),
             group: it.group,
-        })
-        .collect()
+        });
+        let config = &self.gather_config;
+        let hits = Up::Subscribe {
+            id: HITS,
+            subject: config.forward.limit_hits(config.me).into(),
+            group: None,
+        };
+        open.chain([hits]).collect()
     }
 }
 
@@ -230,6 +241,10 @@ impl Node {
         for what in down {
             match what {
                 Down::Message {
+                    subscription: HITS,
+                    message,
+                } => self.tell_hits(env, message),
+                Down::Message {
                     subscription,
                     message,
                 } => {
@@ -266,6 +281,16 @@ impl Node {
                     }
                 }
             }
+        }
+    }
+
+    /// Another node asks how many hits this one has counted.
+    fn tell_hits(&mut self, env: &mut Env, message: Message) {
+        let hits = self
+            .service()
+            .map(|it| encode(&it.gather.hits(), Format::MsgPack));
+        if let Some((hits, inbox)) = hits.zip(message.reply) {
+            self.publish(env, (inbox, None), Vec::new(), hits.into());
         }
     }
 
@@ -554,9 +579,11 @@ impl Node {
         });
         match read {
             Ok((payload, outcome)) => {
-                let unlimited =
-                    matches!(&outcome, Outcome::LimitPart(part) if part.verdicts.is_empty());
-                if unlimited && self.knows_rules() {
+                let unlimited = to.op == Operation::LimitCheck
+                    && matches!(&outcome, Outcome::LimitPart(part) if part.verdicts.is_empty());
+                let call = to.inbox.subject().and_then(call_of);
+                let call = call.and_then(|call| env.calls.all.get(call));
+                if unlimited && call.is_some_and(|it| self.knows_rules(&it.query.line)) {
                     let what = format!("node {} knows rules, and limits nothing", self.id);
                     env.violated("S20", what);
                 }
@@ -567,9 +594,12 @@ impl Node {
         }
     }
 
-    fn knows_rules(&mut self) -> bool {
-        let rules = self.service().and_then(|it| it.rules.as_deref());
-        rules.is_some_and(|rules| !rules.domains.is_empty())
+    fn knows_rules(&self, domain: &LineName) -> bool {
+        let rules = self
+            .running
+            .as_ref()
+            .and_then(|it| it.service.rules.as_deref());
+        rules.is_some_and(|rules| rules.domains.contains_key(domain))
     }
 
     /// No answer came to what the node has asked.

@@ -11,6 +11,8 @@ use crate::timeline::Time;
 
 /// The name of a lane besides the default one.
 const SECOND_LANE: &str = "vip";
+/// The label that tells which call made a change.
+const CHANGE_LABEL: &str = "change";
 
 /// Of the next seconds.
 pub fn schedule(now: Time, settings: &Settings, random: &mut Random) -> Vec<ScheduledChange> {
@@ -31,6 +33,7 @@ pub fn schedule(now: Time, settings: &Settings, random: &mut Random) -> Vec<Sche
 
 pub fn settings(random: &mut Random) -> Settings {
     let mut settings = Settings::new(random.between(2, 8) as u32, random.between(4, 40) as u32);
+    settings.labels = common_label().into();
     settings.waiting_idle_timeout_ms = random.between(2_500, 8_000);
     settings.claim_timeout_ms = random.between(1_500, 4_000);
     settings.checkout_timeout_ms = random.between(2_000, 5_000);
@@ -94,12 +97,26 @@ pub fn settings(random: &mut Random) -> Settings {
     settings
 }
 
+/// Of all lines.
+pub fn common_label() -> [(String, String); 1] {
+    [("of".to_owned(), "simulation".to_owned())]
+}
+
 /// A change that no other is like: its call's number is in it.
 pub fn unique_patch(call: usize) -> SettingsPatch {
-    let labels = [("change".to_owned(), call.to_string())];
+    let [common] = common_label();
+    let labels = [(CHANGE_LABEL.to_owned(), call.to_string()), common];
     SettingsPatch {
         labels: Some(Change::Set(labels.into())),
         ..SettingsPatch::default()
+    }
+}
+
+/// The number of its call.
+pub fn call_of(patch: &SettingsPatch) -> Option<usize> {
+    match &patch.labels {
+        Some(Change::Set(labels)) => labels.get(CHANGE_LABEL)?.parse().ok(),
+        _ => None,
     }
 }
 

@@ -191,6 +191,7 @@ impl World {
             Fault::BuildChanges => self.change_build(),
             Fault::OperatorRestores => self.back_up(),
             Fault::OperatorConfigures
+            | Fault::OperatorConfiguresMany
             | Fault::OperatorDeletes
             | Fault::OperatorMoves
             | Fault::OperatorKicks

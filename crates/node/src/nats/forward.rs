@@ -47,10 +47,7 @@ pub async fn request(
     for (name, value) in headers {
         lines.insert(name, value.as_str());
     }
-    let request = Request::new()
-        .payload(payload)
-        .headers(lines)
-        .timeout(None);
+    let request = Request::new().payload(payload).headers(lines).timeout(None);
     // Also if the connection takes nothing: the library's own time begins when it has.
     let sent = tokio::time::timeout(timeout, client.send_request(subject, request));
     let Ok(result) = sent.await else {

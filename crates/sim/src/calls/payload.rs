@@ -7,15 +7,14 @@ use nowserving_protocol::backup::{Backup, BackupChunk, Blob, Hex, RestoreLine, R
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kv::{KvDelete, KvKey, KvPut, KvRestore, KvValue};
-use nowserving_protocol::limits::{ApplyRules, Check, ResetLimit};
+use nowserving_protocol::limits::{ApplyRules, Check, DeleteRules, ResetLimit};
 use nowserving_protocol::ticket::{Ticket, TicketKeys};
 use nowserving_protocol::user::{self, Key};
 use nowserving_shard::members::{MembersChange, MembersRequest};
 use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 use serde::Serialize;
 
-use super::What;
-use crate::clients::limited;
+use super::{Hits, What};
 
 fn bytes(body: &impl Serialize) -> Vec<u8> {
     encode(body, Format::MsgPack)
@@ -59,15 +58,20 @@ impl What {
             What::Kv(op) => return key_value(op),
             What::KvGet(ask) => bytes(ask),
             What::KvList { ask } => bytes(ask),
-            What::LimitRules => bytes(&ApplyRules {
-                rules: limited::RULES.to_owned(),
+            What::ConfigureLines(ask) => bytes(&**ask),
+            What::LimitRules {
+                text: Some(text), ..
+            } => bytes(&ApplyRules {
+                rules: text.to_string(),
+                ..ApplyRules::default()
+            }),
+            What::LimitRules { domain, text: None } => bytes(&DeleteRules {
+                domain: domain.clone(),
                 dry_run: false,
                 if_version: None,
             }),
-            What::Limit(all) => bytes(&Check {
-                hits: all.first().and_then(|it| u32::try_from(it.ask.hits).ok()),
-                ..Check::new(all.iter().map(|it| it.counter.clone()).collect())
-            }),
+            What::Limit(all) => check(all.iter()),
+            What::LimitChanging(all) => check(all.iter().filter_map(|any| any.first())),
             What::LimitReset {
                 domain, counter, ..
             } => bytes(&ResetLimit {
@@ -76,6 +80,14 @@ impl What {
             }),
         })
     }
+}
+
+fn check<'a>(all: impl Iterator<Item = &'a Hits>) -> Vec<u8> {
+    let all: Vec<&Hits> = all.collect();
+    bytes(&Check {
+        hits: all.first().and_then(|it| u32::try_from(it.ask.hits).ok()),
+        ..Check::new(all.iter().map(|it| it.counter.clone()).collect())
+    })
 }
 
 fn token_by(

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use nowserving_kv as kv;
 use nowserving_line::{LineName, Op, OperatorNote, TokenBy};
-use nowserving_protocol::admin::ListTokens;
+use nowserving_protocol::admin::{ConfigureLines, ListTokens};
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::kick::Kick;
 use nowserving_protocol::kv::{KvGet, KvList};
 use nowserving_protocol::limits::Descriptor;
-use nowserving_protocol::operation::{Operation, Request};
+use nowserving_protocol::operation::{On, Operation, Request};
 use nowserving_protocol::user::Consistency;
 use nowserving_shard::limits::LimitAsk;
 use nowserving_shard::members::{MembersChange, MembersRequest};
@@ -20,6 +20,8 @@ use nowserving_shard::restore::{RestoreCommand, RestoreStep};
 pub struct Hits {
     /// What the rules are asked for.
     pub counter: Descriptor,
+    /// Where the rule stands, in words.
+    pub rule: String,
     /// The limit by the rules, and the hits.
     pub ask: LimitAsk,
     /// They go through the log.
@@ -82,10 +84,19 @@ pub enum What {
         /// Which page.
         ask: KvList,
     },
-    /// The rules of rate limits are to be as they are here.
-    LimitRules,
+    /// One change of settings of all lines with a label.
+    ConfigureLines(Rc<ConfigureLines>),
+    /// The rules of a domain of rate limits are to be these; `None`: there are to be none.
+    LimitRules {
+        /// Which one.
+        domain: LineName,
+        /// They are YAML.
+        text: Option<Rc<str>>,
+    },
     /// Whether hits pass rate limits: all of these.
     Limit(Rc<[Hits]>),
+    /// The same in the domain whose rules change: for each counter, the limits that it may have.
+    LimitChanging(Rc<[Vec<Hits>]>),
     /// Forgets what a counter of a rate limit has.
     LimitReset {
         /// Of its rule.
@@ -121,17 +132,22 @@ impl What {
     /// Whether what it is refused for is said of a line.
     #[must_use]
     pub fn is_of_a_line(&self) -> bool {
+        if let What::Read { op, .. } = self {
+            return op.on() != On::AdminLimit;
+        }
         !matches!(
             self,
             What::Members(_)
+                | What::ConfigureLines(_)
                 | What::Backup { .. }
                 | What::BackupChunk { .. }
                 | What::Restore(_)
                 | What::Kv(_)
                 | What::KvGet(_)
                 | What::KvList { .. }
-                | What::LimitRules
+                | What::LimitRules { .. }
                 | What::Limit(_)
+                | What::LimitChanging(_)
                 | What::LimitReset { .. }
         )
     }
@@ -143,9 +159,12 @@ impl What {
             What::Write(_)
                 | What::Kick(_)
                 | What::Members(_)
+                | What::ConfigureLines(_)
                 | What::Restore(_)
                 | What::Kv(_)
+                | What::LimitRules { .. }
                 | What::Limit(_)
+                | What::LimitChanging(_)
                 | What::LimitReset { .. }
         )
     }
@@ -177,8 +196,10 @@ impl What {
             What::Kv(kv::Op::Delete { .. }) => Operation::KvDelete,
             What::KvGet(_) => Operation::KvGet,
             What::KvList { .. } => Operation::KvList,
-            What::LimitRules => Operation::LimitApply,
-            What::Limit(_) => Operation::LimitCheck,
+            What::ConfigureLines(_) => Operation::ConfigureLines,
+            What::LimitRules { text: Some(_), .. } => Operation::LimitApply,
+            What::LimitRules { text: None, .. } => Operation::LimitDelete,
+            What::Limit(_) | What::LimitChanging(_) => Operation::LimitCheck,
             What::LimitReset { .. } => Operation::LimitReset,
             What::Status { .. } => Operation::Status,
             What::Find(_) => Operation::Find,

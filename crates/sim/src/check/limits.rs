@@ -14,24 +14,23 @@ use nowserving_shard::limits::{
 use nowserving_shard::state::AppliedLimit;
 
 use super::Place;
+use super::rules::{LEARNING_US, RuleChecks};
 use crate::calls::{Answer, Call, Ended, Hits, What};
 use crate::env::Env;
 use crate::hits::GiveBackAsked;
 use crate::timeline::Time;
+use crate::world::SETTLED_US;
 
 /// So much longer than its interval a checkpoint may take to be proposed: the turns of a node are so long.
 const SLACK_US: Time = 400_000;
-/// Each node knows new rules within this time.
-const LEARNING_US: Time = 2_000_000;
 /// One reset can keep out as many checkpoints as a leader writes at once, before it gives leadership away.
 const REFUSED_MAX: u32 = 20;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LimitChecks {
     counters: BTreeMap<Box<[u8]>, Counter>,
     shards: BTreeMap<u32, Shard>,
-    /// Since when a client knows that there are rules.
-    rules_at: Option<Time>,
+    rules: RuleChecks,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +130,15 @@ impl Failover {
 }
 
 impl LimitChecks {
+    /// Of a cluster of so many shards.
+    pub fn new(shards: u32) -> LimitChecks {
+        LimitChecks {
+            counters: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            rules: RuleChecks::new(shards),
+        }
+    }
+
     /// The next committed entry of a shard is of this term.
     pub fn entry(&mut self, env: &mut Env, place: Place, term: u64) {
         let (shard, now) = (
@@ -165,6 +173,7 @@ impl LimitChecks {
 
     /// A committed command was applied.
     pub fn applied(&mut self, env: &mut Env, place: Place, applied: &AppliedLimit<'_>) {
+        self.rules.applied(env, applied);
         let shard = self.shards.entry(place.shard).or_default();
         shard.is_known = true;
         match (applied.command, &applied.reply) {
@@ -261,9 +270,17 @@ impl LimitChecks {
     pub fn call_ended(&mut self, env: &mut Env, call: &Call, now: Time, ended: &Ended) {
         match (&call.query.what, ended) {
             (What::LimitReset { key, .. }, _) => self.reset_ended(key, now, ended),
-            (What::LimitRules, Ended::Ok(_)) => {
-                self.rules_at.get_or_insert(now);
+            (What::LimitRules { .. } | What::Read { .. }, Ended::Ok(answer)) => {
+                self.rules.answered(env, call, answer, now);
             }
+            (What::LimitChanging(all), Ended::Ok(answer)) => match verdicts(answer) {
+                Some([]) => self.knew_no_rules(env, call),
+                Some(verdicts) => match by_told(all, verdicts) {
+                    Some(all) => self.checked(env, call, (&all, verdicts), now),
+                    None => env.violated("S20", format!("{call:?}: {answer:?}")),
+                },
+                None => {}
+            },
             (What::Limit(all), Ended::Ok(answer)) => match verdicts(answer) {
                 Some([]) => self.knew_no_rules(env, call),
                 Some(verdicts) if verdicts.len() == all.len() => {
@@ -272,7 +289,7 @@ impl LimitChecks {
                 _ => env.violated("S20", format!("{call:?}: {answer:?}")),
             },
             // Rules are the same for all nodes, and all can be asked for.
-            (What::Limit(_), Ended::Refused(code)) => {
+            (What::Limit(_) | What::LimitChanging(_), Ended::Refused(code)) => {
                 env.violated("S20", format!("{:?} ended with {code}", call.query));
             }
             _ => {}
@@ -281,9 +298,13 @@ impl LimitChecks {
 
     /// The node that was asked said that there are no rules. All nodes know them soon.
     fn knew_no_rules(&self, env: &mut Env, call: &Call) {
-        let known_at = self
-            .rules_at
-            .map(|at| at.max(env.answers_from) + LEARNING_US);
+        let since = self.rules.there_since(&call.query.line);
+        let well_at = match call.query.what {
+            // A node that is ill may not know the newest ones.
+            What::LimitChanging(_) => SETTLED_US,
+            _ => env.answers_from,
+        };
+        let known_at = since.map(|at| at.max(well_at) + LEARNING_US);
         if known_at.is_some_and(|known_at| call.began_at > known_at) {
             env.violated("S20", format!("{:?} is not limited", call.query));
         }
@@ -376,7 +397,8 @@ impl LimitChecks {
         }
     }
 
-    /// The run is over: each hit on an exact limit is one that a client asked for, counted once.
+    /// The run is over: each hit on an exact limit is one that a client asked for, counted once. Those of rules that change
+    /// are not judged: a check whose answer is by newer rules may have counted by former ones.
     pub fn at_end(&self, env: &mut Env) {
         let mut may_count: BTreeMap<&[u8], (u64, u64)> = BTreeMap::new();
         for call in &env.calls.all {
@@ -438,6 +460,17 @@ fn calls_of(env: &Env, key: &[u8]) -> Vec<usize> {
     };
     let calls = env.calls.all.iter().filter(is_of);
     calls.map(|call| call.query.call).collect()
+}
+
+/// The limits that were told: each has another number.
+fn by_told(all: &[Vec<Hits>], verdicts: &[PartVerdict]) -> Option<Vec<Hits>> {
+    let told = all.iter().zip(verdicts).map(|(any, verdict)| {
+        let mut any = any.iter();
+        any.find(|it| it.ask.limit.requests_per_unit() == verdict.limit)
+            .cloned()
+    });
+    let told: Option<Vec<Hits>> = told.collect();
+    told.filter(|told| (told.len(), all.len()) == (all.len(), verdicts.len()))
 }
 
 fn verdicts(answer: &Answer) -> Option<&[PartVerdict]> {

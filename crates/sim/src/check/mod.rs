@@ -26,6 +26,7 @@ pub mod liveness;
 mod log;
 mod operators;
 mod put_back;
+mod rules;
 mod shadow;
 mod writes;
 
@@ -138,7 +139,7 @@ impl Checks {
             kicks: Kicks::default(),
             events: Events::default(),
             keys: Keys::default(),
-            limits: LimitChecks::default(),
+            limits: LimitChecks::new(setup.shards),
             operators: Operators::new(setup.shards),
             progress: 0,
             snapshots_installed: 0,
@@ -378,36 +379,43 @@ impl Checks {
         let (last_seen, events) = (&mut self.last_seen, &mut self.events);
         let (kicks, keys, limits) = (&mut self.kicks, &mut self.keys, &mut self.limits);
         limits.entry(env, place, entry.term);
-        let applied = replay::apply(reference, entry, &mut |change| match change {
-            Change::Operation(applied) => {
-                shadow.applied(env, place, applied);
-                kicks.applied(env, place, applied, shadow);
-                events.happened(place, applied.events, applied.state);
-                last_seen.applied(env, place, applied);
-                ghosts.applied(place, applied);
-                answers.applied(place, applied.op.line(), applied.state);
-                writes.applied(env, place, applied);
-            }
-            Change::PutBack(put_back) => {
-                let (name, state) = (&put_back.command.line, put_back.state);
-                let backup = backups.get(&put_back.command.upload);
-                shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
-                events.happened(place, put_back.events, state);
-                if let Some(line) = state.lines().get(name) {
-                    last_seen.put_back(now, line);
-                    ghosts.put_back(place, line);
+        // A leader whose disk is full still changes the members.
+        let mut is_of_members = true;
+        let applied = replay::apply(reference, entry, &mut |change| {
+            is_of_members = false;
+            match change {
+                Change::Operation(applied) => {
+                    shadow.applied(env, place, applied);
+                    kicks.applied(env, place, applied, shadow);
+                    events.happened(place, applied.events, applied.state);
+                    last_seen.applied(env, place, applied);
+                    ghosts.applied(place, applied);
+                    answers.applied(place, applied.op.line(), applied.state);
+                    writes.applied(env, place, applied);
                 }
-                answers.applied(place, name, state);
-                writes.put_back(name);
+                Change::PutBack(put_back) => {
+                    let (name, state) = (&put_back.command.line, put_back.state);
+                    let backup = backups.get(&put_back.command.upload);
+                    shadow.put_back(env, place, &put_back, backup.map(Rc::as_ref));
+                    events.happened(place, put_back.events, state);
+                    if let Some(line) = state.lines().get(name) {
+                        last_seen.put_back(now, line);
+                        ghosts.put_back(place, line);
+                    }
+                    answers.applied(place, name, state);
+                    writes.put_back(name);
+                }
+                Change::Kv(op, result, now_ms) => keys.applied(env, place, op, result, now_ms),
+                Change::KvEvents(events, wall_ms) => keys.happened(env, place, events, wall_ms),
+                Change::Limit(applied) => limits.applied(env, place, applied),
             }
-            Change::Kv(op, result, now_ms) => keys.applied(env, place, op, result, now_ms),
-            Change::KvEvents(events, wall_ms) => keys.happened(env, place, events, wall_ms),
-            Change::Limit(applied) => limits.applied(env, place, applied),
         });
         if let Err(why) = applied {
             env.violated("S4", format!("entry {} of shard {id}: {why}", entry.index));
         }
-        limits.entry_applied(env, place);
+        if !is_of_members {
+            limits.entry_applied(env, place);
+        }
         ghosts.entry(env, place, reference, shadow);
         self.operators.applied(env, id, reference.members());
         shard.fingerprints.push(fingerprint(&shard.reference));
@@ -501,6 +509,9 @@ impl Checks {
             self.kicks.answered(env, call, answer, line);
         }
         self.last_seen.answered(env, call, answer);
+        if let What::ConfigureLines(ask) = &query.what {
+            self.writes.are_acknowledged(env, call, ask, answer);
+        }
         if let What::Write(op) = &query.what
             && let Some(index) = self.writes.is_acknowledged(env, call, op, answer)
         {

@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{Event, Line, LineName, Op, Refused, Reply, Status, TokenChange};
-use nowserving_protocol::admin::{CalledReply, DeleteReply};
+use nowserving_protocol::admin::{
+    CalledReply, ConfigureLines, ConfigureLinesReply, ConfiguredLine, DeleteReply,
+};
 use nowserving_protocol::error::{ApiError, Code};
 
 use super::{Place, SLOW_CLOCK_PERCENT};
 use crate::calls::{Answer, Attempt, Call, Calls, Ended, NotAnswered, What, describe_answer};
 use crate::env::Env;
 use crate::replay::Applied;
+use crate::settings;
 use crate::timeline::Time;
 
 /// A write may take effect so long after its timeout.
@@ -27,6 +30,8 @@ pub struct Writes {
     calls_seen: usize,
     /// The calls of operators that admitted tokens: by line, incarnation and id.
     called: BTreeSet<(LineName, u64, Box<str>)>,
+    /// Changes of many lines that are in the log: by the call that named them and the line, when and after which version.
+    many: BTreeMap<(usize, LineName), Vec<(Time, u64)>>,
 }
 
 /// All calls that ask for one operation, and all entries in the log that carry it out.
@@ -41,6 +46,7 @@ struct Operation {
 /// An operation in the log.
 #[derive(Clone, Debug)]
 struct Done {
+    line: LineName,
     place: Place,
     result: Result<Reply, Refused>,
     status: Option<Status>,
@@ -104,7 +110,16 @@ impl Writes {
         let called = line.and_then(|line| CalledReply::of_call(line, call_id?));
         let text = text_of(applied.op);
         let operation = self.by_text.entry(text).or_default();
+        if let Some((change, calls)) = calls_for_many(&env.calls, applied.op) {
+            operation.calls = calls;
+            if applied.result.is_ok() {
+                let of = (change, applied.op.line().clone());
+                let done = self.many.entry(of).or_default();
+                done.push((place.appended_at, applied.version_before));
+            }
+        }
         operation.done.push(Done {
+            line: applied.op.line().clone(),
             place,
             result: applied.result.clone(),
             status: applied.status.clone(),
@@ -168,6 +183,37 @@ impl Writes {
             env.violated("S5", what);
         }
         of_answer.map(|it| it.place.index)
+    }
+
+    /// S5: each line of which a client is told that it was changed, with others, was changed.
+    pub fn are_acknowledged(
+        &self,
+        env: &mut Env,
+        call: &Call,
+        ask: &ConfigureLines,
+        answer: &Answer,
+    ) {
+        let Some(change) = settings::call_of(&ask.set.0) else {
+            return;
+        };
+        let is_done = |line: &ConfiguredLine| {
+            let done = self.many.get(&(change, line.line.clone()));
+            let mut done = done.into_iter().flatten();
+            let told = line.settings_version;
+            done.any(|(at, before)| *at >= call.began_at && told.is_some_and(|it| *before < it))
+        };
+        let reply: Result<ConfigureLinesReply, String> = answer.read();
+        let wrong = match &reply {
+            Ok(reply) if reply.lines.is_sorted_by(|a, b| a.line < b.line) => {
+                let mut changed = reply.lines.iter().filter(|it| it.error.is_none());
+                changed.find(|it| !is_done(it)).map(|it| format!("{it:?}"))
+            }
+            _ => Some(format!("{reply:?}")),
+        };
+        if let Some(what) = wrong {
+            let call = call.query.call;
+            env.violated("S5", format!("call {call}: not so in the log: {what}"));
+        }
     }
 
     /// Whether the log has this operation, refused for this reason, since the call began.
@@ -261,6 +307,9 @@ impl Operation {
 
 /// Whether an effect may be this call's.
 fn explains(call: &Call, done: &Done) -> bool {
+    if let What::ConfigureLines(_) = &call.query.what {
+        return explains_of_many(call, done);
+    }
     let at = done.place.appended_at;
     let may_be = match &call.ended {
         None | Some((_, Ended::Unknown)) => true,
@@ -272,6 +321,42 @@ fn explains(call: &Call, done: &Done) -> bool {
         attempts.any(|it| attempt_explains(it, at))
     } else {
         attempts.any(|it| attempt_explains(it, at) && was_held_back(call, it, done))
+    }
+}
+
+/// The calls that ask for this change of many lines, and the number in it.
+fn calls_for_many(calls: &Calls, op: &Op) -> Option<(usize, Vec<usize>)> {
+    let change = match op {
+        Op::Configure { patch, .. } => settings::call_of(patch)?,
+        _ => return None,
+    };
+    let asks = |call: &&Call| match &call.query.what {
+        What::ConfigureLines(ask) => settings::call_of(&ask.set.0) == Some(change),
+        _ => false,
+    };
+    calls.all.get(change).filter(asks)?;
+    let asking = calls.all.iter().skip(change).filter(asks);
+    Some((change, asking.map(|call| call.query.call).collect()))
+}
+
+/// The same of a change of many lines. How late it comes is not judged: the node that was asked sends it, and the line's
+/// leader looks at that node's clock. Of several attempts each may find another incarnation of the line.
+fn explains_of_many(call: &Call, done: &Done) -> bool {
+    let is_repeated = call.attempts.len() > 1;
+    match &call.ended {
+        None | Some((_, Ended::Unknown)) => true,
+        Some((_, Ended::Unavailable)) => false,
+        Some((_, Ended::Refused(_))) => is_repeated,
+        Some((ended, Ended::Ok(answer))) => {
+            let reply: Result<ConfigureLinesReply, String> = answer.read();
+            let mut told = reply.iter().flat_map(|reply| &reply.lines);
+            let told = told.find(|it| it.line == done.line);
+            let may_be = told.is_some_and(|it| match &it.error {
+                None => done.place.appended_at <= *ended,
+                Some(error) => error.code == Code::OutcomeUnknown,
+            });
+            is_repeated || may_be
+        }
     }
 }
 

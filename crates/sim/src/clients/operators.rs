@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use nowserving_line::{Admission, Change, Gate, LineName, Op, SettingsPatch, TakeBy};
-use nowserving_protocol::admin::{ClusterStatusRequest, ListLines};
+use nowserving_protocol::admin::{
+    ClusterStatusRequest, ConfigureLines, ListLines, SettingsChanges,
+};
 use nowserving_protocol::kick::{Kick, LiveState};
 use nowserving_protocol::user::Key;
 
@@ -13,7 +15,7 @@ use crate::calls::{Manner, What};
 use crate::env::Env;
 use crate::faults::Fault;
 use crate::random::Random;
-use crate::settings::{patch, schedule, unique_patch};
+use crate::settings::{common_label, patch, schedule, unique_patch};
 
 impl Clients {
     /// An operator does what an operator does, if one can now.
@@ -59,6 +61,12 @@ impl Clients {
                 env.counts.add(kind);
                 let time_us = random.between(500_000, 4_000_000);
                 return self.ask(env, number, shop, What::Kick(Rc::new(kick)), time_us);
+            }
+            Fault::OperatorConfiguresMany => {
+                let what = What::ConfigureLines(Rc::new(many_lines(env.calls.all.len(), random)));
+                env.counts.add(kind);
+                let time_us = random.between(500_000, 4_000_000);
+                return self.ask(env, number, shop, what, time_us);
             }
             Fault::OperatorSchedules => Op::Configure {
                 line,
@@ -167,6 +175,20 @@ impl Clients {
             by: TakeBy::Number { lane, token },
             call_id: (random.below(3) > 0).then(|| call_id.into()),
         })
+    }
+}
+
+/// All lines, or the first ones.
+fn many_lines(call: usize, random: &mut Random) -> ConfigureLines {
+    let set = SettingsPatch {
+        seats: Some(Change::Set(random.between(1, 10) as u32)),
+        ..unique_patch(call)
+    };
+    ConfigureLines {
+        labels: common_label().into(),
+        set: SettingsChanges(set),
+        limit: (random.below(3) == 0).then(|| random.between(1, 3)),
+        ..ConfigureLines::default()
     }
 }
 
