@@ -251,6 +251,16 @@ impl Weather {
         Weather { chances, intervals }
     }
 
+    /// Faults of this kind are there, and many.
+    pub fn worsen(&mut self, kind: Fault, random: &mut Random) {
+        if let Some(chance_now) = self.chances.get_mut(kind as usize) {
+            *chance_now = (0..8).map(|_| chance(kind, random)).max().unwrap_or(0);
+        }
+        if let Some(interval_now) = self.intervals.get_mut(kind as usize) {
+            *interval_now = (0..8).filter_map(|_| interval(kind, random)).min();
+        }
+    }
+
     /// Nothing goes wrong.
     #[must_use]
     pub fn fine() -> Weather {

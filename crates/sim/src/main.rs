@@ -125,6 +125,7 @@ fn run_all(args: &Args) -> Sum {
     let options = Options {
         trace: args.trace,
         only: args.only.clone(),
+        many: Vec::new(),
     };
     let threads = if args.trace { 1 } else { args.threads.max(1) };
     let (done, runs) = mpsc::channel();

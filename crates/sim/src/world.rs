@@ -255,6 +255,8 @@ pub struct Options {
     pub trace: bool,
     /// Look only for violations of these invariants; empty: of all.
     pub only: Vec<String>,
+    /// Faults that the run has many of.
+    pub many: Vec<Fault>,
 }
 
 /// For how long things go wrong, and how long the healed cluster then runs.
@@ -355,7 +357,10 @@ pub fn run(seed: u64, options: &Options) -> Run {
 impl World {
     fn new(seed: u64, options: &Options) -> World {
         let mut random = Random::new(seed);
-        let weather = Weather::draw(&mut random);
+        let mut weather = Weather::draw(&mut random);
+        for kind in &options.many {
+            weather.worsen(*kind, &mut random);
+        }
         let calm = Calm::draw(&mut random);
         let setup = Setup {
             shards: random.between(1, 3) as u32,

@@ -39,7 +39,7 @@ const PURE: [(&str, &str, &str); 6] = [
         "the rule for seats is pure: a rehearsal with it gives the same bytes on every machine",
     ),
     (
-        "shard replica engine front",
+        "shard replica engine front pass",
         "SystemTime Instant rand tokio async std::fs std::net std::env std::thread std::io",
         "this crate does no I/O and reads no clock: its caller does, so that the same inputs give the same outputs",
     ),
