@@ -14,10 +14,14 @@ fn needs(rule: Break) -> &'static [Fault] {
     match rule {
         Break::S2 => &[Fault::FrameLost, Fault::Partition],
         Break::S5 | Break::S15 => &[Fault::Partition, Fault::Crash],
-        Break::S14Forwarded => &[Fault::Pause, Fault::PauseMidTurn, Fault::ServiceStall],
+        Break::S14Unread => &[Fault::Pause, Fault::ServiceStall],
+        Break::S14Forwarded => &[
+            Fault::PauseMidTurn,
+            Fault::ServiceStall,
+            Fault::MappingChanges,
+        ],
         Break::S15Connection => &[Fault::ServiceHalfOpen, Fault::PartitionOneWay],
         Break::S15Proof => &[Fault::RouteLost, Fault::ServiceHalfOpen],
-        Break::L2Drain => &[Fault::SubscriptionLate, Fault::OperatorTransfers],
         Break::L5Room => &[Fault::DiskFull],
         _ => &[],
     }
