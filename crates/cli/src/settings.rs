@@ -461,7 +461,7 @@ mod tests {
     fn typed(kind: SettingKind) -> (&'static str, SettingValue) {
         match kind {
             SettingKind::Number { .. } => ("7", SettingValue::Number(7)),
-            SettingKind::TimeMs { .. } => ("90s", SettingValue::Number(90_000)),
+            SettingKind::TimeMs { .. } => ("20s", SettingValue::Number(20_000)),
             SettingKind::Flag => ("true", SettingValue::Flag(true)),
             SettingKind::Admission => ("called", SettingValue::Admission(Admission::Called)),
             SettingKind::Gate => ("off", SettingValue::Gate(Gate::Off)),
