@@ -348,13 +348,22 @@ pub(crate) fn poll_after_ms(
         (State::InCheckout, _) => (settings.checkout_timeout_ms / 3, 0),
         (State::Gone, _) => (POLL_MS_MAX, 0),
     };
-    // So that the shortest one can be spread, too.
-    let base = wish_ms.max(settings.poll_min_ms * 5 / 4).min(cap);
+    // Who is in checkout asks in time to renew. A fifth is left, so that the shortest pause can be spread, too.
+    let min_ms = match state {
+        State::Waiting => settings.poll_min_ms,
+        _ => POLL_MS_MIN,
+    };
+    let min_ms = min_ms.min(cap * 4 / 5);
+    let base = wish_ms.max(min_ms * 5 / 4).min(cap);
     // Somewhat earlier, by the token's number, so that a crowd that entered at once does not poll at once
     // for ever. Never later: the cap is a promise. Pauses below the cap differ by position already.
-    let spread = if base == cap { cap / 2 } else { base / 5 };
+    let spread = if base == cap {
+        cap - min_ms.max(cap / 2)
+    } else {
+        base / 5
+    };
     let earlier = spread * (mix(token) % 1_024) / 1_024;
-    let least = least_ms.max(settings.poll_min_ms);
+    let least = least_ms.max(min_ms);
     (base - earlier).max(least).min(cap).max(1)
 }
 
@@ -409,7 +418,13 @@ mod tests {
         let all: std::collections::BTreeSet<_> = all.collect();
         assert!(all.len() > 500 && all.iter().all(|ms| (4_000..=5_000).contains(ms)));
         settings.waiting_idle_timeout_ms = 9_000;
-        assert_eq!(after_ms(&settings, Some(0.0), 1), 3_000);
+        let all = (1..1_000).map(|token| after_ms(&settings, Some(0.0), token));
+        let all: std::collections::BTreeSet<_> = all.collect();
+        assert!(all.len() > 300 && all.iter().all(|ms| (2_400..=3_000).contains(ms)));
+        settings.checkout_timeout_ms = 6_000;
+        for token in 1..100 {
+            assert!(poll_after_ms(&settings, State::InCheckout, None, token) <= 2_000);
+        }
     }
 
     #[test]

@@ -39,6 +39,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
         ],
         "position_cap": 1_000, "release_on_claim": true,
         "token_events": false, "event_key": true, "labels": {"city": "台北", "empty": ""},
+        "poll_min_ms": 30_000,
     });
     for payload in payloads(&all) {
         let settings = decode_request::<Create>(&payload)
@@ -88,6 +89,9 @@ fn the_contract_lists_every_setting_with_its_default_and_range() {
         assert_eq!(default.replace(',', ""), expected, "{name}");
         let expected = match setting.kind {
             SettingKind::Number { least, most } => format!("{least} to {most}"),
+            SettingKind::TimeMs { least, most } if most < 86_400_000 => {
+                format!("{least} to {most}")
+            }
             SettingKind::TimeMs { least, most } => {
                 format!("{least} to {} days", most / 86_400_000)
             }

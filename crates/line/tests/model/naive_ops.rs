@@ -490,7 +490,7 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
     set! {
         seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
         checkout_max_ms lanes call_ahead call_ahead_ms callback_limit position_events phase
-        release_on_claim jumps_max schedule event_key admission gate
+        release_on_claim jumps_max schedule event_key admission gate poll_min_ms
     }
     macro_rules! option {
         ($($field:ident)*) => {

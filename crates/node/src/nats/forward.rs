@@ -56,7 +56,6 @@ pub async fn request(
     match result {
         Ok(message) => answered(message),
         Err(error) if error.kind() == RequestErrorKind::NoResponders => ForwardResult::NoResponders,
-        Err(error) if error.kind() == RequestErrorKind::TimedOut => ForwardResult::TimedOut,
         Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
             ForwardResult::TooLarge {
                 bytes,

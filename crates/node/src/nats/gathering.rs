@@ -27,7 +27,7 @@ use crate::traces;
 
 /// Between two looks whether all is answered, when the node ends.
 const IDLE_EVERY: Duration = Duration::from_millis(10);
-/// So many are sending at once, at most, of which the timer does not wait until they have sent.
+/// While so many carry outputs out, the timer waits until its own are sent.
 const ASIDE_MAX: usize = 1_024;
 
 /// The requests, and the way to this node's engine.
