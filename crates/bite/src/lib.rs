@@ -129,8 +129,6 @@ breaks! {
     S20Again: "S20",
     /// A check that is refused gives nothing back.
     S20Kept: "S20",
-    /// A node does not read the changed rules of a domain that it knows.
-    S20Rules: "S20",
     /// Nobody stands for election again, once there was a leader.
     L1: "L1",
     /// What a leader answers is not relayed to the client.

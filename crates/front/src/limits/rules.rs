@@ -34,12 +34,7 @@ impl KnownRules {
     ) -> KnownRules {
         let domains = texts.domains().map(|(domain, of)| {
             let known = before.and_then(|before| before.domains.get(domain));
-            let is_the_same = |known: &&Arc<KnownDomain>| known.of.version == of.version;
-            #[cfg(feature = "bite")]
-            let is_the_same = |known: &&Arc<KnownDomain>| {
-                is_the_same(known) || nowserving_bite::is(nowserving_bite::Break::S20Rules)
-            };
-            let known = known.filter(is_the_same);
+            let known = known.filter(|known| known.of.version == of.version);
             let known = known.cloned().unwrap_or_else(|| {
                 Arc::new(KnownDomain {
                     of: of.clone(),
