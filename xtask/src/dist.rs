@@ -39,14 +39,8 @@ pub fn try_out() -> Result<Done> {
         let why = "it takes GNU tar and sha256sum";
         return Ok(Done::Skipped(why.to_owned()));
     }
-    let flags = "--locked --quiet --workspace --bin nowserving";
-    shell::run(&mut shell::cargo(&format!("build {flags}")))?;
-    let dist = shell::root().join("target/dist-tried");
-    make(
-        &dist,
-        &shell::target_folder()?.join("debug/nowserving"),
-        None,
-    )?;
+    let binary = shell::build("--workspace --bin nowserving")?;
+    make(&shell::root().join("target/dist-tried"), &binary, None)?;
     Ok(Done::Passed)
 }
 

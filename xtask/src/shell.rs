@@ -49,36 +49,35 @@ pub fn cargo(words: &str) -> Command {
     command(&cargo, words)
 }
 
-/// Builds a binary as `flags` of `cargo build` say, then runs it with what `more` adds; its exit code is
-/// ours. Cargo runs it, because cargo knows where its target folder is.
+/// Builds the one binary that `flags` of `cargo build` name; returns where it is.
+pub fn build(flags: &str) -> Result<PathBuf> {
+    let build = format!("build --locked {flags}");
+    eprintln!("xtask: cargo {build} (some minutes the first time)");
+    let messages = "--message-format=json-render-diagnostics";
+    let built = output(cargo(&build).arg(messages))?;
+    let executables = built.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    let executables: Vec<PathBuf> = executables.collect();
+    match <[PathBuf; 1]>::try_from(executables) {
+        Ok([executable]) => Ok(executable),
+        Err(others) => bail!("`cargo {build}` made {} programs, not one", others.len()),
+    }
+}
+
+/// Builds a binary as [`build`] does, then runs it with what `more` adds; its exit code is ours.
 pub fn build_and_run(
     flags: &str,
     more: impl FnOnce(&mut Command) -> &mut Command,
 ) -> Result<ExitCode> {
-    let mut build = cargo(&format!("build --locked {flags}"));
-    eprintln!("xtask: {} (some minutes the first time)", line(&build));
-    run(&mut build)?;
-    exit_code(more(&mut cargo(&format!(
-        "run --locked --quiet {flags} --"
-    ))))
-}
-
-/// Runs a program that has our stdin; its exit code is ours.
-pub fn exit_code(program: &mut Command) -> Result<ExitCode> {
-    let status = program.stdin(Stdio::inherit()).status();
-    let status = status.with_context(|| format!("cannot start `{}`", line(program)))?;
+    let program = build(flags)?;
+    let mut run = command(&program.to_string_lossy(), "");
+    more(&mut run).stdin(Stdio::inherit());
+    let status = run.status();
+    let status = status.with_context(|| format!("cannot start `{}`", line(&run)))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
-}
-
-/// Where cargo puts what it builds.
-pub fn target_folder() -> Result<PathBuf> {
-    let metadata = output(&mut cargo("metadata --locked --no-deps --format-version 1"))?;
-    let metadata: Value = serde_json::from_str(&metadata)?;
-    let target = metadata["target_directory"].as_str();
-    Ok(target
-        .context("cargo does not tell its target folder")?
-        .into())
 }
 
 /// Runs to the end; an error if it could not start or did not succeed.
