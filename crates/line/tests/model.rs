@@ -4,7 +4,7 @@
 //! seed article has (a waiter's departure admits somebody), and this must be seen to fail:
 //!
 //! ```text
-//! cargo test -p nowserving-line --features break-hole-rule --test model -- --exact agrees_with_a_recount
+//! cargo test -p nowserving-line --features break-hole-rule --test line-model -- --exact agrees_with_a_recount
 //! ```
 #![allow(clippy::unwrap_used)]
 

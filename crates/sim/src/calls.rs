@@ -14,7 +14,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::LineName;
-use nowserving_protocol::codec::decode;
+use nowserving_protocol::admin::Configure;
+use nowserving_protocol::codec::{decode, decode_request};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
@@ -30,6 +31,7 @@ use crate::env::Env;
 use crate::faults::Fault;
 use crate::nats::{Message, client_inbox};
 use crate::random::Random;
+use crate::settings;
 use crate::timeline::Time;
 use crate::world::Event;
 
@@ -193,7 +195,7 @@ pub struct Call {
     pub attempts: Vec<Attempt>,
     /// How it ended.
     pub ended: Option<(Time, Ended)>,
-    uncertain: bool,
+    pub uncertain: bool,
     backoff_us: Time,
     /// The newest version of the line that any client had seen by then.
     pub known_version: u64,
@@ -364,6 +366,20 @@ impl Env {
         let sent = self.calls.all.get(call);
         if let Some(sent) = sent.and_then(|call| call.attempts.get(attempt)) {
             self.comes_twice(call, (sent.timeout_ms, sent.to, 0));
+        }
+    }
+
+    /// The server gives out two copies of what a node asks another: if it is a change of one of many lines, the node may
+    /// be told that one copy was refused, and the other takes effect.
+    pub fn part_delivered_twice(&mut self, message: &Message) {
+        let of_line = message.subject.contains(".admin.line.");
+        let change = match of_line && message.subject.ends_with(".configure") {
+            true => decode_request::<Configure>(&message.payload).ok(),
+            false => None,
+        };
+        let call = change.and_then(|change| settings::call_of(&change.settings));
+        if let Some(call) = call.and_then(|call| self.calls.all.get_mut(call)) {
+            call.uncertain = true;
         }
     }
 

@@ -391,7 +391,10 @@ impl Env {
             all.push(again);
             match (message.call, &message.reply) {
                 (Some(call), _) => self.delivered_twice(call),
-                (None, Some(reply)) => self.hits.copied(reply.clone()),
+                (None, Some(reply)) => {
+                    self.hits.copied(reply.clone());
+                    self.part_delivered_twice(&message);
+                }
                 (None, None) => {}
             }
         }

@@ -476,5 +476,8 @@ impl World {
         for id in self.node_ids() {
             self.clear_disk(id);
         }
+        if let Some((node, Ill::Restarts)) = self.ill {
+            self.env.timeline.after(0, Event::StartNode { node });
+        }
     }
 }

@@ -121,7 +121,7 @@ impl Engine {
 
     /// Checks what the replicated state does not know: one change of nodes is finished before the next, and
     /// nodes are added while they run. The log takes the change only if no other one came first.
-    pub(super) fn check_members_request(
+    pub(crate) fn check_members_request(
         &self,
         request: &mut MembersRequest,
         id: Option<RequestId>,
@@ -129,6 +129,11 @@ impl Engine {
     ) -> Result<(), MembersRefused> {
         let wanted = &self.membership.wanted;
         let first = self.shards.get(&0);
+        let begun = first.is_some_and(|shard| shard.state.members().wanted().version > 0);
+        if !begun {
+            // A change of no members would make a cluster of its own. Those that it begins with are written down in a moment.
+            return Err(MembersRefused::InProgress(self.shards.len() as u64));
+        }
         let is_copy = |id| first.is_some_and(|shard| shard.copy_of(id) != Copy::None);
         let is_copy = id.is_some_and(is_copy);
         if let MembersChange::Prefer { shards, to } = &request.change {

@@ -7,7 +7,7 @@ use nowserving_line::{Op, Settings};
 use nowserving_log::MemoryLog;
 
 use nowserving_protocol::error::{ApiError, Code};
-use nowserving_shard::members::{Members, MembersChange, MembersRequest};
+use nowserving_shard::members::{Members, MembersChange, MembersRefused, MembersRequest};
 use nowserving_shard::requests::{Origin, RequestId};
 use raft::eraftpb::MessageType;
 
@@ -150,6 +150,23 @@ pub fn answers(rig: &mut Rig) -> Vec<Result<u64, Code>> {
 
 fn drain(drained: bool) -> MembersChange {
     MembersChange::Drain { id: 2, drained }
+}
+
+/// The new node would be the only member, with number 0.
+#[test]
+fn no_node_is_added_before_the_first_members_are_written_down() {
+    let mut rig = Rig::new(&[1, 2, 3]);
+    asks(&mut rig, 7);
+    let mut request = MembersRequest {
+        change: MembersChange::Add { disk_id: 7 },
+        if_version: None,
+        by: String::new(),
+        reason: String::new(),
+    };
+    let checked = rig
+        .engine
+        .check_members_request(&mut request, None, rig.now);
+    assert!(matches!(checked, Err(MembersRefused::InProgress(_))));
 }
 
 #[test]

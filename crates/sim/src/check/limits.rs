@@ -72,6 +72,8 @@ struct Shard {
     unsaved: Vec<(Time, Time)>,
     /// When the last checkpoint was applied: the next one is proposed after that.
     free_at: Time,
+    /// When a reset of one of its counters was applied.
+    reset_at: Time,
     /// When the first entry since a checkpoint should have been proposed came into the log.
     late_at: Option<Time>,
     /// All members know checkpoints.
@@ -93,9 +95,10 @@ impl Shard {
         (first + SLACK_US <= appended_at).then_some(due_at)
     }
 
-    /// A client that began to ask at this time was told that a counter changed, and no checkpoint may have that.
+    /// A client that began to ask at this time was told that a counter changed, and no checkpoint may have that. What was
+    /// asked before a reset may have changed only what it took back.
     fn changed(&mut self, began_at: Time, told_at: Time) {
-        if began_at > self.term_at.max(self.checkpoint_at) {
+        if began_at > self.term_at.max(self.checkpoint_at).max(self.reset_at) {
             self.unsaved.push((began_at, told_at));
         }
     }
@@ -207,7 +210,7 @@ impl LimitChecks {
                 counter.reset_at.get_or_insert(0);
                 // While it was on its way, checkpoints left its counter out.
                 shard.unsaved.clear();
-                shard.refused = 0;
+                (shard.refused, shard.reset_at) = (0, env.timeline.now());
             }
             _ => {}
         }
@@ -254,8 +257,9 @@ impl LimitChecks {
         }
     }
 
-    /// A leader has given hits back: it has a change for its next checkpoint, also if none are left then.
-    pub fn gave_back(&mut self, it: &GiveBackAsked, asked_at: Time, now: Time) {
+    /// The leader of this term has given hits back: it has a change for its next checkpoint, also if none are left then. A
+    /// former one, which does not know yet that it is one, gives back what no checkpoint will have.
+    pub fn gave_back(&mut self, it: &GiveBackAsked, term: u64, asked_at: Time, now: Time) {
         let was_reset = |key| {
             let counter = self.counters.get(key);
             counter.is_some_and(|counter| counter.reset_at.is_some())
@@ -263,7 +267,9 @@ impl LimitChecks {
         // Hits before a reset are not there any more.
         if !it.keys.iter().all(was_reset) {
             let shard = self.shards.entry(it.shard).or_default();
-            shard.changed(asked_at, now);
+            if term >= shard.term {
+                shard.changed(asked_at, now);
+            }
         }
     }
 

@@ -250,7 +250,10 @@ impl Checks {
                 Output::Reply { to, .. } => {
                     if let Some(given_back) = env.hits.gave_back(node.id, output) {
                         let asked_at = node.clock.when(to.taken);
-                        self.limits.gave_back(&given_back, asked_at, now);
+                        let mut shards = running.engine.shards();
+                        let shard = shards.find(|it| it.shard == given_back.shard);
+                        let term = shard.map_or(0, |it| it.replica.term());
+                        self.limits.gave_back(&given_back, term, asked_at, now);
                     }
                 }
                 _ => {}

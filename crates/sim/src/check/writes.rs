@@ -340,9 +340,10 @@ fn calls_for_many(calls: &Calls, op: &Op) -> Option<(usize, Vec<usize>)> {
 }
 
 /// The same of a change of many lines. How late it comes is not judged: the node that was asked sends it, and the line's
-/// leader looks at that node's clock. Of several attempts each may find another incarnation of the line.
+/// leader looks at that node's clock. Of several attempts each may find another incarnation of the line, and of several copies
+/// one may be refused.
 fn explains_of_many(call: &Call, done: &Done) -> bool {
-    let is_repeated = call.attempts.len() > 1;
+    let is_repeated = call.attempts.len() > 1 || call.uncertain;
     match &call.ended {
         None | Some((_, Ended::Unknown)) => true,
         Some((_, Ended::Unavailable)) => false,
