@@ -96,6 +96,9 @@ fn tests() -> Result<Done> {
     };
     let mut tests = shell::cargo(words);
     tests.env(nats::ENV, nats_server);
+    // As many as clusters may run at once (`.config/nextest.toml`): those wait for half of the time.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    tests.env("NEXTEST_TEST_THREADS", cores.max(3).to_string());
     // Without it, the test of the dashboards' queries is skipped.
     if let Some(programs) = unless_ci(prometheus::ensure())? {
         tests.env(prometheus::ENV, programs.prometheus);
@@ -122,9 +125,11 @@ pub fn unless_ci<T>(installed: Result<T>) -> Result<Option<T>> {
 }
 
 /// The model test must fail once the hole rule is taken out of the code: a checker that
-/// cannot fail shows nothing. It is built first, so that only its run can be what fails.
+/// cannot fail shows nothing. It is built first, so that only its run can be what fails; with the workspace's features, as
+/// the crates of others are there with these.
 fn model_bites() -> Result<Done> {
-    let test = "test --locked --package nowserving-line --features break-hole-rule --test model";
+    let test =
+        "test --locked --workspace --features nowserving-line/break-hole-rule --test line-model";
     shell::run(shell::cargo(test).arg("--no-run"))?;
     let run = shell::cargo(test)
         .args(["--", "--exact", "agrees_with_a_recount"])
