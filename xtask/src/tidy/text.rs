@@ -5,6 +5,17 @@ use super::Finding;
 /// Longer files are split. One concept a file decides; below this no line count does.
 const LINES_MAX: usize = 700;
 
+/// Longer lines of documents are wrapped, rows of tables apart.
+const DOCUMENT_LINE_MAX: usize = 120;
+
+/// Documents that may have other than [`PAGE_LINES_MAX`] lines.
+const PAGES: [(&str, usize); 3] = [
+    ("README.md", 170),
+    ("ARCHITECTURE.md", 230),
+    ("CHANGELOG.md", usize::MAX),
+];
+const PAGE_LINES_MAX: usize = 250;
+
 /// Words that mean "not finished". Glued together here, or this file would find itself.
 const UNFINISHED: [&str; 5] = [
     concat!("TO", "DO"),
@@ -60,18 +71,21 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
             what,
         })
     };
-    let is_rust = path.ends_with(".rs");
+    let (is_rust, is_document) = (path.ends_with(".rs"), path.ends_with(".md"));
     // Written by tools, or the text of a licence: not ours to lay out.
     if path.ends_with(".lock") || path == "LICENSE" || path.contains("/tests/golden/") {
         return findings;
     }
 
     let lines = text.lines().count();
-    if is_rust && lines > LINES_MAX {
-        found(
-            0,
-            format!("{lines} lines; split it, {LINES_MAX} are the most"),
-        );
+    let most = match PAGES.iter().find(|(page, _)| *page == path) {
+        Some((_, most)) => *most,
+        None if is_rust => LINES_MAX,
+        None if is_document => PAGE_LINES_MAX,
+        None => usize::MAX,
+    };
+    if lines > most {
+        found(0, format!("{lines} lines; split it, {most} are the most"));
     }
     if !text.is_empty() && !text.ends_with('\n') {
         found(lines, "the last line has no end".to_owned());
@@ -83,6 +97,14 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
         }
         for word in UNFINISHED.iter().filter(|word| has_word(line, word)) {
             found(number, format!("`{word}`: finish it, or write an issue"));
+        }
+        let characters = line.chars().count();
+        if is_document && characters > DOCUMENT_LINE_MAX && !line.trim_start().starts_with('|') {
+            let most = DOCUMENT_LINE_MAX;
+            found(
+                number,
+                format!("{characters} characters; {most} are the most"),
+            );
         }
         if is_rust {
             for what in rust_line(path, code_of(line)) {
@@ -155,7 +177,23 @@ mod tests {
     fn long_rust_files_are_found() {
         assert!(whats("a.rs", &"x\n".repeat(LINES_MAX)).is_empty());
         assert_finds("a.rs", &"x\n".repeat(701), 0, "701 lines");
-        assert!(whats("a.md", &"x\n".repeat(701)).is_empty());
+        assert!(whats("a.toml", &"x\n".repeat(701)).is_empty());
+    }
+
+    #[test]
+    fn long_documents_are_found() {
+        for (path, most) in [
+            ("README.md", 170),
+            ("ARCHITECTURE.md", 230),
+            ("docs/a.md", 250),
+        ] {
+            assert!(whats(path, &"x\n".repeat(most)).is_empty());
+            assert_finds(path, &"x\n".repeat(most + 1), 0, "split it");
+        }
+        assert!(whats("CHANGELOG.md", &"x\n".repeat(701)).is_empty());
+        let long = "é".repeat(120);
+        assert!(whats("docs/a.md", &format!("{long}\n| {long} |\n")).is_empty());
+        assert_finds("docs/a.md", &format!("\n{long}x\n"), 2, "121 characters");
     }
 
     #[test]

@@ -13,8 +13,9 @@ const HEAD: &str = "\
 
 Each node's `--metrics-addr` (and that of `nowserving envoy`) serves `/metrics` in Prometheus's text format, and
 `/healthz` and `/readyz` ([protocol](protocol/nodes.md#health)). Times are in seconds, sizes in bytes. Histograms have
-fixed buckets. A counter without labels begins at 0, and so do all series of snapshots, connections to NATS and the first
-1,000 rules of rate limits whose names have no values of requests; another series with labels mostly begins with the first time that there is something to count.
+fixed buckets. A counter without labels begins at 0, and so do all series of snapshots, connections to NATS and the
+first 1,000 rules of rate limits whose names have no values of requests; another series with labels mostly begins with
+the first time that there is something to count.
 
 Series are bounded in number, however many lines, lanes and labels there are. Keys (order ids) and tickets are in no
 metric; values of requests only where a rule of rate limits asks for them (`detailed_metric`, `value_to_metric`).
