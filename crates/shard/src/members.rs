@@ -156,6 +156,8 @@ pub enum MembersRefused {
     Lags { id: u64, shards: u64 },
     #[error("an earlier change of the members is in progress: {0} shards have it to come")]
     InProgress(u64),
+    #[error("the cluster begins: its first members are not written down yet")]
+    NotBegun,
     #[error("no node with disk {0:016x} asks to be added: `cluster status` shows those that do")]
     NotAsking(u64),
     #[error(

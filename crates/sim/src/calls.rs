@@ -195,7 +195,9 @@ pub struct Call {
     pub attempts: Vec<Attempt>,
     /// How it ended.
     pub ended: Option<(Time, Ended)>,
-    pub uncertain: bool,
+    uncertain: bool,
+    /// What a node asked others for it came twice.
+    pub part_doubled: bool,
     backoff_us: Time,
     /// The newest version of the line that any client had seen by then.
     pub known_version: u64,
@@ -350,6 +352,7 @@ impl Env {
             attempts: Vec::new(),
             ended: None,
             uncertain: false,
+            part_doubled: false,
             backoff_us: 20_000,
             known_version,
         });
@@ -379,7 +382,7 @@ impl Env {
         };
         let call = change.and_then(|change| settings::call_of(&change.settings));
         if let Some(call) = call.and_then(|call| self.calls.all.get_mut(call)) {
-            call.uncertain = true;
+            call.part_doubled = true;
         }
     }
 

@@ -131,8 +131,8 @@ impl Engine {
         let first = self.shards.get(&0);
         let begun = first.is_some_and(|shard| shard.state.members().wanted().version > 0);
         if !begun {
-            // A change of no members would make a cluster of its own. Those that it begins with are written down in a moment.
-            return Err(MembersRefused::InProgress(self.shards.len() as u64));
+            // An added node would be the only member. Those that it begins with are written down in a moment.
+            return Err(MembersRefused::NotBegun);
         }
         let is_copy = |id| first.is_some_and(|shard| shard.copy_of(id) != Copy::None);
         let is_copy = id.is_some_and(is_copy);

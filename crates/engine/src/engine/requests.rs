@@ -74,7 +74,7 @@ impl Engine {
             (Action::Take, Some(shard)) => match refused {
                 // It passes, and is not remembered: the copies that follow shall find out. Others are, though some pass, too:
                 // no copy takes effect after its sender was refused.
-                Some(refused @ MembersRefused::InProgress(_)) => {
+                Some(refused @ (MembersRefused::InProgress(_) | MembersRefused::NotBegun)) => {
                     ctx.out.refuse(waiter.reply, candidates::refusal(&refused));
                 }
                 Some(refused) => {

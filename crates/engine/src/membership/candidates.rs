@@ -54,7 +54,7 @@ pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
     let code = match refused {
         MembersRefused::Version(_) => Code::VersionConflict,
         MembersRefused::NoMember(_) | MembersRefused::NotAsking(_) => Code::NodeNotFound,
-        MembersRefused::InProgress(_) => Code::MembersChanging,
+        MembersRefused::InProgress(_) | MembersRefused::NotBegun => Code::MembersChanging,
         MembersRefused::TooMany
         | MembersRefused::Last(_)
         | MembersRefused::DiskInUse(_)
@@ -69,6 +69,7 @@ pub(crate) fn refusal(refused: &MembersRefused) -> ApiError {
     match refused {
         // They pass by themselves: a node that asks does so every second, and the leader may not have heard it yet.
         MembersRefused::InProgress(_)
+        | MembersRefused::NotBegun
         | MembersRefused::Lags { .. }
         | MembersRefused::NotAsking(_) => error.retry_after_ms(1_000),
         _ => error,

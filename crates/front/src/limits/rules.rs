@@ -88,6 +88,8 @@ pub fn notes(rules: &Rules) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_shard::limits::ApplyRules;
+
     use super::*;
 
     #[test]
@@ -111,6 +113,36 @@ mod tests {
             assert!(error.message.starts_with("rules: "), "{error}");
             assert!(error.message.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn a_domain_is_read_again_when_its_version_is_another() {
+        let domains = ["a", "b"].map(|it| it.parse::<LineName>().unwrap());
+        let mut texts = RuleTexts::default();
+        let mut known = KnownRules::default();
+        let mut changed = |domain: &LineName, text: &str| {
+            let apply = ApplyRules {
+                domain: domain.clone(),
+                text: text.into(),
+                if_version: None,
+                by: String::new(),
+                reason: String::new(),
+            };
+            texts.apply(&apply, 0).unwrap();
+            let mut read = Vec::new();
+            known = KnownRules::of(&texts, Some(&known), |domain, text| {
+                read.push((domain.clone(), text.to_owned()));
+                Rules::default()
+            });
+            assert_eq!(known.version, texts.version());
+            assert_eq!(*known.domains[domain].of.text, *text);
+            read
+        };
+        for (domain, text) in [(0, "1"), (1, "2"), (0, "3")] {
+            let domain = &domains[domain];
+            assert_eq!(changed(domain, text), [(domain.clone(), text.to_owned())]);
+        }
+        assert_eq!(changed(&domains[1], "2"), []);
     }
 
     #[test]

@@ -82,8 +82,12 @@ impl RuleTexts {
         self.domains.get(domain)
     }
 
-    /// The version of the rules. The same rules again change nothing.
-    pub(crate) fn apply(&mut self, apply: &ApplyRules, wall_ms: u64) -> Result<u64, RulesRefused> {
+    /// Puts the rules of a domain in force, at this time of the wall clock; returns their version. The same rules again
+    /// change nothing.
+    ///
+    /// # Errors
+    /// The domain's rules have another version than asked for, or these are too many or too long.
+    pub fn apply(&mut self, apply: &ApplyRules, wall_ms: u64) -> Result<u64, RulesRefused> {
         let known = self.domains.get(&apply.domain);
         if let Some(known) = known.filter(|known| known.text == apply.text) {
             return Ok(known.version);

@@ -343,7 +343,7 @@ fn calls_for_many(calls: &Calls, op: &Op) -> Option<(usize, Vec<usize>)> {
 /// leader looks at that node's clock. Of several attempts each may find another incarnation of the line, and of several copies
 /// one may be refused.
 fn explains_of_many(call: &Call, done: &Done) -> bool {
-    let is_repeated = call.attempts.len() > 1 || call.uncertain;
+    let is_repeated = call.attempts.len() > 1 || call.part_doubled;
     match &call.ended {
         None | Some((_, Ended::Unknown)) => true,
         Some((_, Ended::Unavailable)) => false,
