@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::process::{Child, Command};
 
 use crate::program::program;
@@ -15,6 +15,8 @@ use crate::program::program;
 /// More of a line of output is not shown: a backtrace is 12 kB, and would push out what failed where only a part of a
 /// test's output is kept.
 const SHOWN_CHARS: usize = 400;
+/// A process stands still so soon after it was told to.
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A process with its output in a file. It ends with this value, whatever happens: dropping kills
 /// it, and should the test itself be killed, the leash does.
@@ -67,10 +69,11 @@ impl Process {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Sends a signal.
+    /// Sends a signal. After [`Signal::STOP`] it waits until all of its threads stand still: on a busy machine that comes
+    /// milliseconds later, in which a node takes requests.
     ///
     /// # Errors
-    /// It has ended.
+    /// It has ended, or does not stop.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         // The id stays taken until the child is reaped, and then `id` is none.
         let pid = self
@@ -78,7 +81,14 @@ impl Process {
             .id()
             .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let pid = pid.with_context(|| format!("{} has ended", self.name))?;
-        Ok(kill_process(pid, signal)?)
+        kill_process(pid, signal)?;
+        let deadline = Instant::now() + STOPS_WITHIN;
+        let how = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while signal == Signal::STOP && waitid(WaitId::Pid(pid), how)?.is_none() {
+            ensure!(Instant::now() < deadline, "{} does not stop", self.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// kill -9, and waits for the end.
