@@ -170,7 +170,7 @@ impl LineDetails {
             queue_limit: line.settings().queue_limit,
             room: default_lane.and_then(|it| it.room),
             is_full: line.is_full(now_ms),
-            newcomer_eta_ms: line.newcomer_eta_ms(now_ms),
+            newcomer_eta_ms: line.newcomer_eta(now_ms).map(|(eta_ms, _)| eta_ms),
             phase: line.phase(),
             held_back_by: line.held_back_by(now_ms),
             gate: line.settings().gate,

@@ -2,8 +2,8 @@
 //! in `forecast`.
 //!
 //! Nothing here changes the line. The ETA uses only floating-point operations that are deterministic across
-//! platforms (+ - × ÷, square root, and a logarithm in plain Rust), because the ETA that an entrant is given
-//! is replicated state.
+//! platforms (+ - × ÷, square root, and a logarithm and an exponential in plain Rust), because the ETA that an
+//! entrant is given is replicated state.
 //!
 //! # Pauses
 //!
@@ -22,8 +22,10 @@
 //! `2m × ln(cap / step)` up to those at the cap, and `w / cap` there. The first two poll every `step` whatever
 //! `m` is. The spread of the pauses makes 2 into 2.5, 3 into 4, and 1 into 2.
 
+use crate::first_turn::Basis;
+use crate::forecast::FullWindows;
 use crate::line::{Lane, Line, order_key};
-use crate::{EtaGiven, ForecastRecord, Settings, State, TIMEOUT_MS_MAX, Token, Window};
+use crate::{EtaFrom, EtaGiven, ForecastRecord, Settings, State, TIMEOUT_MS_MAX, Token};
 
 /// The relative error that remains however much was measured: behaviour changes.
 const DOUBT: f64 = 0.03;
@@ -51,8 +53,10 @@ pub(crate) struct Eta {
     /// 90th percentile.
     eta_p90_ms: f64,
     pub(crate) pause: Pause,
-    /// The times are good enough to be given: enough was measured, and departures go on.
+    /// The times are good enough to be given: enough was measured or guessed, and departures go on.
     known: bool,
+    /// What they rest on.
+    pub(crate) from: EtaFrom,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +83,7 @@ impl Eta {
             least_ms: 0,
         },
         known: true,
+        from: EtaFrom::Measured,
     };
 
     /// The times for the client, if they are good enough. Too large ones saturate.
@@ -118,13 +123,13 @@ impl Pause {
 }
 
 impl Line {
-    /// The `eta_ms` of a token that enters the default lane now; `None` while it is unknown. O(1) for one lane,
-    /// O(log² waiting) for each other one.
-    pub fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64> {
+    /// The `eta_ms` of a token that enters the default lane now, and what it rests on; `None` while it is unknown. O(1)
+    /// for one lane, O(log² waiting) for each other one.
+    pub fn newcomer_eta(&self, now_ms: u64) -> Option<(u64, EtaFrom)> {
         let lane = self.lane_id(self.settings.effective_default_lane()?)?;
         let last = self.lanes.get(usize::from(lane))?.waiting.len();
         let eta = self.eta(lane, last + 1, now_ms, now_ms)?;
-        Some(eta.given()?.eta_ms.into())
+        Some((eta.given()?.eta_ms.into(), eta.from))
     }
 
     pub fn forecast_record(&self) -> ForecastRecord {
@@ -156,10 +161,16 @@ impl Line {
             return None;
         }
         let full = self.forecast.full_windows();
-        let for_pauses = self.forecast.for_pauses(full, self.held(), now_ms);
-        let measured = full.map_or(for_pauses, |full| self.forecast.with_current(full));
+        // Pauses do not go by a guess: if it is wrong, no seat stands empty for that.
+        let for_pauses = Basis::measured(self.forecast.for_pauses(full, self.held(), now_ms));
+        let guess = self.settings.checkout_expected_ms;
+        let guess = guess.and_then(|ms| self.forecast.with_guess(ms, self.seats()));
+        let basis = match guess.or(full) {
+            Some(windows) => self.basis(windows, now_ms),
+            None => for_pauses,
+        };
         let wait = |places| {
-            self.wait(places, measured, now_ms, |count, per_ms| {
+            self.wait(places, basis, now_ms, |count, per_ms| {
                 self.thinned_ms(count, per_ms)
             })
         };
@@ -174,10 +185,11 @@ impl Line {
             places = position as f64 + overtaken;
         }
         let wait = wait(places);
-        let eta_p90_ms = self.p90_ms(places, wait, measured);
+        let eta_p90_ms = self.p90_ms(places, wait, basis);
         let needs_seats = places > self.free_seats() as f64;
         let is_stalled =
-            self.free_seats() == 0 && self.forecast.is_stalled(measured, self.held(), now_ms);
+            self.free_seats() == 0 && self.forecast.is_stalled(basis.window, self.held(), now_ms);
+        let is_guess = needs_seats && guess.is_some_and(|guess| guess.is_mostly_guessed());
         let mut pause = self.pause(places, for_pauses, now_ms);
         if is_stalled {
             pause.stretch(self.forecast.quiet_ms(self.held(), now_ms));
@@ -186,16 +198,31 @@ impl Line {
             eta_ms: wait.ms,
             eta_p90_ms,
             pause,
-            known: (full.is_some() || !needs_seats) && !is_stalled,
+            known: (guess.or(full).is_some() || !needs_seats) && !is_stalled,
+            from: match is_guess {
+                true => EtaFrom::Expected,
+                false => EtaFrom::Measured,
+            },
         };
         (eta_p90_ms <= ETA_MS_MAX).then_some(eta)
     }
 
-    fn p90_ms(&self, places: f64, wait: Wait, measured: Window) -> f64 {
+    fn basis(&self, windows: FullWindows, now_ms: u64) -> Basis {
+        let measured = self.forecast.with_current(windows, self.held(), now_ms);
+        match windows.guessed() {
+            0 => Basis::measured(measured),
+            guessed => {
+                let held_ms = self.forecast.all(self.held(), now_ms).seat_ms;
+                Basis::guessed(guessed, measured, held_ms, self.seats())
+            }
+        }
+    }
+
+    fn p90_ms(&self, places: f64, wait: Wait, basis: Basis) -> f64 {
         let chance = match wait.bottleneck {
             // Departures from many seats are a Poisson process: the time of `n` of them spreads by the
-            // root of `n`. And the rate itself was measured on a finite number of releases.
-            Bottleneck::Seats { .. } => 1.0 / places + 1.0 / (measured.releases as f64).max(1.0),
+            // root of `n`. And the rate itself is not known exactly.
+            Bottleneck::Seats { .. } => 1.0 / places + basis.variance(),
             Bottleneck::Rate => 0.0,
         };
         let sigma_ms = wait.ms * (chance + DOUBT * DOUBT).sqrt();
@@ -208,7 +235,7 @@ impl Line {
     fn wait(
         &self,
         places: f64,
-        measured: Window,
+        basis: Basis,
         now_ms: u64,
         passing: impl Fn(f64, f64) -> f64,
     ) -> Wait {
@@ -223,11 +250,13 @@ impl Line {
         let from_free = places - self.free_seats() as f64;
         let held = self.held() as f64;
         let seats = f64::from(self.seats());
-        let seat_per_ms = 1.0 / measured.hold_ms().max(1.0);
+        let seat_per_ms = 1.0 / basis.window.hold_ms().max(1.0);
         // After `seats` was lowered, seats that are given back admit nobody until so few are held.
         let over = (held - seats).max(0.0);
         let over_ms = over / (seat_per_ms * held.max(1.0));
-        let seats_ms = over_ms + passing(from_free.max(0.0), seat_per_ms * seats);
+        let needed = from_free.max(0.0);
+        let late = basis.late_places(needed, seats);
+        let seats_ms = over_ms + passing(needed + late, seat_per_ms * seats);
         let departures = over + from_free;
         if from_free > 0.0 && seats_ms >= paced_ms {
             Wait {
@@ -292,14 +321,14 @@ impl Line {
     }
 
     /// The pause of a token with so many places to go until it is admitted.
-    fn pause(&self, places: f64, measured: Window, now_ms: u64) -> Pause {
-        let wait = self.wait(places, measured, now_ms, |count, per_ms| count / per_ms);
+    fn pause(&self, places: f64, basis: Basis, now_ms: u64) -> Pause {
+        let wait = self.wait(places, basis, now_ms, |count, per_ms| count / per_ms);
         let part = match wait.bottleneck {
             // The time of `n` departures spreads by the root of `n`.
             Bottleneck::Seats { departures } => 1.0 - EARLY_SIGMAS / departures.sqrt(),
             Bottleneck::Rate => PART_OF_WAIT,
         };
-        let step_ms = measured.hold_ms() / POLLS_PER_HOLD;
+        let step_ms = basis.window.hold_ms() / POLLS_PER_HOLD;
         let wish_ms = (wait.ms * part.min(PART_OF_WAIT)).max(step_ms);
         // Only for the next token: if it held for all, all would poll at that moment.
         let ready_ms = match (&self.settings.admission_rate, &self.bucket) {

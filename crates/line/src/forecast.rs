@@ -21,6 +21,9 @@ const WINDOWS_WARM: usize = 3;
 /// The assumed time that a seat is held while nothing was measured: see [`Forecast::for_pauses`]. Chosen
 /// for quick checkouts, as a seat stands empty until its next holder polls.
 const HOLD_MS_GUESSED: u64 = 4_000;
+/// Up to so many windows all of them count, and an operator's guess of the hold counts as one more. Of more windows
+/// the fastest and the slowest one are left out, and so is the guess.
+const WINDOWS_FEW: usize = WINDOWS_WARM + 2;
 /// A window that is slow to end counts at most like so many others. So ETAs rise when departures slow
 /// down, but one stuck seat does not dominate them.
 const SLOW_WINDOWS_MAX: u64 = 3;
@@ -67,16 +70,33 @@ pub(crate) struct FullWindows {
     sum: Window,
     /// The mean `seat_ms` of a window.
     mean_ms: u64,
+    /// So many releases of `sum` are the operator's guess.
+    guessed: u64,
+}
+
+impl FullWindows {
+    /// The guess weighs more than all that was measured.
+    pub(crate) fn is_mostly_guessed(&self) -> bool {
+        self.guessed > self.sum.releases / 2
+    }
+
+    /// So many releases of the measurements are the operator's guess.
+    pub(crate) fn guessed(&self) -> u64 {
+        self.guessed
+    }
 }
 
 /// How good the ETAs were: those given on entering against the true waits.
 #[derive(Codec, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForecastRecord {
-    /// Entrants who had to wait and were given an ETA.
+    /// Entrants who had to wait and were given an ETA by measurements.
     pub eta_given: u64,
+    /// Entrants who had to wait and were given an ETA that was mostly the operator's guess. They are not judged: neither
+    /// the record of the measurements nor the spread is to depend on that.
+    pub eta_expected: u64,
     /// Entrants who had to wait while the ETA was unknown.
     pub eta_unknown: u64,
-    /// Entrants who were given an ETA and have been admitted since. Of these …
+    /// Entrants who were given an ETA by measurements and have been admitted since. Of these …
     pub judged: u64,
     /// … so many waited no longer than `eta_p90_ms`, …
     pub covered: u64,
@@ -117,6 +137,25 @@ pub struct Forecast {
     pub spread_micro: u64,
     /// How good the ETAs were.
     pub record: ForecastRecord,
+}
+
+/// What an ETA rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtaFrom {
+    /// Mostly the operator's guess, `checkout_expected_ms`.
+    Expected,
+    /// What the line measured.
+    Measured,
+}
+
+impl EtaFrom {
+    /// As clients see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EtaFrom::Expected => "expected",
+            EtaFrom::Measured => "measured",
+        }
+    }
 }
 
 /// The ETA that an entrant was given.
@@ -170,7 +209,11 @@ impl Forecast {
             && judged == Some(record.judged)
             && record.covered <= record.judged
             && record.judged <= record.eta_given
-            && record.eta_given.max(record.eta_unknown) <= NUMBER_MAX
+            && record
+                .eta_given
+                .max(record.eta_unknown)
+                .max(record.eta_expected)
+                <= NUMBER_MAX
     }
 
     /// Measures the time since the last call, in which so many seats were held and so many tokens waited.
@@ -196,8 +239,7 @@ impl Forecast {
             return;
         }
         self.current.releases += 1;
-        let full = u64::from(seats) / 4;
-        if self.current.releases >= full.clamp(WINDOW_RELEASES_MIN, WINDOW_RELEASES_MAX) {
+        if self.current.releases >= window_releases(seats) {
             self.windows.rotate_left(1);
             self.windows[FORECAST_WINDOWS - 1] = self.current;
             self.current = Window::default();
@@ -245,10 +287,11 @@ impl Forecast {
         }
     }
 
-    /// An entrant has to wait, and is given this ETA.
-    pub(crate) fn record_given(&mut self, given: Option<EtaGiven>) {
-        match given {
-            Some(_) => self.record.eta_given += 1,
+    /// An entrant has to wait, and is given an ETA from this.
+    pub(crate) fn record_given(&mut self, from: Option<EtaFrom>) {
+        match from {
+            Some(EtaFrom::Measured) => self.record.eta_given += 1,
+            Some(EtaFrom::Expected) => self.record.eta_expected += 1,
             None => self.record.eta_unknown += 1,
         }
     }
@@ -293,7 +336,7 @@ impl Forecast {
         }
         let mut all = full.clone().fold(Window::default(), Window::plus);
         let mean_ms = all.seat_ms / count as u64;
-        if count > WINDOWS_WARM + 2 {
+        if count > WINDOWS_FEW {
             let slower = |a: &&Window, b: &&Window| {
                 let (a_ms, b_ms) = (u128::from(a.seat_ms), u128::from(b.seat_ms));
                 (a_ms * u128::from(b.releases)).cmp(&(b_ms * u128::from(a.releases)))
@@ -304,18 +347,60 @@ impl Forecast {
                 all.seat_ms = all.seat_ms.saturating_sub(out.seat_ms);
             }
         }
-        Some(FullWindows { sum: all, mean_ms })
+        Some(FullWindows {
+            sum: all,
+            mean_ms,
+            guessed: 0,
+        })
     }
 
-    /// The measurements for ETAs. They rise when departures slow down, within bounds.
-    pub(crate) fn with_current(&self, full: FullWindows) -> Window {
-        if self.current.seat_ms <= full.mean_ms {
-            return full.sum;
+    /// The full windows and, as one more, the operator's guess that a seat is held for `hold_ms`. `None` once there are
+    /// enough without it.
+    pub(crate) fn with_guess(&self, hold_ms: u64, seats: u32) -> Option<FullWindows> {
+        let full = self.windows.iter().filter(|window| window.releases > 0);
+        let count = full.clone().count();
+        if count > WINDOWS_FEW {
+            return None;
         }
+        let guessed = window_releases(seats);
+        let guess = Window {
+            releases: guessed,
+            seat_ms: guessed.saturating_mul(hold_ms),
+        };
+        let sum = full.fold(guess, Window::plus);
+        Some(FullWindows {
+            sum,
+            mean_ms: sum.seat_ms / (count as u64 + 1),
+            guessed,
+        })
+    }
+
+    /// All windows, and the time since the last measurement, in which `held` seats were held.
+    pub(crate) fn all(&self, held: u64, now_ms: u64) -> Window {
+        let current = self.current_at(held, now_ms);
+        self.windows.iter().fold(current, Window::plus)
+    }
+
+    fn current_at(&self, held: u64, now_ms: u64) -> Window {
+        let since_ms = now_ms.saturating_sub(self.measured_ms);
+        self.current.plus(&Window {
+            releases: 0,
+            seat_ms: held.saturating_mul(since_ms),
+        })
+    }
+
+    /// The measurements for ETAs. They rise when departures slow down, within bounds. Beside a guess each release
+    /// counts at once, and so does each moment without one.
+    pub(crate) fn with_current(&self, full: FullWindows, held: u64, now_ms: u64) -> Window {
+        let current = match full.guessed {
+            0 if self.current.seat_ms <= full.mean_ms => return full.sum,
+            0 => self.current,
+            _ => self.current_at(held, now_ms),
+        };
         let most_ms = full.mean_ms.saturating_mul(SLOW_WINDOWS_MAX);
         let current = Window {
-            seat_ms: self.current.seat_ms.min(most_ms),
-            ..self.current
+            seat_ms: current.seat_ms.min(most_ms),
+            ..current
         };
         full.sum.plus(&current)
     }
@@ -325,23 +410,22 @@ impl Forecast {
     /// while checkouts may be quick, and ever more seldom as they turn out to be slow.
     pub(crate) fn for_pauses(&self, full: Option<FullWindows>, held: u64, now_ms: u64) -> Window {
         let held = held.max(1);
-        let since_ms = now_ms.saturating_sub(self.measured_ms);
-        let since = Window {
-            releases: 0,
-            seat_ms: held.saturating_mul(since_ms),
-        };
-        let current = self.current.plus(&since);
         match full {
-            Some(full) => full.sum.plus(&current),
+            Some(full) => full.sum.plus(&self.current_at(held, now_ms)),
             None => {
                 let guess = Window {
                     releases: held,
                     seat_ms: held.saturating_mul(HOLD_MS_GUESSED),
                 };
-                self.windows.iter().fold(current, Window::plus).plus(&guess)
+                self.all(held, now_ms).plus(&guess)
             }
         }
     }
+}
+
+/// A window ends after so many releases.
+fn window_releases(seats: u32) -> u64 {
+    (u64::from(seats) / 4).clamp(WINDOW_RELEASES_MIN, WINDOW_RELEASES_MAX)
 }
 
 impl Arrivals {

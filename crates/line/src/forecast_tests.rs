@@ -10,7 +10,7 @@ fn releases(forecast: &mut Forecast, count: u64, hold_ms: u64) {
 }
 
 fn measured(forecast: &Forecast) -> Option<Window> {
-    Some(forecast.with_current(forecast.full_windows()?))
+    Some(forecast.with_current(forecast.full_windows()?, 100, forecast.measured_ms))
 }
 
 fn hold_ms(forecast: &Forecast) -> Option<u64> {
@@ -92,7 +92,7 @@ fn the_spread_comes_to_cover_nine_in_ten() {
             eta_ms: 500,
             eta_p90_ms,
         };
-        forecast.record_given(Some(given));
+        forecast.record_given(Some(EtaFrom::Measured));
         forecast.judge(given, wait_ms, 300);
         covered += u64::from(i >= 10_000 && wait_ms <= u64::from(eta_p90_ms));
     }

@@ -45,6 +45,7 @@ mod capacity;
 mod dump;
 mod eta;
 mod event;
+mod first_turn;
 mod forecast;
 mod gate;
 mod gone;
@@ -85,8 +86,8 @@ pub use capacity::{HeldBackBy, LaneUse};
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LineItem};
 pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
-    Arrivals, EtaGiven, EtaOutcome, FORECAST_WINDOWS, Forecast, ForecastRecord, OFF_BY_PERCENT,
-    Window,
+    Arrivals, EtaFrom, EtaGiven, EtaOutcome, FORECAST_WINDOWS, Forecast, ForecastRecord,
+    OFF_BY_PERCENT, Window,
 };
 pub use gate::{Shadow, ShadowOutcome};
 pub use gone::Gone;

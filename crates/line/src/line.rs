@@ -233,6 +233,7 @@ impl Line {
         let given = eta.and_then(|eta| eta.given());
         let entered = place.map(|place| place.entered);
         let entered = entered.or(seated.map(|live| live.entered.at));
+        let eta_from = eta.filter(|_| given.is_some()).map(|eta| eta.from);
         let pause = eta.map(|eta| eta.pause);
         let gone_epoch = gone.flatten().and_then(|gone| gone.epoch);
         Ok(Status {
@@ -246,6 +247,7 @@ impl Line {
             turn: turn.filter(|turn| *turn <= cap),
             eta_ms: given.map(|given| given.eta_ms.into()),
             eta_p90_ms: given.map(|given| given.eta_p90_ms.into()),
+            eta_from,
             phase: place.map(|_| self.phase()),
             held_back_by: place.map(|_| self.held_back_by(now_ms)),
             call_ahead: position.is_some_and(|it| self.is_called(lane, at.token, it)),

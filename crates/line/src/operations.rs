@@ -5,10 +5,10 @@ use crate::line::{Found, Line};
 use crate::schedule;
 use crate::transitions::{ApplyCtx, Ended};
 use crate::{
-    BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
-    MOVES_MAX, MovedBy, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
-    SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Timestamp, Token, TokenChange,
-    TokenRef,
+    BadField, Entered, EtaFrom, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange,
+    Live, MOVES_MAX, MovedBy, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply,
+    Settings, SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Timestamp, Token,
+    TokenChange, TokenRef,
 };
 
 impl Line {
@@ -225,7 +225,8 @@ impl Line {
         Ok(self.token_ref(lane, token))
     }
 
-    /// Records the ETA that a waiting newcomer is given: it is compared with the true wait on admission.
+    /// Records the ETA that a waiting newcomer is given: if it was measured, it is compared with the true wait on
+    /// admission.
     fn record_eta(&mut self, lane: u8, token: Token, now_ms: u64) {
         if self.live(lane, token).is_none_or(Live::holds_seat) {
             return;
@@ -233,10 +234,11 @@ impl Line {
         // It is the last in its lane.
         let position = self.lanes[usize::from(lane)].waiting.len();
         let eta = self.eta(lane, position, now_ms, now_ms);
-        let given = eta.and_then(|eta| eta.given());
-        self.forecast.record_given(given);
+        let given = eta.and_then(|eta| Some((eta.given()?, eta.from)));
+        self.forecast.record_given(given.map(|(_, from)| from));
+        let judged = given.filter(|(_, from)| *from == EtaFrom::Measured);
         if let Some(live) = self.lanes[usize::from(lane)].live.get_mut(&token) {
-            live.eta_given = given;
+            live.eta_given = judged.map(|(given, _)| given);
         }
     }
 

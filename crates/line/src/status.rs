@@ -1,7 +1,8 @@
 //! The results of reads of a line: the status of a token, the board, the counts.
 
 use crate::{
-    GoneFrom, HeldBackBy, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token, TokenRef,
+    EtaFrom, GoneFrom, HeldBackBy, LaneName, LineName, Phase, Reason, RefusedCounts, State, Token,
+    TokenRef,
 };
 
 /// A token as its holder may see it.
@@ -22,10 +23,12 @@ pub struct Status {
     /// that is more than `position_cap`.
     pub turn: Option<u64>,
     /// While waiting: the median time until it is admitted; `None` while it is unknown, as too few seats were
-    /// given back yet or nobody is being admitted.
+    /// given back yet (without `checkout_expected_ms`) or nobody is being admitted.
     pub eta_ms: Option<u64>,
     /// With `eta_ms`: the 90th percentile.
     pub eta_p90_ms: Option<u64>,
+    /// With `eta_ms`: what that rests on.
+    pub eta_from: Option<EtaFrom>,
     /// While waiting: the line's phase.
     pub phase: Option<Phase>,
     /// While waiting: why the line does not admit its next token now.

@@ -172,7 +172,7 @@ pub struct Live {
     pub moved_from: Box<[(u8, Token)]>,
     /// How many of these moves were its holder's ([`crate::Op::Jump`]).
     pub jumps: u8,
-    /// The ETA that it was given on entering, if it had to wait and the ETA was known. `None` after a move, as that
+    /// The ETA that it was given on entering, if it had to wait and the ETA was measured. `None` after a move, as that
     /// ETA was about another place.
     pub eta_given: Option<EtaGiven>,
 }

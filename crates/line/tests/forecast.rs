@@ -3,8 +3,8 @@
 
 use crate::common::{Dump, Restart};
 use nowserving_line::{
-    AdmissionRate, Arrivals, Change, LaneName, LaneSettings, LineName, Lines, Op, Phase, Quota,
-    Reply, Settings, SettingsPatch, Stamp, State, Status, TokenRef, Window,
+    AdmissionRate, Arrivals, Change, EtaFrom, LaneName, LaneSettings, LineName, Lines, Op, Phase,
+    Quota, Reply, Settings, SettingsPatch, Stamp, State, Status, TokenRef, Window,
 };
 use proptest::prelude::*;
 
@@ -134,7 +134,14 @@ impl Stage {
 
 /// 20 seats, 120 in the line, and so many have completed.
 fn busy(completions: usize) -> Stage {
-    let mut stage = Stage::new(Settings::new(20, 1_000));
+    guessed(completions, None)
+}
+
+/// The same with an operator's guess.
+fn guessed(completions: usize, expected_ms: Option<u64>) -> Stage {
+    let mut settings = Settings::new(20, 1_000);
+    settings.checkout_expected_ms = expected_ms;
+    let mut stage = Stage::new(settings);
     for _ in 0..120 {
         stage.enter(None);
     }
@@ -160,6 +167,90 @@ fn the_eta_is_unknown_without_data() {
         .forecast_record()
         .eta_unknown;
     assert_eq!(eta_unknown, 110);
+}
+
+#[test]
+fn a_guess_is_used_until_measurements_outweigh_it() {
+    use EtaFrom::{Expected, Measured};
+    let mut stage = guessed(0, Some(HOLD_MS));
+    let last = |stage: &Stage| stage.status(*stage.waiting.last().unwrap());
+    let status = last(&stage);
+    assert!(close(status.eta_ms, 51_000), "{:?}", status.eta_ms);
+    assert!(status.eta_p90_ms > status.eta_ms.map(|ms| ms * 14 / 10));
+    assert_eq!(status.eta_from, Some(Expected));
+    let newcomer = stage.lines.get(&name()).unwrap().newcomer_eta(0);
+    assert_eq!(newcomer.map(|(_, from)| from), Some(Expected));
+    let seated = stage.seated[0].1;
+    assert_eq!(stage.status(seated).eta_from, None, "it does not wait");
+    stage.run(7);
+    assert_eq!(last(&stage).eta_from, Some(Expected));
+    stage.run(1);
+    assert_eq!(last(&stage).eta_from, Some(Measured));
+    // Only what was measured is judged.
+    let record = |stage: &Stage| stage.lines.get(&name()).unwrap().forecast_record();
+    assert_eq!(record(&stage).eta_expected, 100 + 7);
+    assert_eq!(
+        (record(&stage).eta_given, record(&stage).eta_unknown),
+        (1, 0)
+    );
+    stage.run(99);
+    assert_eq!(record(&stage).judged, 0);
+    stage.run(1);
+    assert_eq!(record(&stage).judged, 1);
+}
+
+#[test]
+fn a_wrong_guess_is_outweighed_and_forgotten() {
+    let plain = busy(60).last_eta_ms();
+    let eta_ms = |completions, factor: f64| {
+        let expected_ms = Some((HOLD_MS as f64 * factor) as u64);
+        guessed(completions, expected_ms).last_eta_ms()
+    };
+    for factor in [0.2, 0.67, 1.5, 5.0] {
+        let off = |completions| {
+            let eta_ms = eta_ms(completions, factor).unwrap() as f64;
+            (eta_ms / 50_000.0).ln().abs()
+        };
+        assert!(off(16) < off(0) && off(40) < off(16), "{factor}");
+        assert!(off(40) < 0.7, "{factor}: {}", off(40));
+        assert_eq!(eta_ms(60, factor), plain, "{factor}");
+    }
+}
+
+#[test]
+fn a_guess_can_change_at_any_time() {
+    let mut stage = busy(0);
+    let mut guess = |change: Change<u64>| {
+        stage.configure(|patch| patch.checkout_expected_ms = Some(change));
+        stage.last_eta_ms()
+    };
+    assert!(close(guess(Change::Set(HOLD_MS)), 51_000));
+    assert!(close(guess(Change::Set(HOLD_MS / 2)), 25_500));
+    assert_eq!(guess(Change::Unset), None);
+}
+
+/// A guess says nothing about when departures begin again.
+#[test]
+fn with_a_guess_too_the_eta_is_unknown_if_nobody_departs() {
+    let mut stage = guessed(0, Some(HOLD_MS));
+    let first = stage.waiting[0];
+    stage.now_ms = 2 * HOLD_MS;
+    assert!(stage.status(first).eta_ms.is_some());
+    stage.now_ms = 10 * HOLD_MS;
+    let status = stage.status(first);
+    assert_eq!((status.eta_ms, status.eta_from), (None, None));
+}
+
+/// A wrong guess leaves no seat empty: who asks when it is told asks as if there were none.
+#[test]
+fn pauses_do_not_go_by_a_guess() {
+    for completions in [0, 10, 30] {
+        let (plain, wrong) = (busy(completions), guessed(completions, Some(100 * HOLD_MS)));
+        for at in &plain.waiting {
+            let pause = |stage: &Stage| stage.status(*at).poll_after_ms;
+            assert_eq!(pause(&plain), pause(&wrong));
+        }
+    }
 }
 
 #[test]
@@ -390,7 +481,12 @@ fn one_outlier_moves_little() {
 
 #[test]
 fn a_replica_restored_from_a_dump_tells_the_same() {
-    let mut stage = busy(333);
+    for stage in [busy(333), guessed(5, Some(7_000)), guessed(40, Some(7_000))] {
+        tells_the_same_from_its_dump(stage);
+    }
+}
+
+fn tells_the_same_from_its_dump(mut stage: Stage) {
     let lines = Lines::restore(stage.lines.dump()).unwrap();
     let line = lines.get(&name()).unwrap();
     for at in &stage.waiting {

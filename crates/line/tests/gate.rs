@@ -2,8 +2,8 @@
 
 use crate::common::{Restart, Shard, shop};
 use nowserving_line::{
-    Admission, AdmissionRate, Change, Gate, HeldBackBy, Limits, Lines, Phase, Quota, Refused,
-    Settings, SettingsPatch, Shadow, State,
+    Admission, AdmissionRate, Change, EtaFrom, Gate, HeldBackBy, Limits, Lines, Phase, Quota,
+    Refused, Settings, SettingsPatch, Shadow, State,
 };
 
 fn gate(gate: Gate) -> SettingsPatch {
@@ -48,7 +48,8 @@ fn nothing_but_the_phase_holds_anybody_back() {
         }
         let lane = shard.lane();
         assert_eq!((lane.admitted_through, lane.next_token), (9, 10));
-        assert_eq!(shard.line().newcomer_eta_ms(shard.now_ms), Some(0));
+        let eta = shard.line().newcomer_eta(shard.now_ms);
+        assert_eq!(eta, Some((0, EtaFrom::Measured)));
         assert_eq!(shard.line().held_back_by(shard.now_ms), HeldBackBy::Nothing);
         // Claims, epochs and the end of a visit are as ever; nobody is sold out.
         shard.serve(1);

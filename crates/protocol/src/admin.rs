@@ -338,11 +338,14 @@ impl CapacityToldReply {
 /// The forecasts that entrants who had to wait were given, compared with their true waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForecastReply {
-    /// Entrants that were given a forecast.
+    /// Entrants that were given a forecast by measurements.
     pub told: u64,
+    /// Entrants that were given one that was mostly the operator's guess, `checkout_expected_ms`. They are not judged.
+    #[serde(default)]
+    pub told_expected: u64,
     /// Entrants that had to wait while no forecast was possible.
     pub untold: u64,
-    /// Entrants with a forecast that have been admitted since.
+    /// Entrants with a forecast by measurements that have been admitted since.
     pub judged: u64,
     /// How many of these waited no longer than their `eta_p90_ms`.
     pub p90_covered: u64,
@@ -355,6 +358,7 @@ impl From<line::ForecastRecord> for ForecastReply {
     fn from(record: line::ForecastRecord) -> ForecastReply {
         ForecastReply {
             told: record.eta_given,
+            told_expected: record.eta_expected,
             untold: record.eta_unknown,
             judged: record.judged,
             p90_covered: record.covered,

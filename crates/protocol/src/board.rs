@@ -144,6 +144,9 @@ pub struct InfoReply {
     /// The `eta_ms` of a token that enters the default lane now; null while nothing is known.
     #[serde(default)]
     pub newcomer_eta_ms: Option<u64>,
+    /// With `newcomer_eta_ms`: what it rests on, as `eta_from` of a status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newcomer_eta_from: Option<Cow<'static, str>>,
     /// The settings that users may see.
     pub settings: UserSettings,
 }
@@ -151,12 +154,14 @@ pub struct InfoReply {
 impl InfoReply {
     /// The line as users see it now.
     pub fn new(line: &line::Line, now: Timestamp, home: Home) -> InfoReply {
+        let eta = line.newcomer_eta(now.service_ms);
         InfoReply {
             board: BoardReply::new(&line.board(now.service_ms), now.wall_ms),
             shard: home.shard,
             leader: home.leader,
             held_back_by: HeldBackReply::new(line, now),
-            newcomer_eta_ms: line.newcomer_eta_ms(now.service_ms),
+            newcomer_eta_ms: eta.map(|(eta_ms, _)| eta_ms),
+            newcomer_eta_from: eta.map(|(_, from)| from.as_str().into()),
             settings: line.settings().into(),
         }
     }

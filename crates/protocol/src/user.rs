@@ -420,6 +420,9 @@ pub struct StatusReply {
         deserialize_with = "wire::null_or"
     )]
     pub eta_p90_ms: Option<Option<u64>>,
+    /// With a known `eta_ms`: `expected` if that is mostly the operator's guess (`checkout_expected_ms`), or `measured`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta_from: Option<Cow<'static, str>>,
     /// While waiting: the line's phase, as on a board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Cow<'static, str>>,
@@ -487,6 +490,7 @@ impl StatusReply {
             turn: status.turn,
             eta_ms: waits.then_some(status.eta_ms),
             eta_p90_ms: waits.then_some(status.eta_p90_ms),
+            eta_from: status.eta_from.map(|from| from.as_str().into()),
             phase: status.phase.map(|phase| phase.as_str().into()),
             held_back_by: status.held_back_by.map(|by| HeldBackReply::of(by, now)),
             call_ahead: status.call_ahead,

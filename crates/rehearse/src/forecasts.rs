@@ -19,6 +19,12 @@ pub(crate) struct Forecasts {
     pub(crate) later_known: f64,
     pub(crate) later_within: f64,
     pub(crate) later_bound: f64,
+    /// Entered in the first turn of seats, had to wait and were admitted …
+    pub(crate) first_known: f64,
+    /// … and were given a forecast on entering …
+    pub(crate) first_told: f64,
+    /// … within 35 % of the true wait.
+    pub(crate) first_within: f64,
     /// Given a forecast, and it is known whether they would have waited longer than `eta_p90_ms`.
     pub(crate) p90_known: f64,
     /// … and did not.
@@ -32,6 +38,12 @@ impl Forecasts {
         let mut sums = Self::default();
         for visit in visits.iter().filter(|visit| visit.had_to_wait) {
             sums.waited += 1.0;
+            if let Some(wait_ms) = visit.wait_ms().filter(|_| visit.in_first_turn) {
+                let is_right = |eta_ms| is_within(35, eta_ms, wait_ms);
+                sums.first_known += 1.0;
+                sums.first_told += one_if(visit.eta_ms.is_some());
+                sums.first_within += one_if(visit.eta_ms.is_some_and(is_right));
+            }
             if let Some(eta_ms) = visit.eta_ms {
                 sums.given += 1.0;
                 sums.judge(visit, eta_ms, end_ms, each_ms);
@@ -40,8 +52,8 @@ impl Forecasts {
                 let left_ms = admitted_ms - told.at_ms;
                 let admissions = visit.admitted_with - told.admitted_before;
                 sums.later_known += 1.0;
-                sums.later_within += one_if(is_within(told.eta_ms, left_ms));
-                sums.later_bound += one_if(is_within(bound_ms(admissions, each_ms), left_ms));
+                sums.later_within += one_if(is_within(15, told.eta_ms, left_ms));
+                sums.later_bound += one_if(is_within(15, bound_ms(admissions, each_ms), left_ms));
             }
         }
         sums
@@ -58,15 +70,15 @@ impl Forecasts {
         self.known += 1.0;
         self.p90_known += 1.0;
         let admissions = visit.admitted_with - visit.admitted_before;
-        self.within += one_if(is_within(eta_ms, wait_ms));
-        self.bound += one_if(is_within(bound_ms(admissions, each_ms), wait_ms));
+        self.within += one_if(is_within(15, eta_ms, wait_ms));
+        self.bound += one_if(is_within(15, bound_ms(admissions, each_ms), wait_ms));
         self.covered += one_if(within_p90(wait_ms));
     }
 }
 
 /// Of the true wait, not of the forecast: else the long forecasts look better.
-fn is_within(eta_ms: u64, wait_ms: u64) -> bool {
-    eta_ms.abs_diff(wait_ms) * 100 <= wait_ms * 15
+fn is_within(percent: u64, eta_ms: u64, wait_ms: u64) -> bool {
+    eta_ms.abs_diff(wait_ms) * 100 <= wait_ms * percent
 }
 
 /// The forecast for the last of so many admissions that knows their mean pace.
@@ -89,6 +101,7 @@ mod tests {
             lane: 0,
             entered_ms: 0,
             had_to_wait: true,
+            in_first_turn: false,
             eta_ms: None,
             eta_p90_ms: None,
             later: Some(Told {
@@ -120,6 +133,7 @@ mod tests {
             lane: 0,
             entered_ms: 1_000,
             had_to_wait: true,
+            in_first_turn: eta_ms != Some(5),
             eta_ms,
             eta_p90_ms,
             later: None,
@@ -146,6 +160,8 @@ mod tests {
         );
         let given = [sums.waited, sums.given, sums.known, sums.within];
         assert_eq!(given, [7.0, 6.0, 2.0, 1.0]);
+        let first = [sums.first_known, sums.first_told, sums.first_within];
+        assert_eq!(first, [3.0, 2.0, 2.0]);
         assert_eq!([sums.p90_known, sums.covered], [4.0, 1.0]);
         assert_eq!(sums.bound, 2.0, "ten admissions, 115 ms each");
     }

@@ -392,6 +392,7 @@ impl Queue for Real {
     }
 
     fn newcomer_eta_ms(&self, now_ms: u64) -> Option<u64> {
-        self.line()?.newcomer_eta_ms(now_ms)
+        let (eta_ms, _) = self.line()?.newcomer_eta(now_ms)?;
+        Some(eta_ms)
     }
 }

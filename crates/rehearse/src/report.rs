@@ -60,6 +60,13 @@ pub struct Summary {
     pub later_eta_within_15_bound_percent: Option<f64>,
     /// How many forecasts `later_eta_within_15_percent` is of.
     pub later_eta_known: u64,
+    /// Of the shoppers that entered in the first turn of seats (before as many were given back as there are), had to wait
+    /// and were admitted: how many got an `eta_ms` on entering …
+    pub first_turn_eta_told_percent: Option<f64>,
+    /// … that was at most 35 % of the true wait off. (Not: of those that got one.)
+    pub first_turn_eta_within_35_percent: Option<f64>,
+    /// How many shoppers both are of.
+    pub first_turn_known: u64,
     /// Of the shoppers that got an `eta_ms` on entering: how many waited no longer than `eta_p90_ms`. A shopper
     /// not admitted by then is a miss, even if it gave up later; one that gave up
     /// before is left out.
@@ -235,6 +242,8 @@ pub(crate) struct Visit {
     pub(crate) lane: u8,
     pub(crate) entered_ms: u64,
     pub(crate) had_to_wait: bool,
+    /// It entered before as many seats were given back as there are.
+    pub(crate) in_first_turn: bool,
     /// From the answer to `enter`.
     pub(crate) eta_ms: Option<u64>,
     pub(crate) eta_p90_ms: Option<u64>,

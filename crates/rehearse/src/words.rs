@@ -59,6 +59,10 @@ impl Summary {
         );
         let bound = judged(self.later_eta_within_15_bound_percent);
         rows.add("… had they known the mean pace", bound);
+        let first = percent(self.first_turn_eta_told_percent);
+        rows.add("came in the first turn of seats: told a forecast", first);
+        let within = percent(self.first_turn_eta_within_35_percent);
+        rows.add("… within 35 % of the truth", within);
         let covered = judged(self.eta_p90_coverage_percent);
         rows.add("wait within the 90 % forecast", covered);
         rows.add("completed", count(self.completed));

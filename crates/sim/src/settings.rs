@@ -41,6 +41,9 @@ pub fn settings(random: &mut Random) -> Settings {
     if random.below(4) == 0 {
         settings.max_wait_ms = Some(random.between(3_000, 12_000));
     }
+    if random.below(4) == 0 {
+        settings.checkout_expected_ms = Some(random.between(500, 4_000));
+    }
     settings.call_ahead = random.below(4) as u32;
     settings.event_key = settings.call_ahead == 1;
     if random.below(4) == 0 {

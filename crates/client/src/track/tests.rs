@@ -24,6 +24,7 @@ fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
         turn: position,
         eta_ms: None,
         eta_p90_ms: None,
+        eta_from: None,
         phase: None,
         held_back_by: None,
         call_ahead: false,

@@ -63,6 +63,10 @@ macro_rules! for_each_setting {
             8 checkout_max_ms: u64 = value(3_600_000),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
+            /// The operator's guess of how long a seat is held, for ETAs before that is measured
+            29 checkout_expected_ms: u64 = unset("ETAs begin with measurements"),
+                TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
+
             /// Whether the line holds people back, only counts whom it would, or neither
             9 gate: Gate = value(Gate::On), Gate;
 
@@ -394,7 +398,7 @@ macro_rules! default_of {
 }
 
 /// The last number of a setting that format 1 has, format 2, and so on.
-const LAST_OF_FORMATS: &[u8] = &[27];
+const LAST_OF_FORMATS: &[u8] = &[29];
 /// Stands after the last setting of a patch.
 const END: u8 = 0;
 const UNKNOWN: Malformed = Malformed("a setting that this build does not know");

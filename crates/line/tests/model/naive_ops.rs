@@ -501,6 +501,9 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
             })*
         };
     }
-    option!(seats_when_silent max_wait_ms admission_rate quota position_cap default_lane);
+    option!(
+        seats_when_silent max_wait_ms checkout_expected_ms admission_rate quota position_cap
+        default_lane
+    );
     new
 }

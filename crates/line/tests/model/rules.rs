@@ -21,6 +21,7 @@ pub enum Rule {
     Phase(Phase),
     Cap(Option<u32>),
     MaxWait(Option<u64>),
+    Expected(Option<u64>),
     Release(bool),
     EventKey(bool),
     Admission(Admission),
@@ -130,6 +131,7 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
         2 => prop::sample::select(&Gate::ALL[..]).prop_map(Rule::Gate),
         1 => (0..4u32).prop_map(Rule::JumpsMax),
         2 => prop::option::weighted(0.7, 1_000..3_000u64).prop_map(Rule::MaxWait),
+        2 => prop::option::weighted(0.7, 100..5_000u64).prop_map(Rule::Expected),
     ]
 }
 
@@ -154,6 +156,7 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::Quota(quota) => patch.quota = change(quota),
             Rule::Phase(phase) => patch.phase = Some(Change::Set(*phase)),
             Rule::MaxWait(ms) => patch.max_wait_ms = change(ms),
+            Rule::Expected(ms) => patch.checkout_expected_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
             Rule::Admission(it) => patch.admission = Some(Change::Set(*it)),
             Rule::Gate(gate) => patch.gate = Some(Change::Set(*gate)),

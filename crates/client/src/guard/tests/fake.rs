@@ -319,6 +319,7 @@ impl Lines {
             turn: None,
             eta_ms: None,
             eta_p90_ms: None,
+            eta_from: None,
             phase: None,
             held_back_by: None,
             call_ahead: false,
