@@ -64,7 +64,9 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.optional("held back by", held_back);
     sheet.optional("epoch", status.epoch);
     sheet.optional("call ahead", status.call_ahead.then_some("prepare now"));
-    sheet.optional("eta", status.eta_ms.flatten().map(duration));
+    let guess = by_guess(status.eta_from.as_deref());
+    let eta = status.eta_ms.flatten();
+    sheet.optional("eta", eta.map(|ms| format!("{}{guess}", duration(ms))));
     sheet.optional("eta p90", status.eta_p90_ms.flatten().map(duration));
     sheet.optional("expires in", status.expires_in_ms.map(duration));
     sheet.optional("reason", status.reason.as_ref());
@@ -75,6 +77,14 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.optional("pass expires in", pass_lasts);
     sheet.optional("pass", status.pass.as_ref().map(|pass| pass.as_str()));
     sheet.text()
+}
+
+/// What to say after a forecast that is no measurement.
+pub fn by_guess(eta_from: Option<&str>) -> &'static str {
+    match eta_from {
+        Some("expected") => " (by the operator's guess)",
+        _ => "",
+    }
 }
 
 /// The answer to a callback.
@@ -320,19 +330,24 @@ fn counts(counts: &CountsReply) -> String {
 
 /// The accuracy of the forecasts; empty before the first one was given.
 fn forecast(record: &ForecastReply) -> String {
-    if record.told == 0 {
+    let told = record.told + record.told_expected;
+    if told == 0 {
         return String::new();
     }
     let percent = |part: u64, of: u64| format!("{} %", part * 100 / of);
-    let told = percent(record.told, record.told + record.untold);
-    let told = format!("\nforecasts: told to {told} of those who had to wait");
+    let percent_told = percent(told, told + record.untold);
+    let mut told = format!("\nforecasts: told to {percent_told} of those who had to wait");
+    if record.told_expected > 0 {
+        let guessed = record.told_expected;
+        told.push_str(&format!(", to {guessed} by the operator's guess"));
+    }
     if record.judged == 0 {
         return format!("{told}; none judged yet");
     }
     let within_15: u64 = record.off_by_percent.iter().take(2).sum();
     format!(
-        "{told}; {} of these were admitted since: for {} it was right by 15 %, {} waited no longer \
-         than the p90",
+        "{told}; {} with a measured one were admitted since: for {} it was right by 15 %, {} waited no \
+         longer than the p90",
         record.judged,
         percent(within_15, record.judged),
         percent(record.p90_covered, record.judged),

@@ -105,6 +105,7 @@ fn a_status_looks_as_in_the_contract() {
         "expires_in_ms",
         "reason",
         "position_capped",
+        "eta_from",
     ] {
         assert_eq!(json.get(field), None, "{field}");
     }
@@ -122,6 +123,49 @@ fn a_status_looks_as_in_the_contract() {
         ..waiting
     };
     both_ways(&with_holes);
+}
+
+#[test]
+fn a_forecast_says_what_it_rests_on() {
+    let mut lines = a_line();
+    let patch = SettingsPatch {
+        checkout_expected_ms: Some(Change::Set(60_000)),
+        ..SettingsPatch::default()
+    };
+    let configure = Op::Configure {
+        line: LineName::try_from("shop-1").unwrap(),
+        patch: patch.into(),
+        if_version: None,
+        incarnation: None,
+    };
+    let stamp = Stamp {
+        index: 4,
+        op_no: 0,
+        now_ms: 1_000,
+        wall_ms: 701_000,
+    };
+    lines.apply(stamp, &configure, None).unwrap();
+    let line = lines.iter().next().unwrap();
+    let at = nowserving_line::TokenRef {
+        incarnation: line.incarnation(),
+        lane: 0,
+        token: 2,
+    };
+    let status = StatusReply::new(&line.status(at, 5_000).unwrap(), now());
+    both_ways(&status);
+    let json = serde_json::to_value(&status).unwrap();
+    assert_eq!(json["eta_from"], "expected");
+    assert!(json["eta_ms"].as_u64() < json["eta_p90_ms"].as_u64());
+    let home = Home {
+        shard: 3,
+        leader: None,
+    };
+    let info = InfoReply::new(line, now(), home);
+    both_ways(&info);
+    assert_eq!(
+        serde_json::to_value(&info).unwrap()["newcomer_eta_from"],
+        "expected"
+    );
 }
 
 #[test]

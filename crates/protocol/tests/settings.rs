@@ -22,7 +22,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
     let all = json!({
         "seats": 1_000_000, "queue_limit": 10_000_000, "waiting_idle_timeout_ms": 100,
         "claim_timeout_ms": 604_800_000, "checkout_timeout_ms": 100, "checkout_max_ms": 100,
-        "gate": "shadow",
+        "checkout_expected_ms": 240_000, "gate": "shadow",
         "admission": "called",
         "admission_rate": {"per_second": 0.5, "burst": 20},
         "lanes": [

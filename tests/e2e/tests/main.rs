@@ -22,6 +22,7 @@ mod envoy;
 mod events;
 mod examples;
 mod failed_syncs;
+mod forecasts;
 mod full_disks;
 mod grown;
 mod guarded;
@@ -122,6 +123,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("rules", rules::by_command(cli))
             .with("rules_watched", rules::watched_move(cli))
             .with("calls", calls::by_command(cli))
+            .with("forecasts", forecasts::by_guess(&json, cli))
             .with("kick", kick::by_command(&json, cli))
             .with("tokens", tokens::by_command(&json, cli))
             .with("many_lines", many_lines::by_command(&json, cli))

@@ -55,6 +55,16 @@ fn a_status_shows_what_matters_and_the_ticket() {
     let text = status(&held_back, &PLAIN);
     assert!(text.contains("the phase, paused"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
+    let guessed = |eta_from: &'static str| StatusReply {
+        eta_ms: Some(Some(240_000)),
+        eta_p90_ms: Some(Some(400_000)),
+        eta_from: Some(eta_from.into()),
+        ..waiting()
+    };
+    let text = status(&guessed("expected"), &PLAIN);
+    assert!(text.contains(" min (by the operator's guess)\n"), "{text}");
+    let text = status(&guessed("measured"), &PLAIN);
+    assert!(!text.contains("guess"), "{text}");
 }
 
 #[test]
@@ -144,7 +154,7 @@ fn a_lines_settings_stand_under_their_names() {
         "held back by: the admission rate, next in 340 ms",
         "shard 3, led by node 2",
         "normal (the first)",
-        "told to 80 % of those who had to wait; 10 of these were admitted since: for 60 %",
+        "told to 80 % of those who had to wait; 10 with a measured one were admitted since: for 60 %",
         "90 % waited no longer than the p90",
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
@@ -186,6 +196,14 @@ fn forecasts_that_nobody_can_judge_yet_are_not_judged() {
         "\nforecasts: told to 75 % of those who had to wait; none judged yet"
     );
     assert!(forecast(&record(1)).contains("for 0 % it was right"));
+    let guessed = ForecastReply {
+        told_expected: 4,
+        ..record(0)
+    };
+    assert_eq!(
+        forecast(&guessed),
+        "\nforecasts: told to 87 % of those who had to wait, to 4 by the operator's guess; none judged yet"
+    );
 }
 
 #[test]

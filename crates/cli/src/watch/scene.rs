@@ -119,7 +119,10 @@ fn newcomer(board: &BoardReply, info: &InfoReply) -> String {
     }
     match info.newcomer_eta_ms {
         Some(0) => "is admitted at once".to_owned(),
-        Some(ms) => format!("waits for about {}", whole_seconds(ms)),
+        Some(ms) => {
+            let guess = tables::by_guess(info.newcomer_eta_from.as_deref());
+            format!("waits for about {}{guess}", whole_seconds(ms))
+        }
         None => "waits; there is no forecast yet".to_owned(),
     }
 }
@@ -132,8 +135,9 @@ fn place_lines(place: &StatusReply) -> Vec<String> {
     let mut lines = vec![tables::place_line(place)];
     if let (Some(Some(eta_ms)), Some(Some(p90_ms))) = (place.eta_ms, place.eta_p90_ms) {
         let (eta, p90) = (whole_seconds(eta_ms), whole_seconds(p90_ms));
+        let guess = tables::by_guess(place.eta_from.as_deref());
         lines.push(format!(
-            "forecast when last asked: {eta}, nine in ten wait at most {p90}"
+            "forecast when last asked: {eta}, nine in ten wait at most {p90}{guess}"
         ));
     }
     lines
@@ -228,6 +232,10 @@ mod tests {
             let text = scene.text(Instant::now(), 80);
             assert!(text.contains(words), "{words}:\n{text}");
         }
+        scene.info.as_mut().unwrap().newcomer_eta_from = Some("expected".into());
+        let text = scene.text(Instant::now(), 80);
+        let words = "waits for about 1 min 2 s (by the operator's guess)";
+        assert!(text.contains(words), "{text}");
         scene.board.as_mut().unwrap().lanes[0].accepts_through = 25;
         let text = scene.text(Instant::now(), 80);
         assert!(text.contains("a newcomer is refused"), "{text}");

@@ -91,7 +91,7 @@ pub const LINES: Section = Section {
         counter(
             "nowserving_line_forecasts_total",
             &["line", "outcome"],
-            "Tokens that were given an ETA and have been admitted (judged), and those of them that waited no longer than eta_p90_ms (p90_covered): nine in ten, if forecasts are good.",
+            "Tokens that were given a measured ETA and have been admitted (judged), and those of them that waited no longer than eta_p90_ms (p90_covered): nine in ten, if forecasts are good.",
         ),
         histogram(
             "nowserving_wait_seconds",
