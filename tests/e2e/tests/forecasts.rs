@@ -51,7 +51,7 @@ pub async fn by_guess(api: &Api, cli: &Cli) -> Result<()> {
     ensure!(shown["forecast"]["told"] == 0, "{shown}");
     out_of_range(api, cli, line).await?;
 
-    done(cli, &format!("line set {line} --unset checkout-expected")).await?;
+    done(cli, &format!("line set {line} --unset checkout_expected")).await?;
     let status = api.status(line, &last).await?;
     ensure!(status.get("eta_ms").is_some_and(Value::is_null), "{status}");
     ensure!(status.get("eta_from").is_none(), "{status}");
@@ -64,8 +64,9 @@ async fn out_of_range(api: &Api, cli: &Cli, line: &str) -> Result<()> {
         .admin_refused(line, "configure", change, Code::BadRequest)
         .await?;
     let message = refused["message"].as_str().unwrap_or_default();
-    let limit = "checkout_expected_ms: 100 to 604800000 milliseconds";
-    ensure!(message.contains(limit), "{refused}");
+    for words in ["checkout_expected_ms: ", "from 100 to 604800000"] {
+        ensure!(message.contains(words), "{words}: {refused}");
+    }
     let words = ["line", "set", line, "--checkout-expected", "99ms"];
     cli.run(&words).await?.failed(2, "bad_request")?;
     Ok(())
