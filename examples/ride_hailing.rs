@@ -304,7 +304,7 @@ impl Queue {
     /// The ride that began first is over: its driver is free.
     async fn drop_off(&mut self) -> Result<()> {
         let (ticket, epoch) = self.rides.pop_front().context("nobody rides")?;
-        self.line.complete(&ticket, epoch).await?;
+        self.line.complete(&ticket, epoch, None).await?;
         Ok(())
     }
 

@@ -1,9 +1,10 @@
-//! A shop's sale at noon: four pieces of one thing a day.
+//! A ticket shop's sale at noon: eight tickets a day, in baskets of one or two.
 //!
 //! Shoppers take numbers before noon, when the line is in phase `pre_open`; nobody gets a seat. At noon it opens.
-//! Two pay at a time, who came first goes first. The line gives out half as many numbers again as there are
-//! pieces, as some change their minds. A shopper that finds no number left asks for a callback, and is told as soon
-//! as there is one. Once four are sold, those who still wait are told. The next day there are four again.
+//! Two pay at a time, who came first goes first. Each seat reserves two tickets; whoever needs one gives the other back,
+//! and says so on completing. The line gives out half as many numbers again as there are baskets, as some change their
+//! minds. A shopper that finds no number left asks for a callback, and is told as soon as there is one. Once eight are
+//! sold, those who still wait are told. The next day there are eight again.
 //!
 //! Run it with the URL of the cluster's NATS server. It checks each step, and fails if one goes wrong.
 
@@ -53,12 +54,12 @@ impl Sale {
         self.the_next_day().await?;
         let shown = self.admin.show().await?;
         let counts = serde_json::to_value(&shown.counts)?;
-        ensure!(counts["gone"]["completed"] == 5, "{counts}");
+        ensure!(counts["gone"]["completed"] == 6, "{counts}");
         println!("The books: {counts}.");
         delete(&self.admin).await
     }
 
-    /// Numbers are given out, until there is one for each piece and each in reserve.
+    /// Numbers are given out, until there is one for each basket and each in reserve.
     async fn before_noon(&mut self) -> Result<()> {
         for shopper in 1..=6 {
             let status = self.line.enter(key(shopper)).await?;
@@ -73,7 +74,7 @@ impl Sale {
             let asked = self.line.callback(key(shopper), None).await?;
             ensure!(!asked.room && asked.position == Some(shopper - 6));
         }
-        println!("Shoppers 7 and 8 are turned away: four pieces, and two numbers more, is all.");
+        println!("Shoppers 7 and 8 are turned away: four baskets, and two numbers more, is all.");
         println!("Both ask to be called back.");
         Ok(())
     }
@@ -92,16 +93,19 @@ impl Sale {
         let second = self.pay(2).await?;
         let third = self.line.status(self.ticket(3)?).await?;
         ensure!(third.state == State::Waiting && third.position == Some(1));
-        println!("Shoppers 1 and 2 pay. Shopper 3 is next.");
-        self.done(&first).await?;
-        self.done(&second).await
+        ensure!(first.units == Some(2), "{first:?}");
+        println!("Shoppers 1 and 2 pay, up to two tickets each. Shopper 3 is next.");
+        self.done(&first, 2).await?;
+        self.done(&second, 2).await
     }
 
-    /// Pieces, and then numbers, come back.
+    /// Tickets, and then numbers, come back.
     async fn changed_minds(&mut self) -> Result<()> {
         let third = self.pay(3).await?;
         let fourth = self.pay(4).await?;
-        println!("They have theirs; shoppers 3 and 4 pay. All pieces are sold or about to be.");
+        println!(
+            "They have four tickets; shoppers 3 and 4 pay. All the others are about to be sold."
+        );
         let fifth = self.line.status(self.ticket(5)?).await?;
         ensure!(
             fifth.state == State::Waiting,
@@ -110,7 +114,7 @@ impl Sale {
 
         self.line.leave(ticket(&third)?).await?;
         let fifth = self.pay(5).await?;
-        println!("Shopper 3 changes its mind. Its piece goes to shopper 5.");
+        println!("Shopper 3 changes its mind. Its two go to shopper 5.");
         ensure!(room(&mut self.events).await? == [key(7)]);
         let seventh = self.line.enter(key(7)).await?;
         ensure!(seventh.state == State::Waiting && seventh.position == Some(2));
@@ -119,19 +123,27 @@ impl Sale {
         self.line.leave(ticket(&fourth)?).await?;
         let sixth = self.pay(6).await?;
         ensure!(room(&mut self.events).await? == [key(8)]);
-        println!(
-            "Shopper 4 does, too, and 6 pays. Shopper 8 is called back, and does not hear it."
-        );
-        self.done(&fifth).await?;
-        self.done(&sixth).await?;
+        println!("Shopper 4 does, too, and 6 pays. Shopper 8 is called back, and takes a number.");
+        let eighth = self.line.enter(key(8)).await?;
+        refused(
+            self.line.complete(ticket(&fifth)?, None, Some(3)).await,
+            Code::BadRequest,
+        )?;
+        self.done(&fifth, 1).await?;
+        self.shoppers.push(seventh);
+        let seventh = self.pay(7).await?;
+        ensure!(seventh.units == Some(1), "{seventh:?}");
+        println!("Shopper 5 needs one ticket. The other one goes to shopper 7, who may buy one.");
+        self.done(&sixth, 2).await?;
+        self.done(&seventh, 1).await?;
 
-        let seventh = turn(&self.line, ticket(&seventh)?).await?;
-        ensure!(seventh.reason.as_deref() == Some("sold_out"), "{seventh:?}");
-        println!("Four pieces are sold. Shopper 7, who still waits, is told: sold out.");
+        let eighth = turn(&self.line, ticket(&eighth)?).await?;
+        ensure!(eighth.reason.as_deref() == Some("sold_out"), "{eighth:?}");
+        println!("Eight tickets are sold. Shopper 8, who still waits, is told: sold out.");
         refused(self.line.enter(key(8)).await, Code::SoldOut)
     }
 
-    /// The quota is renewed: four more.
+    /// The quota is renewed: eight more.
     async fn the_next_day(&mut self) -> Result<()> {
         let asked = self.line.callback(key(8), None).await?;
         ensure!(!asked.room && asked.position == Some(1));
@@ -141,10 +153,10 @@ impl Sale {
         configure(&self.admin, soon).await?;
         event(&mut self.events, "quota_renewed").await?;
         ensure!(room(&mut self.events).await? == [key(8)]);
-        println!("The next day there are four pieces again. Shopper 8 is called back.");
+        println!("The next day there are eight tickets again. Shopper 8 is called back.");
         self.shoppers.push(self.line.enter(key(8)).await?);
-        let eighth = self.pay(7).await?;
-        self.done(&eighth).await
+        let eighth = self.pay(8).await?;
+        self.done(&eighth, 1).await
     }
 
     fn ticket(&self, number: usize) -> Result<&str> {
@@ -163,9 +175,11 @@ impl Sale {
         })
     }
 
-    /// A shopper has paid.
-    async fn done(&self, paid: &StatusReply) -> Result<()> {
-        self.line.complete(ticket(paid)?, paid.epoch).await?;
+    /// A shopper has paid for so many tickets.
+    async fn done(&self, paid: &StatusReply, tickets: u32) -> Result<()> {
+        self.line
+            .complete(ticket(paid)?, paid.epoch, Some(tickets))
+            .await?;
         Ok(())
     }
 }
@@ -174,9 +188,9 @@ fn key(shopper: u64) -> String {
     format!("shopper-{shopper}")
 }
 
-/// Four pieces each time, and numbers for half as many again.
+/// Eight tickets each time, at most two in a basket, and numbers for half as many again.
 fn quota(renew: Value) -> Value {
-    json!({"total": 4, "standby_percent": 50, "renew": renew})
+    json!({"total": 8, "per_visit": 2, "standby_percent": 50, "renew": renew})
 }
 
 /// A shop would say `06:00`. This sale may be told at any time of the day, and must not be renewed in its middle.

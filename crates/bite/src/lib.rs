@@ -67,6 +67,8 @@ breaks! {
     S9: "S9",
     /// One more than there are seats is admitted.
     S10: "S10",
+    /// A visit may use more units of the quota than its seat reserves.
+    S10Units: "S10",
     /// A position is told that is one too high.
     S11: "S11",
     /// Half of its time is enough to be thrown out.

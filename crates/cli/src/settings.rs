@@ -11,7 +11,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
 use nowserving_line::{
-    LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX,
+    LABEL_BYTES_MAX, LABELS_MAX, LANES_MAX, PER_VISIT_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX,
     QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX, Renew, SCHEDULE_MAX, SETTINGS,
     STANDBY_PERCENT_MAX, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue,
 };
@@ -35,6 +35,7 @@ static OPTION_NAMES: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
 const STANDBY_PERCENT: &str = "standby_percent";
 /// The third one.
 const QUOTA_RENEW: &str = "quota_renew";
+const QUOTA_PER_VISIT: &str = "quota_per_visit";
 /// Puts settings back to their defaults.
 const UNSET: &str = "unset";
 
@@ -225,7 +226,19 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
                  as in '06:00 Asia/Taipei', or how often, 1s to 31d (default: never)",
             )
     };
-    let more = (setting.kind == SettingKind::Quota).then(|| [standby(), renew()]);
+    let per_visit = || {
+        Arg::new(QUOTA_PER_VISIT)
+            .long("quota-per-visit")
+            .value_name("UNITS")
+            .value_parser(number::between::<u32>(1..=PER_VISIT_MAX.into()))
+            .requires(setting.name)
+            .help(format!(
+                "How many units of --quota a seat reserves, and so the most that `complete --units` can say, 1 to {} \
+                 (default 1)",
+                count(PER_VISIT_MAX.into())
+            ))
+    };
+    let more = (setting.kind == SettingKind::Quota).then(|| [standby(), renew(), per_visit()]);
     std::iter::once(option)
         .chain(more.into_iter().flatten())
         .collect()
@@ -293,6 +306,10 @@ fn given_otherwise(setting: &Setting, matches: &ArgMatches) -> Option<SettingVal
                 total: *matches.get_one::<u64>(name)?,
                 standby_percent: standby_percent.copied().unwrap_or(0),
                 renew: matches.get_one::<Renew>(QUOTA_RENEW).copied(),
+                per_visit: matches
+                    .get_one::<u32>(QUOTA_PER_VISIT)
+                    .copied()
+                    .unwrap_or(1),
             })
         }
         SettingKind::Lanes => {
@@ -335,7 +352,8 @@ fn help(setting: &Setting) -> String {
             count(RATE_BURST_MAX.into())
         ),
         SettingKind::Quota => format!(
-            ", 1 to {}. Setting it puts --standby-percent and --quota-renew back unless they are given too",
+            ", 1 to {}. Setting it puts --standby-percent, --quota-renew and --quota-per-visit back unless they \
+             are given too",
             count(QUOTA_TOTAL_MAX)
         ),
         SettingKind::Lanes => format!(
@@ -480,6 +498,7 @@ mod tests {
                     total: 100,
                     standby_percent: 0,
                     renew: None,
+                    per_visit: 1,
                 }),
             ),
             SettingKind::Lanes => (
@@ -555,12 +574,13 @@ mod tests {
     #[test]
     fn options_that_repeat_or_belong_together_are_one_setting() {
         let words = "--lane normal --lane vip --label city=Oslo --label note=x \
-                     --quota 100 --standby-percent 20";
+                     --quota 100 --standby-percent 20 --quota-per-visit 4";
         let patch = patch(words).unwrap();
         let set = Settings::new(1, 0).with(&patch).unwrap();
         assert_eq!((set.lanes.len(), set.labels.len()), (2, 2));
         let quota = set.quota.unwrap();
         assert_eq!((quota.total, quota.standby_percent), (100, 20));
+        assert_eq!(quota.per_visit, 4);
         let words = ["probe", "--standby-percent", "20"];
         assert!(Probe::try_parse_from(words).is_err());
     }

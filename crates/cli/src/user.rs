@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use nowserving_client::{Consistency, Key, LaneName, StatusRequest, TokenBy};
 use nowserving_line::NUMBER_MAX;
+use nowserving_line::PER_VISIT_MAX;
 
 use crate::{secret, tables};
 use nowserving_terminal::global::Global;
@@ -131,6 +132,9 @@ Examples:
         /// What `claim` printed; if given, it must still be the current one.
         #[arg(long, value_parser = number::between::<u64>(0..=NUMBER_MAX))]
         epoch: Option<u64>,
+        /// How many units of the quota were used (default: all that the seat reserves, see --quota-per-visit).
+        #[arg(long, value_parser = number::between::<u32>(0..=PER_VISIT_MAX.into()))]
+        units: Option<u32>,
     },
     /// Leaves the line, waiting or in checkout.
     #[command(after_help = "Example:\n  nowserving leave shop-1 $TICKET")]
@@ -300,9 +304,13 @@ pub async fn run(
             let (line, ticket) = of_token(token).await?;
             line.renew(&ticket, epoch).await?
         }
-        UserCommand::Complete { token, epoch } => {
+        UserCommand::Complete {
+            token,
+            epoch,
+            units,
+        } => {
             let (line, ticket) = of_token(token).await?;
-            line.complete(&ticket, epoch).await?
+            line.complete(&ticket, epoch, units).await?
         }
         UserCommand::Leave(token) => {
             let (line, ticket) = of_token(token).await?;

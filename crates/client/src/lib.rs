@@ -19,7 +19,7 @@
 //! }
 //! let seat = line.claim(&ticket).await?;
 //! // … take the money …
-//! line.complete(&ticket, seat.epoch).await?;
+//! line.complete(&ticket, seat.epoch, None).await?;
 //! # Ok(())
 //! # }
 //! ```

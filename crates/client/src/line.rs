@@ -157,9 +157,19 @@ impl Line {
     /// # Errors
     /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone` (for another reason than
     /// `completed`), `ticket_invalid`.
-    pub async fn complete(&self, ticket: &str, epoch: Option<u64>) -> Result<StatusReply> {
+    pub async fn complete(
+        &self,
+        ticket: &str,
+        epoch: Option<u64>,
+        units: Option<u32>,
+    ) -> Result<StatusReply> {
         let ticket = ticket.to_owned();
-        self.call(&Complete { ticket, epoch }).await
+        let ask = Complete {
+            ticket,
+            epoch,
+            units,
+        };
+        self.call(&ask).await
     }
 
     /// Leaves the line, waiting or not.

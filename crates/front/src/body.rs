@@ -143,7 +143,13 @@ impl Body<'_> {
             Operation::Complete => {
                 let ask: user::Complete = self.decode()?;
                 let (at, epoch) = (self.at(&ask.ticket)?, ask.epoch);
-                Op::Complete { line, at, epoch }
+                let units = ask.units;
+                Op::Complete {
+                    line,
+                    at,
+                    epoch,
+                    units,
+                }
             }
             Operation::Leave => {
                 let ask: user::Leave = self.decode()?;

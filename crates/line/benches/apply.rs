@@ -111,6 +111,7 @@ impl Shop {
             line,
             at,
             epoch: None,
+            units: None,
         });
     }
 }

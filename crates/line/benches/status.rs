@@ -83,6 +83,7 @@ fn crowd(waiting: u64, lanes: &[&str]) -> (Lines, LineName, u64) {
             line,
             at,
             epoch: None,
+            units: None,
         });
     }
     // Not before: the seats of those who completed went to the first lane.

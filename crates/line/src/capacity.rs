@@ -10,6 +10,9 @@ use crate::{
 /// The most live tokens of a line that holds nobody back: as many as settings can allow. Memory is bounded.
 const LIVE_MAX: u64 = SEATS_MAX as u64 + QUEUE_LIMIT_MAX as u64;
 
+/// A forecast of how many the quota is enough for begins as if so many visits had used all that their seats reserved.
+const VISITS_ASSUMED: u128 = 4;
+
 /// The reason why the next waiting token is not admitted. Of several reasons, the first in this order:
 /// removing a later one alone would admit nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,31 +107,64 @@ impl Line {
         self.capacity().min(self.quota_capacity())
     }
 
-    pub(crate) fn completed(&self) -> u64 {
-        let counted = self.gone_counts[usize::from(Reason::Completed.code())];
-        counted.saturating_add(self.completed_before)
+    /// The used units that count against the quota.
+    fn used_lately(&self) -> u64 {
+        self.used.saturating_sub(self.used_in_past)
     }
 
-    /// The completed units that count against the quota.
-    fn completed_lately(&self) -> u64 {
-        self.completed().saturating_sub(self.completed_in_past)
+    /// How many units a seat reserves if enough are left.
+    fn per_visit(&self) -> u32 {
+        self.settings.quota.map_or(1, |quota| quota.per_visit)
     }
 
-    /// How many more tokens the quota lets be admitted.
+    /// How many units of the quota are neither used nor reserved.
     pub fn quota_left(&self) -> u64 {
-        let taken = self.completed_lately().saturating_add(self.held());
+        let taken = self.used_lately().saturating_add(self.reserved);
         let quota = self.settings.quota.as_ref();
         quota.map_or(u64::MAX, |quota| quota.total.saturating_sub(taken))
     }
 
-    /// Whether all of the quota has been completed: waiting tokens cannot be admitted any more.
+    /// How many units the next seat reserves: the last one what is left, so that exactly `total` can be used. While the
+    /// gate holds nobody back, the quota is only counted.
+    pub(crate) fn next_reservation(&self) -> u32 {
+        let most = self.per_visit();
+        match u32::try_from(self.quota_left()) {
+            Ok(left) if self.holds_back() => most.min(left.max(1)),
+            _ => most,
+        }
+    }
+
+    /// How many more tokens the quota lets be admitted if each uses all that its seat reserves.
+    fn quota_seats(&self) -> u64 {
+        self.quota_left().div_ceil(self.per_visit().into())
+    }
+
+    /// How many more tokens are to be expected until the quota is used up, those with seats not counted, if each uses as
+    /// many units as those before it did.
+    pub(crate) fn quota_visits(&self) -> u64 {
+        let Some(quota) = &self.settings.quota else {
+            return u64::MAX;
+        };
+        let per_visit = u128::from(quota.per_visit);
+        let visits = u128::from(self.gone_counts[usize::from(Reason::Completed.code())]);
+        let used = u128::from(self.used).min(visits * per_visit);
+        let left = u128::from(quota.total.saturating_sub(self.used_lately()));
+        // Until there are some visits, as if each used all.
+        let (visits, used) = (visits + VISITS_ASSUMED, used + VISITS_ASSUMED * per_visit);
+        let to_come = (left * visits).div_ceil(used);
+        u64::try_from(to_come)
+            .unwrap_or(u64::MAX)
+            .saturating_sub(self.held())
+    }
+
+    /// Whether all units of the quota are used: waiting tokens cannot be admitted any more.
     pub(crate) fn sold_out(&self) -> bool {
         let quota = self.settings.quota.as_ref();
         let quota = quota.filter(|_| self.holds_back());
-        quota.is_some_and(|quota| self.completed_lately() >= quota.total)
+        quota.is_some_and(|quota| self.used_lately() >= quota.total)
     }
 
-    /// How many more tokens the quota lets enter. None once it is completed, even if the standby share has
+    /// How many more tokens the quota lets enter. None once it is used up, even if the standby share has
     /// space: a newcomer would be ended at once.
     pub(crate) fn quota_capacity(&self) -> u64 {
         let quota = self.settings.quota.as_ref();
@@ -138,8 +174,14 @@ impl Line {
         if self.sold_out() {
             return 0;
         }
-        let taken = self.completed_lately().saturating_add(self.live_count());
-        quota.entries_max().saturating_sub(taken)
+        let per_visit = u64::from(quota.per_visit);
+        let wanted = self.waiting().saturating_mul(per_visit);
+        let taken = self.used_lately().saturating_add(self.reserved);
+        let taken = taken.saturating_add(wanted);
+        quota
+            .entries_max()
+            .saturating_sub(taken)
+            .div_ceil(per_visit)
     }
 
     /// How many tokens the admission rate lets be admitted now.
@@ -172,7 +214,7 @@ impl Line {
         if self.waiting() > 0 || !self.admits_by_itself() {
             return 0;
         }
-        let seats = self.free_seats().min(self.quota_left());
+        let seats = self.free_seats().min(self.quota_seats());
         seats.min(self.rate_units(now_ms))
     }
 
@@ -350,7 +392,7 @@ impl Line {
     fn promised(&self, id: u8) -> u64 {
         let alone = self.order == [id] && self.admits_by_itself() && self.holds_back();
         if alone && self.settings.admission_rate.is_none() && self.phase() == Phase::Open {
-            self.free_seats().min(self.quota_left())
+            self.free_seats().min(self.quota_seats())
         } else {
             0
         }

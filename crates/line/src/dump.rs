@@ -50,10 +50,10 @@ pub struct LineDump {
     pub gone_from: GoneFrom,
     /// Entrants refused.
     pub refused: RefusedCounts,
-    /// Units of the quota that were completed, and not by tokens of `gone_counts`: a restore has undone those.
-    pub completed_before: u64,
-    /// Units that were completed before the quota was last renewed.
-    pub completed_in_past: u64,
+    /// Units of the quota that completed visits used, also those which a restore has undone.
+    pub used: u64,
+    /// Those of them that were used before the quota was last renewed.
+    pub used_in_past: u64,
     /// How far the newest import has come.
     pub imported: Option<Imported>,
     /// What was counted while the gate held nobody back.
@@ -175,8 +175,8 @@ impl Line {
             gone_counts: self.gone_counts,
             gone_from: self.gone_from,
             refused: self.refused,
-            completed_before: self.completed_before,
-            completed_in_past: self.completed_in_past,
+            used: self.used,
+            used_in_past: self.used_in_past,
             imported: self.imported.clone(),
             shadow: self.shadow,
             renews_at_ms: self.renews_at_ms,
@@ -369,8 +369,8 @@ impl LineBuilder {
         let set = dump.settings.validate();
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
-        let largest = largest.max(dump.created_at_ms).max(dump.completed_before);
-        let largest = largest.max(dump.called_back).max(dump.completed_in_past);
+        let largest = largest.max(dump.created_at_ms).max(dump.used);
+        let largest = largest.max(dump.called_back).max(dump.used_in_past);
         let largest = largest.max(dump.renews_at_ms.unwrap_or(0));
         let in_range = dump.refused.in_range() && dump.shadow.in_range();
         let in_range = in_range && largest <= NUMBER_MAX;
@@ -414,8 +414,9 @@ impl LineBuilder {
             gone_counts: dump.gone_counts,
             gone_from: dump.gone_from,
             refused: dump.refused,
-            completed_before: dump.completed_before,
-            completed_in_past: dump.completed_in_past,
+            used: dump.used,
+            used_in_past: dump.used_in_past,
+            reserved: 0,
             imported: dump.imported,
             shadow: dump.shadow,
             renews_at_ms: dump.renews_at_ms,
@@ -541,6 +542,7 @@ impl Line {
                 lane.in_checkout += 1;
             }
         }
+        self.reserved = self.reserved.saturating_add(live.units().into());
         let entered = (1..=self.version).contains(&live.entered.version);
         require(entered, "entered at no version of the line")?;
         if let Some(key) = &live.key {

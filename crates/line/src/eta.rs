@@ -157,7 +157,7 @@ impl Line {
         let rivals = self.rivals(lane_id, entered_at_ms, now_ms);
         let first: u64 = rivals.iter().map(|rival| rival.first).sum();
         let position = in_lane + first;
-        if position > self.quota_left() {
+        if position > self.quota_visits() {
             return None;
         }
         let full = self.forecast.full_windows();

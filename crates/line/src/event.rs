@@ -61,6 +61,8 @@ pub enum TokenChange {
         reason: Reason,
         /// It was waiting, so it leaves a hole.
         was_waiting: bool,
+        /// If it completed: how many units of the quota it used.
+        units: Option<u32>,
     },
     /// It waited and was moved: it leaves a hole and has become another token.
     Moved {

@@ -67,8 +67,12 @@ pub enum JournaledToken {
     Claimed {
         epoch: u64,
     },
-    /// Never [`Reason::Moved`].
-    Gone(Reason),
+    Gone {
+        /// Never [`Reason::Moved`].
+        reason: Reason,
+        /// If it completed: how many units of the quota it used.
+        units: Option<u32>,
+    },
     /// It has become this token.
     Moved {
         to_lane: u8,

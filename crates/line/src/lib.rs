@@ -109,11 +109,12 @@ pub use refused_counts::{RefusedCode, RefusedCounts};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
     Admission, BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, Gate, LABEL_BYTES_MAX, LABELS_MAX,
-    Labels, LaneSettings, Lanes, POSITION_CAP_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase,
-    Positions, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew,
-    SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS, STANDBY_PERCENT_MAX,
-    Schedule, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue, Settings,
-    SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, WALL_MS_MAX, ZONE_BYTES_MAX, ZoneName,
+    Labels, LaneSettings, Lanes, PER_VISIT_MAX, POSITION_CAP_MAX, POSITION_EVENT_MAX,
+    POSITION_EVENTS_MAX, Phase, Positions, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX,
+    RENEW_MS_MIN, Renew, SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS,
+    STANDBY_PERCENT_MAX, Schedule, ScheduledChange, Setting, SettingDefault, SettingKind,
+    SettingValue, Settings, SettingsPatch, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, WALL_MS_MAX,
+    ZONE_BYTES_MAX, ZoneName,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
 pub use token::{Entered, Live, Reason, Stage, State, TakeBy, Token, TokenBy, TokenRef};

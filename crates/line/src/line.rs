@@ -55,10 +55,12 @@ pub struct Line {
     pub(crate) gone_from: GoneFrom,
     /// Those that leaders have written down.
     pub(crate) refused: RefusedCounts,
-    /// Units of the quota that were completed by tokens which a restore has brought back.
-    pub(crate) completed_before: u64,
-    /// Units that were completed before the quota was last renewed: they do not count any more.
-    pub(crate) completed_in_past: u64,
+    /// Units of the quota that completed visits used, also those which a restore has undone.
+    pub(crate) used: u64,
+    /// Those of them that were used before the quota was last renewed: they do not count any more.
+    pub(crate) used_in_past: u64,
+    /// Units that held seats reserve.
+    pub(crate) reserved: u64,
     /// How far the newest import has come.
     pub(crate) imported: Option<Imported>,
     /// What was counted while the gate held nobody back.
@@ -144,8 +146,9 @@ impl Line {
             gone_counts: [0; Reason::ALL.len()],
             gone_from: GoneFrom::default(),
             refused: RefusedCounts::default(),
-            completed_before: 0,
-            completed_in_past: 0,
+            used: 0,
+            used_in_past: 0,
+            reserved: 0,
             imported: None,
             shadow: Shadow::default(),
             renews_at_ms: None,
@@ -254,6 +257,9 @@ impl Line {
             admitted_through: self.admitted_through(at.lane, lane),
             epoch: seated.and_then(Live::epoch).or(gone_epoch),
             deadline_ms: seated.and_then(Live::deadline_ms),
+            units: seated
+                .filter(|_| self.settings.quota.is_some())
+                .map(Live::units),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
             entered_at_ms: entered.map(|entered| entered.wall_ms),
             poll_after_ms: poll_after_ms(&self.settings, state, pause, at.token),

@@ -118,6 +118,9 @@ pub enum Op {
         at: TokenRef,
         /// Of the claim; `None` matches any.
         epoch: Option<u64>,
+        /// How many units of the quota its holder used, at most as many as its seat reserves; `None`: as many. The others
+        /// are free again.
+        units: Option<u32>,
     },
     /// Ends the token, whatever its state: the client gives up.
     Leave { line: LineName, at: TokenRef },

@@ -34,9 +34,9 @@ impl Line {
             Op::Callback { key, lane, .. } => reply = self.callback(key, lane.as_ref(), ctx)?,
             Op::Claim { at, .. } => reply = Reply::Token(self.claim(*at, ctx)?),
             Op::Renew { at, epoch, .. } => reply = Reply::Token(self.renew(*at, *epoch, ctx)?),
-            Op::Complete { at, epoch, .. } => {
-                reply = Reply::Token(self.complete(*at, *epoch, ctx)?);
-            }
+            Op::Complete {
+                at, epoch, units, ..
+            } => reply = Reply::Token(self.complete(*at, *epoch, *units, ctx)?),
             Op::Leave { at, .. } => reply = Reply::Token(self.leave(*at, ctx)?),
             Op::Move {
                 lane, token, to, ..
@@ -260,12 +260,13 @@ impl Line {
         match live.stage {
             Stage::Waiting { .. } => return Err(Refused::NotAdmitted),
             Stage::InCheckout { .. } => {}
-            Stage::Admitted { .. } => {
+            Stage::Admitted { units, .. } => {
                 let entered = live.entered;
                 live.stage = Stage::InCheckout {
                     deadline_ms,
                     claimed_at_ms: ctx.now_ms,
                     epoch: claim_epoch,
+                    units,
                 };
                 self.epoch = claim_epoch;
                 self.admitted -= 1;
@@ -308,6 +309,7 @@ impl Line {
         &mut self,
         at: TokenRef,
         epoch: Option<u64>,
+        used: Option<u32>,
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
@@ -319,7 +321,22 @@ impl Line {
                 Ok(at)
             };
         }
-        claim_of(self.live_mut(at)?, epoch)?;
+        let live = self.live_mut(at)?;
+        claim_of(live, epoch)?;
+        // What it did not use is free again before its seat goes to the next one.
+        if let (Stage::InCheckout { units, .. }, Some(used)) = (&mut live.stage, used) {
+            let reserved = *units;
+            let fits = used <= reserved;
+            #[cfg(feature = "bite")]
+            let fits = fits || nowserving_bite::is(nowserving_bite::Break::S10Units);
+            if !fits {
+                let limit = format!("at most {reserved}: what its seat reserves");
+                return Err(BadField::new("units", limit).into());
+            }
+            *units = used;
+            self.reserved = self.reserved.saturating_add(used.into());
+            self.reserved -= u64::from(reserved);
+        }
         self.end_and_fill(at, Gone::new(Reason::Completed, None), ctx);
         Ok(at)
     }

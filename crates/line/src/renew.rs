@@ -43,7 +43,7 @@ impl Line {
         let next_ms = next_ms.max(due_ms);
         self.renews_at_ms = Some(next_ms.min(crate::NUMBER_MAX));
         if is_known {
-            self.completed_in_past = self.completed();
+            self.used_in_past = self.used;
             self.line_event(
                 LineChange::QuotaRenewed,
                 ctx.wall_ms,

@@ -11,7 +11,7 @@
 //! | incarnation | that of the backup, so that tickets stay good |
 //! | times of the service clock | shifted by the difference of the two clocks: what was left of a deadline is left |
 //! | keys that wait to be told of room | those of the backup; nothing counts as offered |
-//! | completed units of a quota | as many as in the backup or in the line that is replaced, whichever has more |
+//! | used units of a quota | as many as in the backup or in the line that is replaced, whichever has more |
 
 use nowserving_codec::Codec;
 
@@ -198,10 +198,9 @@ impl Line {
             };
             self.skip_in(id, issued);
         }
-        let completed_since = present.completed().saturating_sub(self.completed());
-        self.completed_before = self.completed_before.saturating_add(completed_since);
+        self.used = self.used.max(present.used);
         // What it has renewed since stays renewed.
-        self.completed_in_past = self.completed_in_past.max(present.completed_in_past);
+        self.used_in_past = self.used_in_past.max(present.used_in_past);
         let renew = |line: &Line| line.settings.quota.and_then(|quota| quota.renew);
         if renew(self) == renew(present) {
             self.renews_at_ms = self.renews_at_ms.max(present.renews_at_ms);
@@ -269,7 +268,7 @@ impl Live {
         shift.shift(&mut self.entered.at.service_ms);
         match &mut self.stage {
             Stage::Waiting { last_seen_ms } => shift.shift(last_seen_ms),
-            Stage::Admitted { deadline_ms } => shift.shift(deadline_ms),
+            Stage::Admitted { deadline_ms, .. } => shift.shift(deadline_ms),
             Stage::InCheckout {
                 deadline_ms,
                 claimed_at_ms,

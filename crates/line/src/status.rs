@@ -41,6 +41,8 @@ pub struct Status {
     pub epoch: Option<u64>,
     /// While it holds a seat: when that expires (service clock).
     pub deadline_ms: Option<u64>,
+    /// While it holds a seat of a line with a quota: how many units it reserves.
+    pub units: Option<u32>,
     /// Once gone: why; `Some(None)` once that is forgotten.
     pub reason: Option<Option<Reason>>,
     /// While live: when it entered (wall clock).

@@ -140,10 +140,14 @@ pub enum Stage {
     Admitted {
         /// On the service clock.
         deadline_ms: u64,
+        /// How many units of the quota its seat reserves: 1 without a quota.
+        units: u32,
     },
     InCheckout {
         /// On the service clock.
         deadline_ms: u64,
+        /// As before the claim.
+        units: u32,
         /// `checkout_max_ms` counts from here.
         claimed_at_ms: u64,
         /// The fencing number of the claim.
@@ -213,11 +217,21 @@ impl Live {
         }
     }
 
+    /// How many units of the quota its seat reserves; 0 while it waits.
+    pub fn units(&self) -> u32 {
+        match self.stage {
+            Stage::Waiting { .. } => 0,
+            Stage::Admitted { units, .. } | Stage::InCheckout { units, .. } => units,
+        }
+    }
+
     /// `last_seen_ms` or `deadline_ms`: an [`crate::RecycleItem`] must name the current value.
     pub fn clock_ms(&self) -> u64 {
         match self.stage {
             Stage::Waiting { last_seen_ms: ms }
-            | Stage::Admitted { deadline_ms: ms }
+            | Stage::Admitted {
+                deadline_ms: ms, ..
+            }
             | Stage::InCheckout {
                 deadline_ms: ms, ..
             } => ms,

@@ -110,16 +110,18 @@ impl Line {
     ) {
         self.measure(ctx.now_ms);
         let shadow = self.count_shadow();
+        let units = self.next_reservation();
         let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
         let lane = &mut self.lanes[usize::from(lane_id)];
         lane.waiting.remove(token);
         let (mut entered, mut eta_given) = (Entered::default(), None);
         if let Some(live) = lane.live.get_mut(&token) {
-            live.stage = Stage::Admitted { deadline_ms };
+            live.stage = Stage::Admitted { deadline_ms, units };
             entered = live.entered;
             eta_given = live.eta_given.take();
         }
         self.admitted += 1;
+        self.reserved = self.reserved.saturating_add(units.into());
         self.forecast.seated();
         // An ETA was about the token's turn in a line that admits by itself, and holds people back.
         let is_turn = by == AdmittedBy::Turn && self.admits_by_itself();
@@ -169,6 +171,7 @@ impl Line {
                 lane.in_checkout -= 1;
             }
         }
+        self.reserved -= u64::from(live.units());
         if let Some(key) = &live.key {
             self.keys.remove(key);
         }
@@ -212,14 +215,17 @@ impl Line {
         }
         self.gone.push(lane_id, token, Gone { epoch, ..gone });
         self.count_gone(reason, live.state());
+        let units = (reason == Reason::Completed).then(|| live.units());
+        self.used = self.used.saturating_add(units.unwrap_or(0).into());
         let was_waiting = !live.holds_seat();
         let what = TokenChange::Gone {
             reason,
             was_waiting,
+            units,
         };
         self.next_version();
         self.newest_token_event((lane_id, token), Some(&live), what, ctx);
-        let what = JournaledToken::Gone(reason);
+        let what = JournaledToken::Gone { reason, units };
         self.journal_token((lane_id, token), live.entered, what, ctx.wall_ms);
         Some(live.state())
     }

@@ -169,6 +169,7 @@ fn a_sold_out_line_takes_none_and_a_unit_that_comes_back_is_offered() {
             total: 2,
             standby_percent: 0,
             renew: None,
+            per_visit: 1,
         })),
         queue_limit: Some(Change::Set(9)),
         ..SettingsPatch::default()

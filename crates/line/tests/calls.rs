@@ -228,6 +228,7 @@ fn every_refusal() {
         total: 1,
         standby_percent: 500,
         renew: None,
+        per_visit: 1,
     };
     set(
         &mut shard,

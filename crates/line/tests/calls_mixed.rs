@@ -189,6 +189,7 @@ fn a_renewed_quota_lets_calls_go_on() {
             total: 1,
             standby_percent: 500,
             renew,
+            per_visit: 1,
         }),
         ..called(5, 9)
     });

@@ -96,7 +96,13 @@ impl Stage {
         let (due_ms, at) = self.seated.remove(i);
         self.now_ms = self.now_ms.max(due_ms);
         let (line, epoch) = (name(), None);
-        self.apply(&Op::Complete { line, at, epoch }).unwrap();
+        self.apply(&Op::Complete {
+            line,
+            at,
+            epoch,
+            units: None,
+        })
+        .unwrap();
         self.seat(hold_ms);
     }
 
@@ -307,6 +313,7 @@ fn settings_are_in_the_forecast_at_once() {
         total: 500 + 20 + 50,
         standby_percent: 100,
         renew: None,
+        per_visit: 1,
     };
     stage.configure(|patch| patch.quota = Some(Change::Set(quota)));
     assert_eq!(

@@ -33,6 +33,7 @@ fn limited(gate: Gate) -> Shard {
         total: 1,
         standby_percent: 0,
         renew: None,
+        per_visit: 1,
     });
     settings.lanes[0].queue_limit = Some(0);
     Shard::with_shop(Limits::default(), settings)

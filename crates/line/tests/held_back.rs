@@ -20,6 +20,7 @@ fn of_several_brakes_it_is_the_one_to_take_away_first() {
             total: 1,
             standby_percent: 900,
             renew: None,
+            per_visit: 1,
         }),
         ..Settings::new(1, 100)
     };

@@ -99,7 +99,7 @@ fn by_the_journal(shard: &Shard) -> Vec<(State, Reason, u64)> {
             JournaledToken::Entered { .. } => (State::Waiting, None),
             JournaledToken::Admitted { .. } => (State::Admitted, None),
             JournaledToken::Claimed { .. } => (State::InCheckout, None),
-            JournaledToken::Gone(reason) => (State::Gone, Some(reason)),
+            JournaledToken::Gone { reason, .. } => (State::Gone, Some(reason)),
             JournaledToken::Moved { to_lane, to, .. } => {
                 states.insert((to_lane, to), State::Waiting);
                 (State::Gone, Some(Reason::Moved))

@@ -90,11 +90,13 @@ fn rules() -> impl Strategy<Value = Settings> {
         per_second_micro,
         burst,
     });
-    let quota = (number(), number32()).prop_map(|(total, standby_percent)| Quota {
-        total,
-        standby_percent,
-        renew: None,
-    });
+    let quota =
+        (number(), number32(), number32()).prop_map(|(total, standby_percent, per_visit)| Quota {
+            per_visit,
+            total,
+            standby_percent,
+            renew: None,
+        });
     let phase = (0..5u8).prop_map(|code| Phase::from_code(code).unwrap());
     (
         (lanes, prop::option::of(rate), prop::option::of(quota)),
@@ -297,8 +299,8 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         3 => at().prop_map(|at| Op::Claim { line: shop(), at }),
         2 => (at(), number()).prop_map(|(at, epoch)| Op::Renew { line: shop(), at, epoch }),
-        3 => (at(), prop::option::of(number()))
-            .prop_map(|(at, epoch)| Op::Complete { line: shop(), at, epoch }),
+        3 => (at(), prop::option::of(number()), prop::option::of(number32()))
+            .prop_map(|(at, epoch, units)| Op::Complete { line: shop(), at, epoch, units }),
         2 => at().prop_map(|at| Op::Leave { line: shop(), at }),
         2 => (incarnation(), items)
             .prop_map(|(incarnation, tokens)| Op::Recycle { line: shop(), incarnation, tokens }),

@@ -113,7 +113,10 @@ fn a_moved_token_is_one_story() {
             to: 1,
             by: MovedBy::Operator,
         };
-        let gone = JournaledToken::Gone(Reason::Left);
+        let gone = JournaledToken::Gone {
+            reason: Reason::Left,
+            units: None,
+        };
         let what: Vec<_> = what.collect();
         let entered = JournaledToken::Entered { position: 1 };
         assert_eq!(
@@ -187,7 +190,10 @@ fn a_claim_is_in_it_with_its_epoch() {
         by: AdmittedBy::Turn,
     };
     let claimed = JournaledToken::Claimed { epoch };
-    let gone = JournaledToken::Gone(Reason::Completed);
+    let gone = JournaledToken::Gone {
+        reason: Reason::Completed,
+        units: Some(1),
+    };
     let entered = JournaledToken::Entered { position: 1 };
     let expected = [entered, admitted, claimed, gone];
     assert_eq!(what.collect::<Vec<_>>(), expected, "once");

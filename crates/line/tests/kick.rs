@@ -73,7 +73,14 @@ fn freed_seats_are_filled_after_the_whole_list() {
         .unwrap();
     let gone = |entry: &Journaled| match entry {
         Journaled::Token { token, what, .. } => {
-            (*what == JournaledToken::Gone(Reason::Kicked)).then_some(*token)
+            let kicked = matches!(
+                what,
+                JournaledToken::Gone {
+                    reason: Reason::Kicked,
+                    ..
+                }
+            );
+            kicked.then_some(*token)
         }
         _ => None,
     };

@@ -25,4 +25,5 @@ mod rules;
 mod schedule;
 mod told;
 mod turn;
+mod units;
 mod worked_example;

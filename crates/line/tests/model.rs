@@ -29,6 +29,8 @@ mod naive_gate;
 mod naive_moves;
 #[path = "model/naive_ops.rs"]
 mod naive_ops;
+#[path = "model/naive_quota.rs"]
+mod naive_quota;
 #[path = "model/put_back.rs"]
 mod put_back;
 #[path = "model/rules.rs"]

@@ -24,6 +24,7 @@ fn quota(total: u64, standby_percent: u32) -> Option<Quota> {
         total,
         standby_percent,
         renew: None,
+        per_visit: 1,
     })
 }
 
@@ -312,6 +313,7 @@ fn a_claim_can_also_complete() {
     let gone = TokenChange::Gone {
         reason: Reason::Completed,
         was_waiting: false,
+        units: Some(1),
     };
     let whats: Vec<_> = whats.collect();
     let by = AdmittedBy::Turn;

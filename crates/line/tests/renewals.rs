@@ -13,6 +13,7 @@ fn quota(renew: Option<Renew>) -> Quota {
         total: 2,
         standby_percent: 0,
         renew,
+        per_visit: 1,
     }
 }
 

@@ -372,6 +372,7 @@ fn every_event_has_a_version_of_its_own() {
     let gone = TokenChange::Gone {
         reason: Reason::Completed,
         was_waiting: false,
+        units: Some(1),
     };
     let next = created + 6;
     assert_eq!(whats(&shard), [(1, gone, next), (2, admitted(), next + 1)]);

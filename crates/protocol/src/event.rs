@@ -63,6 +63,10 @@ pub struct TokenEvent {
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// With `gone` and the reason `completed`: how many units of the quota it used; 1 in a line without one. Missing in
+    /// events of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
     /// With `moved`: the lane it is in now.
     #[serde(
         default,
@@ -179,6 +183,10 @@ impl TokenEvent {
                 _ => None,
             },
             reason: reason.map(|reason| reason.as_str().to_owned()),
+            units: match what {
+                TokenChange::Gone { units, .. } => *units,
+                _ => None,
+            },
             to_lane: to.map(|(lane, _)| lane.clone()),
             to_token: to.map(|(_, token)| token),
             by: match what {

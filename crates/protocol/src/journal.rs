@@ -118,6 +118,9 @@ pub struct JournalEntryReply {
     /// With `claimed`: the fencing number of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
+    /// With `gone` and the reason `completed`: how many units of the quota it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
     /// With `kicked`: which tokens; missing once that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<KickSelectorReply>,
@@ -526,8 +529,9 @@ fn tell_of_token(
             reply.epoch = Some(epoch);
             "claimed"
         }
-        JournaledToken::Gone(reason) => {
+        JournaledToken::Gone { reason, units } => {
             reply.reason = Some(reason.as_str().to_owned());
+            reply.units = units;
             "gone"
         }
         JournaledToken::Moved { to_lane, to, by } => {

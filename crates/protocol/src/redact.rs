@@ -109,7 +109,8 @@ mod tests {
                 "{:?}",
                 Complete {
                     ticket: ticket(),
-                    epoch: None
+                    epoch: None,
+                    units: None
                 }
             ),
             format!("{:?}", StatusRequest::new(TokenBy::Ticket(ticket()))),

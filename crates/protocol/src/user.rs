@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use nowserving_line::{self as line, LaneName, LineName, State, Timestamp};
+use nowserving_line::{self as line, LaneName, LineName, PER_VISIT_MAX, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use crate::board::{
@@ -176,6 +176,13 @@ pub struct Complete {
         deserialize_with = "wire::number_option"
     )]
     pub epoch: Option<u64>,
+    /// How many units of the line's quota its holder used, at most as many as its seat reserves; by default that many.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "wire::whole_option::<u32, 0, { PER_VISIT_MAX as u64 }, _>"
+    )]
+    pub units: Option<u32>,
 }
 
 /// `leave`: gives up the token, waiting or with a seat.
@@ -444,6 +451,9 @@ pub struct StatusReply {
     /// While it holds a seat: in how many milliseconds it loses the seat; 0: at any moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
+    /// While it holds a seat of a line with a quota: how many units of it the seat reserves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
     /// Once gone: why, or `forgotten`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -498,6 +508,7 @@ impl StatusReply {
             epoch: status.epoch,
             expires_at_ms: status.deadline_ms.map(|ms| now.wall_at_ms(ms)),
             expires_in_ms: status.deadline_ms.map(|ms| now.until_ms(ms)),
+            units: status.units,
             reason: status.reason.map(|reason| reason_word(reason).to_owned()),
             entered_at_ms: status.entered_at_ms,
             poll_after_ms: status.poll_after_ms,

@@ -335,6 +335,7 @@ fn every_change_of_settings_has_name_and_values() {
             total: 500,
             standby_percent: 10,
             renew: None,
+            per_visit: 1,
         })),
         position_cap: Some(Change::Set(9)),
         release_on_claim: Some(Change::Set(true)),

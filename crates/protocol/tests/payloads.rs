@@ -119,13 +119,15 @@ fn requests_look_as_in_the_contract() {
         Complete {
             ticket: ticket.clone(),
             epoch: None,
+            units: None,
         },
     );
     taken(
-        json!({"ticket": "t", "epoch": 7}),
+        json!({"ticket": "t", "epoch": 7, "units": 3}),
         Complete {
             ticket: ticket.clone(),
             epoch: Some(7),
+            units: Some(3),
         },
     );
     taken(json!({"ticket": "t"}), Leave { ticket });

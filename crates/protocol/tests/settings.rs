@@ -361,6 +361,7 @@ fn users_see_only_settings_for_users() {
         total: 100,
         standby_percent: 20,
         renew: None,
+        per_visit: 1,
     });
     settings.position_cap = Some(50);
     settings.call_ahead = 3;
@@ -438,12 +439,14 @@ prop_compose! {
     fn patch()(
         first in first_patch(), admission_rate in change(rate()), lanes in change(lanes()),
         call_ahead in change(0_u32..=10_000_000),
-        quota in change((1_u64..=1_000_000_000, 0_u32..=1_000)),
+        quota in change((1_u64..=1_000_000_000, 0_u32..=1_000, 1_u32..=1_000)),
         phase in change(proptest::sample::select(&Phase::ALL[..])),
         position_cap in change(1_u32..=10_000_000), release_on_claim in change(any::<bool>()),
     ) -> SettingsPatch {
         let quota = quota.map(|change| match change {
-            Change::Set((total, standby_percent)) => Change::Set(Quota { total, standby_percent, renew: None }),
+            Change::Set((total, standby_percent, per_visit)) => {
+                Change::Set(Quota { total, standby_percent, renew: None, per_visit })
+            }
             Change::Unset => Change::Unset,
         });
         SettingsPatch {

@@ -54,6 +54,7 @@ fn settings_with_parts_are_taken_to_the_ends_of_their_ranges() {
             total,
             standby_percent,
             renew: None,
+            per_visit: 1,
         };
         assert_eq!(with(quota).quota, Some(expected));
     }
@@ -104,6 +105,7 @@ fn null_unsets_settings_with_parts() {
         total: 1,
         standby_percent: 0,
         renew: None,
+        per_visit: 1,
     });
     settings.phase = Phase::Draining;
     settings.position_cap = Some(5);

@@ -1,7 +1,7 @@
 //! The configuration of a rehearsal: the crowd, the line, the network between them.
 
 use nowserving_adapt::{AutoSeats, Target};
-use nowserving_line::{Admission, BadField, CALL_MAX, Change, Phase, Settings};
+use nowserving_line::{Admission, BadField, CALL_MAX, Change, PER_VISIT_MAX, Phase, Settings};
 
 /// The most shoppers of one rehearsal.
 pub const SHOPPERS_MAX: u32 = 1_000_000;
@@ -113,6 +113,9 @@ pub struct Crowd {
     pub no_show_percent: f64,
     /// How many vanish from checkout without a word, 0 to 100 percent.
     pub abandon_percent: f64,
+    /// How many units of a quota a shopper wants: anything from 1 to this, equally likely. It uses as many of them as its
+    /// seat reserves. 1 to [`PER_VISIT_MAX`].
+    pub basket_max: u32,
     /// When shoppers that don't watch ask again.
     pub polls: Polls,
     /// How many watch the line's events, 0 to 100 percent. They also ask when the answers say, so that
@@ -278,6 +281,12 @@ impl Config {
         {
             return Err(BadField::new("transaction_rate", "0.001 to 1,000,000").into());
         }
+        within(
+            "basket_max",
+            crowd.basket_max.into(),
+            1,
+            PER_VISIT_MAX.into(),
+        )?;
         self.validate_auto_seats()?;
         self.validate_calls()?;
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;
@@ -382,6 +391,7 @@ impl Crowd {
             vanish_percent: 0.0,
             no_show_percent: 0.0,
             abandon_percent: 0.0,
+            basket_max: 1,
             polls: Polls::AsAnswered,
             watch_percent: 0.0,
             lane_mix: Vec::new(),

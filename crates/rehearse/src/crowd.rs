@@ -19,9 +19,14 @@ pub(crate) struct Nature {
     pub(crate) no_show: bool,
     /// Stops in the middle of checkout, without a word.
     pub(crate) abandons: bool,
+    /// How many units of a quota it wants.
+    pub(crate) basket: u32,
     /// Random choices during the run: pauses between polls, and giving up at them.
     pub(crate) dice: Dice,
 }
+
+/// The first of the streams of chance that fill baskets: all else is drawn as it was before there were any.
+const BASKETS: u64 = 1 << 32;
 
 /// How quickly a wave of a burst ebbs away, as a part of the time between two waves.
 const EBB_PART: f64 = 0.15;
@@ -32,16 +37,13 @@ pub(crate) fn gather(config: &Config) -> Vec<Nature> {
     let given = &config.crowd.lane_mix;
     let mix = if given.is_empty() { &even } else { given };
     let draw = |no: u32| {
-        nature(
-            &config.crowd,
-            mix,
-            Dice::new(config.seed, u64::from(no) + 1),
-        )
+        let dice = |stream: u64| Dice::new(config.seed, u64::from(no) + stream);
+        nature(&config.crowd, mix, dice(1), dice(BASKETS))
     };
     (0..config.crowd.shoppers).map(draw).collect()
 }
 
-fn nature(crowd: &Crowd, mix: &[f64], mut dice: Dice) -> Nature {
+fn nature(crowd: &Crowd, mix: &[f64], mut dice: Dice, mut baskets: Dice) -> Nature {
     // Every draw is made for everybody, in this order, so that changing one setting of the crowd
     // leaves all else about it as it was.
     let early = dice.percent(crowd.early_percent);
@@ -59,6 +61,7 @@ fn nature(crowd: &Crowd, mix: &[f64], mut dice: Dice) -> Nature {
         vanishes: dice.percent(crowd.vanish_percent),
         no_show: dice.percent(crowd.no_show_percent),
         abandons: dice.percent(crowd.abandon_percent),
+        basket: 1 + baskets.below(crowd.basket_max.into()) as u32,
         dice,
     }
 }

@@ -80,6 +80,7 @@ impl Naive {
             eta_p90_ms: None,
             poll_after_ms: None,
             epoch: None,
+            units: None,
         }
     }
 
@@ -89,7 +90,12 @@ impl Naive {
             return;
         }
         let place = (0, token);
-        self.happened.push(Happened::Gone { place, reason });
+        let units = u32::from(reason == Reason::Completed);
+        self.happened.push(Happened::Gone {
+            place,
+            reason,
+            units,
+        });
         self.until += 1;
         self.limit += 1;
         if self.holders.contains_key(&self.until) {
@@ -135,7 +141,7 @@ impl Queue for Naive {
             }
             // The article has no renewals.
             Ask::Renew(place, _) => place,
-            Ask::Complete(place, _) => {
+            Ask::Complete(place, ..) => {
                 self.remove(place.1, Reason::Completed);
                 place
             }
@@ -212,10 +218,10 @@ mod tests {
     fn the_articles_own_example() {
         let mut line = line(9);
         assert_eq!(pointers(&line), [0, 7, 22, 10]);
-        assert!(line.ask(0, 2, Ask::Complete((0, 3), None)).is_ok());
+        assert!(line.ask(0, 2, Ask::Complete((0, 3), None, 1)).is_ok());
         assert_eq!(pointers(&line), [0, 8, 23, 10]);
-        assert!(line.ask(0, 1, Ask::Complete((0, 2), None)).is_ok());
-        assert!(line.ask(0, 0, Ask::Complete((0, 1), None)).is_ok());
+        assert!(line.ask(0, 1, Ask::Complete((0, 2), None, 1)).is_ok());
+        assert!(line.ask(0, 0, Ask::Complete((0, 1), None, 1)).is_ok());
         assert_eq!(pointers(&line), [3, 10, 25, 10]);
     }
 

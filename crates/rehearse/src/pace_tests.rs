@@ -229,6 +229,7 @@ fn crowd() -> impl Strategy<Value = Crowd> {
         patience_ms: leaving.1,
         vanish_percent: leaving.2,
         no_show_percent: leaving.3,
+        basket_max: 1,
         abandon_percent: leaving.4,
         ..Crowd::patient(coming.0 as u32)
     })
@@ -269,6 +270,7 @@ fn config() -> impl Strategy<Value = Config> {
             total: total as u64,
             standby_percent,
             renew: None,
+            per_visit: 1,
         })
     });
     let quota = prop_oneof![2 => Just(None), 1 => quota];

@@ -19,15 +19,20 @@ pub(crate) struct Answer {
     pub(crate) poll_after_ms: Option<u64>,
     /// The fencing number of the claim.
     pub(crate) epoch: Option<u64>,
+    /// How many units of the quota its seat reserves, if there is one.
+    pub(crate) units: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
-    Enter { lane: u8 },
+    Enter {
+        lane: u8,
+    },
     Poll(Place),
     Claim(Place),
     Renew(Place, Option<u64>),
-    Complete(Place, Option<u64>),
+    /// By this claim, having used so many units of the quota.
+    Complete(Place, Option<u64>, u32),
     Leave(Place),
 }
 
@@ -48,6 +53,8 @@ pub(crate) enum Happened {
     Gone {
         place: Place,
         reason: Reason,
+        /// How many units of the quota it used.
+        units: u32,
     },
 }
 

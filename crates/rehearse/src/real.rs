@@ -116,7 +116,11 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
     let place = (*lane_id, *token);
     match *what {
         TokenChange::Admitted { .. } => Some(Happened::Admitted(place)),
-        TokenChange::Gone { reason, .. } => Some(Happened::Gone { place, reason }),
+        TokenChange::Gone { reason, units, .. } => Some(Happened::Gone {
+            place,
+            reason,
+            units: units.unwrap_or(0),
+        }),
         TokenChange::Entered { .. }
         | TokenChange::Claimed { .. }
         | TokenChange::CallAhead
@@ -287,6 +291,7 @@ fn answer(status: &Status) -> Answer {
         eta_p90_ms: status.eta_p90_ms,
         poll_after_ms: Some(status.poll_after_ms),
         epoch: status.epoch,
+        units: status.units,
     }
 }
 
@@ -309,8 +314,14 @@ impl Queue for Real {
                 let epoch = epoch.ok_or(Code::EpochStale)?;
                 self.ask_of(now_ms, place, |at| Op::Renew { line, at, epoch })
             }
-            Ask::Complete(place, epoch) => {
-                self.ask_of(now_ms, place, |at| Op::Complete { line, at, epoch })
+            Ask::Complete(place, epoch, units) => {
+                let units = Some(units);
+                self.ask_of(now_ms, place, |at| Op::Complete {
+                    line,
+                    at,
+                    epoch,
+                    units,
+                })
             }
             Ask::Leave(place) => self.ask_of(now_ms, place, |at| Op::Leave { line, at }),
         }

@@ -79,6 +79,10 @@ pub struct Summary {
     /// `eta_p90_coverage_percent` is of these.
     pub eta_p90_known: u64,
     pub completed: u64,
+    /// How many units of the quota they used; as many as completed without a quota.
+    pub units_used: u64,
+    /// When the last of them was used; `None` if none was.
+    pub last_unit_at_ms: Option<u64>,
     /// Shoppers that entered and did not complete, by reason.
     pub gone: BTreeMap<String, u64>,
     /// The same by the stage that they left from.

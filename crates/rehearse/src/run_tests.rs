@@ -247,6 +247,7 @@ fn calls_wait_for_the_phase_the_rate_and_the_quota() {
         total: 400,
         standby_percent: 1_000,
         renew: None,
+        per_visit: 1,
     });
     let run = rehearsed(&config);
     let summary = &run.summary;
@@ -257,6 +258,32 @@ fn calls_wait_for_the_phase_the_rate_and_the_quota() {
     );
     // One in vain a second, and as many as are on their way then.
     assert!(summary.calls < 400 + 200 * 10, "{}", summary.calls);
+}
+
+/// As an article of which each visitor buys up to four is sold: all of it, and nothing twice.
+#[test]
+fn baskets_use_up_the_units_and_no_more() {
+    let mut config = Config::poc();
+    config.settings.seats = 50;
+    config.settings.quota = Some(Quota {
+        total: 1_001,
+        standby_percent: 1_000,
+        renew: None,
+        per_visit: 4,
+    });
+    config.crowd.basket_max = 4;
+    let summary = rehearsed(&config).summary;
+    assert!(
+        summary.is_sound() && summary.units_used == 1_001,
+        "{summary:?}"
+    );
+    // Two and a half each, less the last ones who got what was left.
+    assert!((380..440).contains(&summary.completed), "{summary:?}");
+    assert!(summary.gone["sold_out"] > 0, "{summary:?}");
+    // Who wants one, of seats that reserve four, leaves three to others.
+    config.crowd.basket_max = 1;
+    let summary = rehearsed(&config).summary;
+    assert_eq!((summary.units_used, summary.completed), (1_001, 1_001));
 }
 
 #[test]

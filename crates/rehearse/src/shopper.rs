@@ -53,6 +53,8 @@ pub(crate) struct Shopper {
     mood: Mood,
     place: Place,
     epoch: Option<u64>,
+    /// How many units of the quota it uses.
+    units: u32,
     /// The newest timer of each kind; older ones are void.
     serials: [u32; 4],
 }
@@ -65,6 +67,7 @@ impl Shopper {
             mood: Mood::Entering,
             place: (0, 0),
             epoch: None,
+            units: 1,
             serials: [0; 4],
         }
     }
@@ -92,7 +95,7 @@ impl Shopper {
                 self.place = answer.place;
                 self.claim()
             }
-            (Mood::Claiming, State::InCheckout) => self.start_shopping(answer.epoch),
+            (Mood::Claiming, State::InCheckout) => self.start_shopping(&answer),
             (Mood::Home, _) => Act::Nothing,
             (_, State::Gone) => self.go_home(None),
             // An answer to an older question.
@@ -146,9 +149,10 @@ impl Shopper {
         Act::Send(Ask::Claim(self.place))
     }
 
-    fn start_shopping(&mut self, epoch: Option<u64>) -> Act {
+    fn start_shopping(&mut self, answer: &Answer) -> Act {
         self.mood = Mood::Shopping;
-        self.epoch = epoch;
+        self.epoch = answer.epoch;
+        self.units = self.nature.basket.min(answer.units.unwrap_or(1));
         let part = if self.nature.abandons { 2 } else { 1 };
         Act::Shop {
             for_ms: self.nature.service_ms / part,
@@ -157,7 +161,7 @@ impl Shopper {
 
     /// Its transaction is made.
     pub(crate) fn paid(&mut self) -> Act {
-        self.go_home(Some(Ask::Complete(self.place, self.epoch)))
+        self.go_home(Some(Ask::Complete(self.place, self.epoch, self.units)))
     }
 
     fn give_up(&mut self) -> Act {

@@ -290,7 +290,11 @@ impl<Q: Queue> Sim<'_, Q> {
                         self.plan(at_ms, shopper, Event::Pushed);
                     }
                 }
-                Happened::Gone { place, reason } => self.tally.gone(place, reason, self.now_ms),
+                Happened::Gone {
+                    place,
+                    reason,
+                    units,
+                } => self.tally.gone(place, reason, units, self.now_ms),
             }
         }
         self.tally.books.check();

@@ -231,7 +231,7 @@ impl Tally {
         Some(shopper)
     }
 
-    pub(crate) fn gone(&mut self, place: Place, reason: Reason, now_ms: u64) {
+    pub(crate) fn gone(&mut self, place: Place, reason: Reason, units: u32, now_ms: u64) {
         let Some(Ended { shopper, from }) = self.books.gone(place) else {
             return;
         };
@@ -239,6 +239,10 @@ impl Tally {
         let completed = reason == Reason::Completed;
         if completed {
             self.summary.completed += 1;
+            self.summary.units_used += u64::from(units);
+            self.summary.last_unit_at_ms = (units > 0)
+                .then_some(now_ms)
+                .or(self.summary.last_unit_at_ms);
         } else {
             self.gone.entry(reason.as_str()).or_default().add(from);
         }

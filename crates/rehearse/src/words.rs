@@ -66,6 +66,11 @@ impl Summary {
         let covered = judged(self.eta_p90_coverage_percent);
         rows.add("wait within the 90 % forecast", covered);
         rows.add("completed", count(self.completed));
+        if self.units_used != self.completed {
+            let last = wait(self.last_unit_at_ms);
+            let used = count(self.units_used);
+            rows.add("units used", format!("{used}, the last after {last}"));
+        }
         rows.add("gone while waiting", self.gone_at(|at| at.waiting));
         rows.add("gone before checkout", self.gone_at(|at| at.admitted));
         rows.add("gone from checkout", self.gone_at(|at| at.in_checkout));
@@ -303,7 +308,10 @@ fn limits(settings: &Settings) -> Option<String> {
     });
     let quota = settings.quota.map(|quota| {
         let (total, standby) = (quota.total, quota.standby_percent);
-        format!("{total} can complete, standby {standby} %")
+        match quota.per_visit {
+            1 => format!("{total} can complete, standby {standby} %"),
+            most => format!("{total} units, up to {most} a visit, standby {standby} %"),
+        }
     });
     let claim = settings
         .release_on_claim

@@ -75,7 +75,13 @@ impl Wrong {
         self.waiting.retain(|other| *other != token);
         if self.seated.remove(&token).is_some() || self.waiting.len() < waited {
             let place = (0, token);
-            self.tell(Happened::Gone { place, reason }, Fault::EndsTwice);
+            let units = u32::from(reason == Reason::Completed);
+            let gone = Happened::Gone {
+                place,
+                reason,
+                units,
+            };
+            self.tell(gone, Fault::EndsTwice);
         }
     }
 
@@ -96,6 +102,7 @@ impl Wrong {
             eta_p90_ms: None,
             poll_after_ms: Some(1_000),
             epoch: None,
+            units: None,
         }
     }
 }
@@ -119,7 +126,7 @@ impl Queue for Wrong {
                 }
                 place
             }
-            Ask::Complete(place, _) => {
+            Ask::Complete(place, ..) => {
                 self.end(place.1, Reason::Completed);
                 place
             }

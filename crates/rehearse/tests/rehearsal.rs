@@ -164,6 +164,7 @@ fn lanes_and_a_quota_hold_with_a_crowd_and_a_pace() {
         total: 300,
         standby_percent: 100,
         renew: None,
+        per_visit: 1,
     });
     let summary = run(&config).real.summary;
     assert_eq!((summary.overtakes, summary.over_limit_max), (0, 0));

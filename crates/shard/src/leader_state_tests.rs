@@ -195,6 +195,7 @@ fn a_quota_is_renewed_by_the_leaders_wall_clock_once_a_window() {
         total: 5,
         standby_percent: 0,
         renew: Some(Renew::Every { ms: 2_000_000 }),
+        per_visit: 1,
     };
     let patch = SettingsPatch {
         quota: Some(Change::Set(quota)),

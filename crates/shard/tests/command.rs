@@ -70,11 +70,14 @@ fn quota() -> impl Strategy<Value = Quota> {
         zone: ZoneName::new(&zone).unwrap(),
     });
     let renew = prop_oneof![any::<u64>().prop_map(|ms| Renew::Every { ms }), daily];
-    (any::<(u64, u32)>(), of(renew)).prop_map(|((total, standby_percent), renew)| Quota {
-        total,
-        standby_percent,
-        renew,
-    })
+    (any::<(u64, u32, u32)>(), of(renew)).prop_map(
+        |((total, standby_percent, per_visit), renew)| Quota {
+            total,
+            standby_percent,
+            renew,
+            per_visit,
+        },
+    )
 }
 
 fn phase() -> impl Strategy<Value = Phase> {
@@ -272,11 +275,14 @@ fn op() -> impl Strategy<Value = Op> {
         (line(), called, of(lane())).prop_map(|(line, key, lane)| Op::Callback { line, key, lane }),
         (line(), at()).prop_map(|(line, at)| Op::Claim { line, at }),
         (line(), at(), any::<u64>()).prop_map(|(line, at, epoch)| Op::Renew { line, at, epoch }),
-        (line(), at(), any::<Option<u64>>()).prop_map(|(line, at, epoch)| Op::Complete {
-            line,
-            at,
-            epoch
-        }),
+        (line(), at(), any::<(Option<u64>, Option<u32>)>()).prop_map(
+            |(line, at, (epoch, units))| Op::Complete {
+                units,
+                line,
+                at,
+                epoch
+            }
+        ),
         (line(), at()).prop_map(|(line, at)| Op::Leave { line, at }),
         (line(), lane(), any::<u64>(), lane()).prop_map(|(line, lane, token, to)| Op::Move {
             line,

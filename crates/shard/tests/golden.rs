@@ -68,6 +68,7 @@ fn settings() -> Settings {
         total: 50,
         standby_percent: 10,
         renew: None,
+        per_visit: 1,
     });
     settings.phase = Phase::Draining;
     settings.position_cap = Some(20);
@@ -94,6 +95,7 @@ fn patch() -> SettingsPatch {
             total: 60,
             standby_percent: 20,
             renew: None,
+            per_visit: 1,
         })),
         phase: Some(Change::Set(Phase::Open)),
         position_cap: Some(Change::Unset),
@@ -128,6 +130,7 @@ fn calling_settings() -> Settings {
             minute: 360,
             zone: ZoneName::new("Asia/Taipei").unwrap(),
         }),
+        per_visit: 1,
     });
     settings.schedule = vec![ScheduledChange {
         at_ms: 1 << 41,
@@ -151,6 +154,7 @@ fn patches() -> [SettingsPatch; 2] {
             total: 60,
             standby_percent: 0,
             renew: Some(Renew::Every { ms: 3_600_000 }),
+            per_visit: 1,
         })),
         schedule: Some(Change::Set(Vec::new())),
         ..patch()
@@ -311,6 +315,7 @@ fn line_commands() -> Vec<Command> {
             epoch: 1,
         },
         Op::Complete {
+            units: Some(1),
             line: line(),
             at: at(0, 1),
             epoch: Some(1),

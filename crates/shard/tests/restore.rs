@@ -451,6 +451,7 @@ fn what_was_completed_after_the_backup_is_not_sold_again() {
         total: 3,
         standby_percent: 200,
         renew: None,
+        per_visit: 1,
     });
     let line = || name("shop");
     shard.apply(Op::Create {
@@ -461,6 +462,7 @@ fn what_was_completed_after_the_backup_is_not_sold_again() {
     let complete = |shard: &mut Shard, at: TokenRef| {
         shard.apply(Op::Claim { line: line(), at });
         shard.apply(Op::Complete {
+            units: None,
             line: line(),
             at,
             epoch: None,

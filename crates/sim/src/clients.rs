@@ -336,7 +336,13 @@ impl Clients {
                 } else {
                     let named = visit.epoch_is_stale || random.below(2) == 0;
                     let epoch = named.then_some(epoch);
-                    What::Write(Op::Complete { line, at, epoch })
+                    let units = (random.below(2) == 0).then(|| random.below(6) as u32);
+                    What::Write(Op::Complete {
+                        line,
+                        at,
+                        epoch,
+                        units,
+                    })
                 }
             }
             (Some(at), _) if env.strikes(Fault::ShopperJumps) => {

@@ -72,6 +72,7 @@ pub fn settings(random: &mut Random) -> Settings {
             renew: (random.below(2) == 0).then(|| Renew::Every {
                 ms: random.between(1_000, 8_000),
             }),
+            per_visit: random.between(1, 4) as u32,
         });
     }
     if random.below(2) == 0 {

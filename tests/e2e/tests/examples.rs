@@ -22,7 +22,7 @@ pub async fn tell_their_stories(cluster: &mut Cluster) -> Result<()> {
         ),
         (
             &["shop-sale", &url],
-            "The next day there are four pieces again. Shopper 8 is called back.",
+            "The next day there are eight tickets again. Shopper 8 is called back.",
         ),
     ] {
         for _ in 0..2 {

@@ -69,6 +69,7 @@ mod tokens;
 mod told;
 mod top_command;
 mod traces;
+mod units;
 mod unreachable_leader;
 mod watch_command;
 
@@ -124,6 +125,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("rules_watched", rules::watched_move(cli))
             .with("calls", calls::by_command(cli))
             .with("forecasts", forecasts::by_guess(&json, cli))
+            .with("units", units::of_a_quota(&json, cli))
             .with("kick", kick::by_command(&json, cli))
             .with("tokens", tokens::by_command(&json, cli))
             .with("many_lines", many_lines::by_command(&json, cli))

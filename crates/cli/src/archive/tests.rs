@@ -126,6 +126,7 @@ impl Day {
                 Op::Claim { line: line(), at }
             }
             Step::Complete(pick) => Op::Complete {
+                units: None,
                 line: line(),
                 at: self.at(*pick),
                 epoch: None,
@@ -244,7 +245,7 @@ fn by_the_journal(day: &Day) -> Vec<TokenRow> {
                 row.state = "in_checkout";
                 row.claimed_at_ms = Some(entry.at_ms);
             }
-            JournaledToken::Gone(reason) => {
+            JournaledToken::Gone { reason, .. } => {
                 row.left = Some(row.state);
                 row.state = "gone";
                 row.gone_at_ms = Some(entry.at_ms);

@@ -142,12 +142,14 @@ fn quota_capacity(shown: &LineReply) -> Option<u64> {
     let (quota, left) = (shown.settings.quota.as_ref()?, shown.quota_left?);
     let counts = &shown.counts;
     if left == 0 && counts.admitted + counts.in_checkout == 0 {
-        // All of it is completed: there is no standby any more.
+        // All of it is used: there is no standby any more.
         return Some(0);
     }
     let percent = u64::from(quota.standby_percent);
     let standby = quota.total.saturating_mul(percent) / 100;
-    let room = (standby + left).saturating_sub(counts.waiting);
+    let per_visit = u64::from(quota.per_visit);
+    let wanted = counts.waiting.saturating_mul(per_visit);
+    let room = (standby + left).saturating_sub(wanted).div_ceil(per_visit);
     // `quota_left` does not say by how much a quota that was lowered is exceeded. What a lane accepts does.
     let accepted = unlimited_lane(shown).map(lane_capacity);
     Some(
@@ -213,6 +215,7 @@ mod tests {
         fn complete(&mut self, at: TokenRef) -> Result<Reply, ApiError> {
             self.apply(&Op::Claim { line: name(), at })?;
             self.apply(&Op::Complete {
+                units: None,
                 line: name(),
                 at,
                 epoch: None,
@@ -298,6 +301,7 @@ mod tests {
             total: 10,
             standby_percent: 20,
             renew: None,
+            per_visit: 1,
         });
         let mut node = Node::new(&settings);
         let first = node.enter(None).unwrap();
@@ -314,6 +318,7 @@ mod tests {
             total: 1,
             standby_percent: 1_000,
             renew: None,
+            per_visit: 1,
         });
         let mut node = Node::new(&settings);
         let only = node.enter(None).unwrap();
@@ -342,6 +347,7 @@ mod tests {
                 total,
                 standby_percent,
                 renew: None,
+                per_visit: 1,
             });
             settings.lanes.push(LaneSettings {
                 queue_limit: Some(vip_limit),

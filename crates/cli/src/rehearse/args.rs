@@ -181,6 +181,9 @@ struct CrowdFlags {
     /// How many vanish from checkout.
     #[arg(long, value_name = "PERCENT")]
     abandon_percent: Option<f64>,
+    /// How many units of --quota a shopper wants: 1 to this, equally likely (default 1). See --quota-per-visit.
+    #[arg(long, value_name = "UNITS")]
+    basket_max: Option<u32>,
     /// When shoppers that do not watch ask again.
     #[arg(long, value_enum, value_name = "HOW")]
     poll: Option<Poll>,
@@ -365,6 +368,7 @@ impl CrowdFlags {
         set(&mut crowd.vanish_percent, self.vanish_percent);
         set(&mut crowd.no_show_percent, self.no_show_percent);
         set(&mut crowd.abandon_percent, self.abandon_percent);
+        set(&mut crowd.basket_max, self.basket_max);
         set(&mut crowd.watch_percent, self.watch_percent);
         if !self.lane_mix.is_empty() {
             crowd.lane_mix = self.lane_mix;

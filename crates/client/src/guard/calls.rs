@@ -99,7 +99,7 @@ impl Calls for Line {
     }
 
     async fn complete(&self, ticket: &str, epoch: u64) -> Result<StatusReply> {
-        self.complete(ticket, Some(epoch)).await
+        self.complete(ticket, Some(epoch), None).await
     }
 
     async fn leave(&self, ticket: &str) -> Result<StatusReply> {

@@ -46,6 +46,7 @@ fn pass(token: u64, epoch: u64) -> String {
 
 fn token(event: &str, token: u64, at_s: u64) -> TokenEvent {
     TokenEvent {
+        units: None,
         line: "shop".parse().unwrap(),
         incarnation: 7,
         version: 10,

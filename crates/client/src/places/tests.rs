@@ -49,6 +49,7 @@ fn whole(event: BoardEvent) -> BoardEvent {
 
 fn token(version: u64, event: &str, token: u64, position: Option<u64>) -> TokenEvent {
     TokenEvent {
+        units: None,
         line: "shop".parse().unwrap(),
         incarnation: 7,
         version,

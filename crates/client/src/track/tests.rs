@@ -11,6 +11,7 @@ use crate::place::naive::Naive;
 
 fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
     StatusReply {
+        units: None,
         pass: None,
         pass_expires_in_ms: None,
         line: "shop-1".parse().unwrap(),

@@ -22,8 +22,8 @@ pub use patch::Change;
 pub use phase::Phase;
 pub use positions::{POSITION_EVENT_MAX, POSITION_EVENTS_MAX};
 pub use quota::{
-    QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew, STANDBY_PERCENT_MAX, ZONE_BYTES_MAX,
-    ZoneName,
+    PER_VISIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX, RENEW_MS_MIN, Renew, STANDBY_PERCENT_MAX,
+    ZONE_BYTES_MAX, ZoneName,
 };
 pub use schedule::{SCHEDULE_BYTES_MAX, SCHEDULE_MAX, ScheduledChange, WALL_MS_MAX};
 pub use table::{

@@ -1,4 +1,4 @@
-//! How many tokens of a line can complete.
+//! How many units of something a line can sell.
 
 use nowserving_codec::{Codec, Malformed, Reader, Writer};
 
@@ -8,6 +8,8 @@ use super::BadField;
 pub const QUOTA_TOTAL_MAX: u64 = 1_000_000_000;
 /// The largest `standby_percent` of a quota; the smallest is 0.
 pub const STANDBY_PERCENT_MAX: u32 = 1_000;
+/// The largest `per_visit` of a quota; the smallest is 1.
+pub const PER_VISIT_MAX: u32 = 1_000;
 
 /// The longest name of a time zone, in bytes.
 pub const ZONE_BYTES_MAX: usize = 40;
@@ -16,17 +18,21 @@ pub const RENEW_MS_MIN: u64 = 1_000;
 /// The longest one: 31 days.
 pub const RENEW_MS_MAX: u64 = 31 * 24 * 60 * 60 * 1_000;
 
-/// A limit on completions, counted over the incarnation of the line, or since it was last renewed.
+/// A limit on the units that completed visits used, counted over the incarnation of the line, or since it was last
+/// renewed.
 #[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Tokens are admitted only while completed tokens and held seats together are fewer than
-    /// this: 1 to [`QUOTA_TOTAL_MAX`].
+    /// Tokens are admitted only while the units that were used and those that held seats reserve are together fewer
+    /// than this: 1 to [`QUOTA_TOTAL_MAX`].
     pub total: u64,
-    /// Numbers issued beyond `total`, because some holders of seats will not complete: 0 to
+    /// Numbers issued beyond those that `total` is enough for, because some holders of seats will not complete: 0 to
     /// [`STANDBY_PERCENT_MAX`].
     pub standby_percent: u32,
     /// When what was completed counts no longer.
     pub renew: Option<Renew>,
+    /// How many units a seat reserves, and so the most that its holder can use: 1 to [`PER_VISIT_MAX`]. The last seat
+    /// reserves what is left.
+    pub per_visit: u32,
 }
 
 /// When a quota is renewed. The leader knows time zones, the line does not: see [`crate::Op::RenewQuota`].
@@ -97,8 +103,8 @@ impl Renew {
 }
 
 impl Quota {
-    /// No number is issued once so many tokens have completed or are live: `total` and its
-    /// standby share, rounded down.
+    /// No number is issued once so many units are used, reserved, or would be by those who wait: `total` and its standby
+    /// share, rounded down.
     pub fn entries_max(&self) -> u64 {
         let percent = u64::from(self.standby_percent).saturating_add(100);
         self.total.saturating_mul(percent) / 100
@@ -110,6 +116,9 @@ impl Quota {
         }
         if self.standby_percent > STANDBY_PERCENT_MAX {
             return Err(BadField::new("quota", "standby_percent: 0 to 1000"));
+        }
+        if !(1..=PER_VISIT_MAX).contains(&self.per_visit) {
+            return Err(BadField::new("quota", "per_visit: 1 to 1000"));
         }
         self.renew.map_or(Ok(()), |renew| renew.validate())
     }

@@ -64,7 +64,7 @@ macro_rules! for_each_setting {
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
             /// The operator's guess of how long a seat is held, for ETAs before that is measured
-            29 checkout_expected_ms: u64 = unset("ETAs begin with measurements"),
+            28 checkout_expected_ms: u64 = unset("ETAs begin with measurements"),
                 TimeMs { least: TIMEOUT_MS_MIN, most: TIMEOUT_MS_MAX };
 
             /// Whether the line holds people back, only counts whom it would, or neither
@@ -398,7 +398,7 @@ macro_rules! default_of {
 }
 
 /// The last number of a setting that format 1 has, format 2, and so on.
-const LAST_OF_FORMATS: &[u8] = &[29];
+const LAST_OF_FORMATS: &[u8] = &[28];
 /// Stands after the last setting of a patch.
 const END: u8 = 0;
 const UNKNOWN: Malformed = Malformed("a setting that this build does not know");

@@ -133,6 +133,7 @@ fn all_settings_come_back_from_their_bytes() {
                 total: 9,
                 standby_percent: 3,
                 renew: ZoneName::new("Europe/Oslo").map(|zone| Renew::Daily { minute: 5, zone }),
+                per_visit: 1,
             }),
             SettingKind::Lanes => SettingValue::Lanes(vec![LaneSettings {
                 boost_ms: 3,
@@ -224,6 +225,7 @@ fn range_limits_of_rules() {
             total,
             standby_percent,
             renew: None,
+            per_visit: 1,
         };
         assert_eq!(is_ok(|p| p.quota = Some(Change::Set(quota))), ok);
     }
@@ -236,6 +238,7 @@ fn range_limits_of_rules() {
         total: 3,
         standby_percent: 50,
         renew: None,
+        per_visit: 1,
     };
     assert_eq!(quota.entries_max(), 4, "rounded down");
 }
@@ -301,6 +304,7 @@ fn a_quota_is_renewed_at_a_minute_of_a_day() {
             total: 5,
             standby_percent: 0,
             renew: Some(Renew::Daily { minute, zone }),
+            per_visit: 1,
         };
         assert_eq!(quota.validate().is_ok(), ok, "{minute}");
     }

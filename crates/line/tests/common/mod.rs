@@ -215,7 +215,23 @@ impl Shard {
 
     pub fn complete(&mut self, token: u64, epoch: Option<u64>) -> Result<Status, Refused> {
         let (line, at) = (shop(), self.at(token));
-        self.status_of(&Op::Complete { line, at, epoch })
+        self.status_of(&Op::Complete {
+            line,
+            at,
+            epoch,
+            units: None,
+        })
+    }
+
+    /// Completes with so many units of the quota.
+    pub fn complete_units(&mut self, token: u64, units: u32) -> Result<Status, Refused> {
+        let (line, at) = (shop(), self.at(token));
+        self.status_of(&Op::Complete {
+            line,
+            at,
+            epoch: None,
+            units: Some(units),
+        })
     }
 
     pub fn leave(&mut self, token: u64) -> Result<Status, Refused> {

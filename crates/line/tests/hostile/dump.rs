@@ -8,20 +8,24 @@ use nowserving_line::{
 };
 use proptest::prelude::*;
 
-use super::{number, settings};
+use super::{number, number32, settings};
 use crate::common::{Dump, Restart, Shard, shop};
 
 fn stage() -> impl Strategy<Value = Stage> {
     prop_oneof![
         number().prop_map(|last_seen_ms| Stage::Waiting { last_seen_ms }),
-        number().prop_map(|deadline_ms| Stage::Admitted { deadline_ms }),
-        (number(), number(), number()).prop_map(|(deadline_ms, claimed_at_ms, epoch)| {
-            Stage::InCheckout {
-                deadline_ms,
-                claimed_at_ms,
-                epoch,
+        (number(), number32())
+            .prop_map(|(deadline_ms, units)| Stage::Admitted { deadline_ms, units }),
+        (number(), number(), number(), number32()).prop_map(
+            |(deadline_ms, claimed_at_ms, epoch, units)| {
+                Stage::InCheckout {
+                    deadline_ms,
+                    claimed_at_ms,
+                    epoch,
+                    units,
+                }
             }
-        }),
+        ),
     ]
 }
 
@@ -57,7 +61,7 @@ pub fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, St
         31 => mark(line, n),
         32 => line.called_back = n,
         41 => lane.offers.recent = n,
-        37 => line.completed_in_past = n,
+        37 => line.used_in_past = n,
         38 => line.renews_at_ms = Some(n),
         36 => {
             line.told = Some(Told {
@@ -86,7 +90,10 @@ pub fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, St
                     },
                     version: n,
                 },
-                what: JournaledToken::Gone(Reason::Left),
+                what: JournaledToken::Gone {
+                    reason: Reason::Left,
+                    units: None,
+                },
             };
         }
         25 => lane.live[0].1.entered.version = n,

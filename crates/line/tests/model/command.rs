@@ -51,6 +51,7 @@ pub enum Command {
         pick: u16,
         epoch: Epoch,
         astray: bool,
+        units: Option<u32>,
     },
     /// As the leader does it: all due tokens, or the picked ones, with correct or incorrect data.
     Recycle {
@@ -174,14 +175,17 @@ fn token_command() -> impl Strategy<Value = Command> {
         1 => Just(Epoch::Older),
         1 => Just(Epoch::Newer),
     ];
-    (verb, any::<u16>(), epoch, prop::bool::weighted(0.02)).prop_map(
-        |(verb, pick, epoch, astray)| Command::Token {
+    let units = prop::option::weighted(0.7, 0..5u32);
+    let astray = prop::bool::weighted(0.02);
+    (verb, any::<u16>(), epoch, astray, units).prop_map(|(verb, pick, epoch, astray, units)| {
+        Command::Token {
             verb,
             pick,
             epoch,
             astray,
-        },
-    )
+            units,
+        }
+    })
 }
 
 fn recycle() -> impl Strategy<Value = Command> {
@@ -375,6 +379,7 @@ impl Command {
                 pick,
                 epoch,
                 astray,
+                units,
             } => {
                 let (lane, token) = now.map_or((0, 1), |now| fold(now, *pick));
                 let at = TokenRef {
@@ -382,7 +387,7 @@ impl Command {
                     lane,
                     token,
                 };
-                token_op(*verb, line, at, now, *epoch)
+                token_op(*verb, line, at, now, (*epoch, *units))
             }
             Command::Recycle { picks, truly } => Op::Recycle {
                 line,
@@ -524,7 +529,13 @@ fn moved_or_not(line: &NaiveLine, pick: u16) -> Id {
     }
 }
 
-fn token_op(verb: Verb, line: LineName, at: TokenRef, now: Option<&NaiveLine>, epoch: Epoch) -> Op {
+fn token_op(
+    verb: Verb,
+    line: LineName,
+    at: TokenRef,
+    now: Option<&NaiveLine>,
+    (epoch, units): (Epoch, Option<u32>),
+) -> Op {
     let tok = now.and_then(|now| now.tokens.get(&(at.lane, at.token)));
     let right = tok.and_then(|tok| tok.epoch).unwrap_or(0);
     let given = match epoch {
@@ -540,6 +551,7 @@ fn token_op(verb: Verb, line: LineName, at: TokenRef, now: Option<&NaiveLine>, e
             line,
             at,
             epoch: given,
+            units,
         },
         Verb::Renew => {
             let epoch = given.unwrap_or(right);

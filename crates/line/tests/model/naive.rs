@@ -21,6 +21,8 @@ pub struct Tok {
     pub entered_version: u64,
     pub last_seen_ms: u64,
     pub deadline_ms: u64,
+    /// Units of the quota that its seat reserves.
+    pub units: u32,
     pub claimed_at_ms: u64,
     pub epoch: Option<u64>,
     pub state: State,
@@ -51,6 +53,7 @@ impl Tok {
             entered_version: 0,
             last_seen_ms: entered.service_ms,
             deadline_ms: 0,
+            units: 0,
             claimed_at_ms: 0,
             epoch: None,
             state: State::Waiting,
@@ -87,8 +90,8 @@ pub struct NaiveLine {
     pub tokens: BTreeMap<Id, Tok>,
     /// By code.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Completed units that a restore has undone.
-    pub completed_before: u64,
+    /// Units of the quota that completed visits used.
+    pub used: u64,
     pub gone: usize,
     pub entered: usize,
     /// Billionths of an admission that are saved up.
@@ -109,8 +112,8 @@ pub struct NaiveLine {
     pub callers_due_ms: Option<u64>,
     /// The seats that a backend told, until when, and whether it was found silent.
     pub told: Option<(u32, u64, bool)>,
-    /// Units of the quota from before it was last renewed, and when it is renewed next.
-    pub completed_in_past: u64,
+    /// Those from before it was last renewed, and when it is renewed next.
+    pub used_in_past: u64,
     pub renews_at_ms: Option<u64>,
     /// What was said of each kick, by the version of its entry.
     pub kicks: BTreeMap<u64, KickNote>,
@@ -157,11 +160,6 @@ impl NaiveLine {
     pub fn gone_from(&self, state: State, reason: Reason) -> u64 {
         let gone = |t: &&Tok| (t.left, t.reason) == (Some(state), Some(reason));
         self.tokens.values().filter(gone).count() as u64
-    }
-
-    /// Units of the quota, also those that a restore has undone.
-    pub fn completed(&self) -> u64 {
-        self.gone_for(Reason::Completed) + self.completed_before
     }
 
     pub fn held(&self) -> u64 {
@@ -279,10 +277,6 @@ impl NaiveLine {
         seats.saturating_sub(self.held())
     }
 
-    pub fn completed_lately(&self) -> u64 {
-        self.completed() - self.completed_in_past
-    }
-
     fn renews(&self) -> bool {
         self.settings.quota.is_some_and(|q| q.renew.is_some())
     }
@@ -303,29 +297,11 @@ impl NaiveLine {
         let first = self.renews_at_ms.is_none();
         self.renews_at_ms = Some(next_ms);
         if !first {
-            self.completed_in_past = self.completed();
+            self.used_in_past = self.used;
             self.line_event(LineChange::QuotaRenewed, entry.events);
             self.keep(Journaled::QuotaRenewed);
             self.work(entry);
         }
-    }
-
-    fn units(&self) -> u64 {
-        let taken = self.completed_lately() + self.held();
-        let quota = self.settings.quota;
-        quota.map_or(u64::MAX, |q| q.total.saturating_sub(taken))
-    }
-
-    pub fn sold_out(&self) -> bool {
-        let quota = self.settings.quota.filter(|_| self.holds_back());
-        quota.is_some_and(|q| self.completed_lately() >= q.total)
-    }
-
-    pub fn hopeless(&self) -> bool {
-        let in_all = self.completed_lately() + self.live();
-        let most = |q: nowserving_line::Quota| q.total * u64::from(100 + q.standby_percent) / 100;
-        let quota = self.settings.quota.filter(|_| self.holds_back());
-        self.sold_out() || quota.is_some_and(|q| in_all >= most(q))
     }
 
     fn saved_units(&self) -> u64 {
@@ -411,12 +387,12 @@ impl NaiveLine {
         }
         if let Some(q) = self.settings.quota.filter(|_| self.holds_back()) {
             let most = q.total * u64::from(100 + q.standby_percent) / 100;
-            room = room.min(most - self.completed_lately() - self.live());
+            room = room.min((most - self.in_all()).div_ceil(self.per_visit()));
         }
         if let Some(own) = set.queue_limit {
             let nobody = self.count(State::Waiting) == 0 && !self.is_called();
             let at_once = if nobody && phase == Phase::Open {
-                self.free().min(self.units()).min(self.saved_units())
+                self.free().min(self.visits()).min(self.saved_units())
             } else {
                 0
             };
@@ -456,7 +432,7 @@ impl NaiveLine {
                 && self.settings.admission_rate.is_none()
                 && self.phase() == Phase::Open =>
             {
-                self.issued(lane) + self.free().min(self.units())
+                self.issued(lane) + self.free().min(self.visits())
             }
             None => self.issued(lane),
         }
@@ -515,9 +491,11 @@ impl NaiveLine {
             },
             State::Admitted => Stage::Admitted {
                 deadline_ms: t.deadline_ms,
+                units: t.units,
             },
             State::InCheckout => Stage::InCheckout {
                 deadline_ms: t.deadline_ms,
+                units: t.units,
                 claimed_at_ms: t.claimed_at_ms,
                 epoch: t.epoch?,
             },
@@ -559,10 +537,16 @@ impl NaiveLine {
             }
         }
         let shadow = self.count_shadow();
+        let most = self.per_visit();
+        let units = match self.holds_back() {
+            true => most.min(self.units()) as u32,
+            false => most as u32,
+        };
         let deadline_ms = now_ms + self.settings.claim_timeout_ms;
         let tok = self.tokens.get_mut(&id).unwrap();
         tok.state = State::Admitted;
         tok.deadline_ms = deadline_ms;
+        tok.units = units;
         self.note_turn(id);
         // The forecast is not in the model.
         let eta = None;
@@ -595,12 +579,15 @@ impl NaiveLine {
         tok.state = State::Gone;
         tok.left = left;
         tok.reason = Some(reason);
+        let units = (reason == Reason::Completed).then_some(tok.units);
+        self.used += u64::from(units.unwrap_or(0));
         let what = TokenChange::Gone {
             reason,
             was_waiting,
+            units,
         };
         self.event(id, what, events);
-        self.note(id, JournaledToken::Gone(reason));
+        self.note(id, JournaledToken::Gone { reason, units });
     }
 
     /// Whom to call, over all lanes.

@@ -118,7 +118,7 @@ impl NaiveLine {
             return Ok(());
         }
         if let Some(quota) = self.settings.quota
-            && self.completed_lately() + self.held() >= quota.total
+            && self.used_lately() + self.reserved() >= quota.total
         {
             return Err(CannotAdmit::Quota);
         }

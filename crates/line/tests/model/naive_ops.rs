@@ -441,6 +441,14 @@ impl NaiveLine {
             tok.deadline_ms = tok.deadline_ms.max(new_ms);
             self.version += 1;
         } else {
+            if let Op::Complete { units, .. } = op {
+                let reserved = tok.units;
+                let used = units.unwrap_or(reserved);
+                if used > reserved {
+                    return Err(BadField::new("units", "").into());
+                }
+                self.tokens.get_mut(&id).unwrap().units = used;
+            }
             self.end(id, Reason::Completed, events);
             self.admit(held, now_ms, events);
         }

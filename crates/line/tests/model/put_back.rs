@@ -105,8 +105,8 @@ impl Run {
                     let count = issued(present, lane).saturating_sub(issued(&line, lane));
                     skip(&mut line, lane, count);
                 }
-                line.completed_before += present.completed().saturating_sub(line.completed());
-                line.completed_in_past = line.completed_in_past.max(present.completed_in_past);
+                line.used = line.used.max(present.used);
+                line.used_in_past = line.used_in_past.max(present.used_in_past);
                 let renew = |line: &NaiveLine| line.settings.quota.and_then(|it| it.renew);
                 if renew(&line) == renew(present) {
                     line.renews_at_ms = line.renews_at_ms.max(present.renews_at_ms);

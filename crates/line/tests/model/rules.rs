@@ -98,11 +98,12 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
             burst,
         });
     let renew = prop::option::weighted(0.3, Just(Renew::Every { ms: 60_000 }));
-    let quota = (1..20u64, 0..300u32, renew);
-    let quota = quota.prop_map(|(total, standby_percent, renew)| Quota {
+    let quota = (1..20u64, 0..300u32, renew, 1..5u32);
+    let quota = quota.prop_map(|(total, standby_percent, renew, per_visit)| Quota {
         total,
         standby_percent,
         renew,
+        per_visit,
     });
     let phase = prop_oneof![
         8 => Just(Phase::Open),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nowserving_line::{
-    Admission, AdmissionRate, BOOST_MS_MAX, Gate, LANES_MAX, LaneName, LaneSettings,
+    Admission, AdmissionRate, BOOST_MS_MAX, Gate, LANES_MAX, LaneName, LaneSettings, PER_VISIT_MAX,
     POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
     RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, SETTING_NAMES,
     STANDBY_PERCENT_MAX, ScheduledChange, SettingsPatch, ZoneName,
@@ -44,6 +44,11 @@ pub(super) struct QuotaParts {
     standby_percent: Option<u32>,
     #[serde(default)]
     renew: Option<RenewParts>,
+    #[serde(
+        default,
+        deserialize_with = "wire::whole_option::<u32, 1, { PER_VISIT_MAX as u64 }, _>"
+    )]
+    per_visit: Option<u32>,
 }
 
 /// When a quota is renewed, in a request.
@@ -89,6 +94,7 @@ impl From<QuotaParts> for Quota {
             total: parts.total,
             standby_percent: parts.standby_percent.unwrap_or(0),
             renew: parts.renew.map(|RenewParts(renew)| renew),
+            per_visit: parts.per_visit.unwrap_or(1),
         }
     }
 }

@@ -161,17 +161,28 @@ impl From<&ScheduledChange> for ScheduledChangeReply {
     }
 }
 
-/// How many can complete.
+/// How many units of something can be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaReply {
-    /// The number of tokens.
+    /// The number of units.
     pub total: u64,
     /// How many more than `total` may enter, in percent of it.
     #[serde(default)]
     pub standby_percent: u32,
-    /// When what was completed counts no longer; null: never.
+    /// When what was used counts no longer; null: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew: Option<RenewReply>,
+    /// How many units a seat reserves.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub per_visit: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(units: &u32) -> bool {
+    *units == 1
 }
 
 /// When a quota is renewed.
@@ -210,6 +221,7 @@ impl From<Quota> for QuotaReply {
             total: quota.total,
             standby_percent: quota.standby_percent,
             renew: quota.renew.map(Into::into),
+            per_visit: quota.per_visit,
         }
     }
 }

@@ -62,6 +62,7 @@ fn long_values() -> SettingsPatch {
                 minute: 1_439,
                 zone: ZoneName::new(&"Z".repeat(ZONE_BYTES_MAX)).unwrap(),
             }),
+            per_visit: 1,
         })),
         phase: Some(Change::Set(Phase::Paused)),
         position_cap: Some(Change::Set(POSITION_CAP_MAX)),
@@ -206,8 +207,8 @@ fn the_first_part_of_a_line_fits_whatever_its_numbers() {
         &mut dump.epoch,
         &mut dump.settings_version,
         &mut dump.created_at_ms,
-        &mut dump.completed_before,
-        &mut dump.completed_in_past,
+        &mut dump.used,
+        &mut dump.used_in_past,
         &mut dump.called_back,
     ] {
         *numbers = largest;

@@ -21,6 +21,7 @@ pub fn fill(shard: &mut Shard) {
             minute: 360,
             zone: ZoneName::new("Asia/Taipei").unwrap(),
         }),
+        per_visit: 1,
     });
     settings.schedule = vec![ScheduledChange {
         at_ms: 1 << 40,

@@ -118,9 +118,12 @@ fn write(op: &Op, ticket: &impl Fn(&TokenRef) -> String) -> Result<Vec<u8>, ApiE
             ticket: ticket(at),
             epoch: *epoch,
         }),
-        Op::Complete { at, epoch, .. } => bytes(&user::Complete {
+        Op::Complete {
+            at, epoch, units, ..
+        } => bytes(&user::Complete {
             ticket: ticket(at),
             epoch: *epoch,
+            units: *units,
         }),
         Op::Leave { at, .. } => bytes(&user::Leave { ticket: ticket(at) }),
         Op::Jump { by, to, .. } => bytes(&user::Jump {

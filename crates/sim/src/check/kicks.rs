@@ -37,6 +37,7 @@ impl Kicks {
                     TokenChange::Gone {
                         reason: Reason::Kicked,
                         was_waiting,
+                        ..
                     },
                 ..
             } = event

@@ -93,18 +93,20 @@ fn same_tokens(ours: (&Line, u64), saved: (&Line, u64)) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A token's key, former numbers and stage, its times as of a reading of the service clock, and its epoch.
+/// A token's key, former numbers and stage, its times as of a reading of the service clock, its epoch and
+/// its units.
 fn as_of(live: &Live, now_ms: u64) -> impl Debug + PartialEq {
     let of = |ms: u64| i128::from(ms) - i128::from(now_ms);
     let (stage, times, epoch) = match live.stage {
         Stage::Waiting { last_seen_ms } => (0, [of(last_seen_ms), 0], 0),
-        Stage::Admitted { deadline_ms } => (1, [of(deadline_ms), 0], 0),
+        Stage::Admitted { deadline_ms, .. } => (1, [of(deadline_ms), 0], 0),
         Stage::InCheckout {
             deadline_ms,
             claimed_at_ms,
             epoch,
+            ..
         } => (2, [of(deadline_ms), of(claimed_at_ms)], epoch),
     };
     let former = live.moved_from.clone();
-    (live.key.clone(), former, stage, times, epoch)
+    (live.key.clone(), former, stage, times, epoch, live.units())
 }

@@ -387,6 +387,7 @@ impl ShadowLine {
             TokenChange::Gone {
                 reason,
                 was_waiting,
+                ..
             } => self.gone(id, *reason, *was_waiting, *version, place),
             TokenChange::Moved { to, by, .. } => {
                 self.moved(id, (to.lane, to.token), *version)?;

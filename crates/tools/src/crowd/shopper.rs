@@ -254,7 +254,7 @@ impl Shopper<'_> {
     async fn complete(&mut self, epoch: u64) -> Result<(), Verdict> {
         let crowd = self.crowd;
         crowd.note(|book, at| book.leaving(at, &self.number));
-        let complete = crowd.line.complete(self.ticket, Some(epoch));
+        let complete = crowd.line.complete(self.ticket, Some(epoch), None);
         let received = self.write(complete).await?;
         self.ended(&received.status, "completed")
     }

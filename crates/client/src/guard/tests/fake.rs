@@ -306,6 +306,7 @@ impl Lines {
         let left = token.expires.saturating_duration_since(Instant::now());
         let is_claimed = token.state == State::InCheckout;
         StatusReply {
+            units: None,
             pass: None,
             pass_expires_in_ms: None,
             line: LineName::try_from("fake").expect("a name"),

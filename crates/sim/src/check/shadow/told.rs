@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nowserving_line::{
-    Event, LaneName, Line, LineChange, Op, Reason, Refused, Renew, Reply, Settings, TokenChange,
+    Event, LaneName, Line, LineChange, Op, Refused, Renew, Reply, Settings, TokenChange,
 };
 
 use super::{Broken, Id, ShadowLine};
@@ -18,8 +18,10 @@ pub struct Told {
     capacity: Option<(u64, u64)>,
     /// The window of the quota that was begun last.
     window: Option<u64>,
-    /// What was completed since.
-    completed: u64,
+    /// How many of its units were used since.
+    used: u64,
+    /// How many of them each seat reserves.
+    reserved: BTreeMap<Id, u64>,
     /// Of which places tokens were told.
     positions: BTreeSet<(Id, u64)>,
 }
@@ -29,6 +31,11 @@ impl Told {
     pub fn put_back(&mut self, line: &Line) {
         let told = line.told();
         self.capacity = told.map(|told| (told.seats.into(), told.until_ms));
+        let live = line.live_from((0, 0));
+        let held = live.filter(|(_, _, live)| live.units() > 0);
+        self.reserved = held
+            .map(|(lane, token, live)| ((lane, token), live.units().into()))
+            .collect();
         let names: Vec<&LaneName> = line.lane_names().collect();
         self.callers.clear();
         for (name, lane) in names.iter().zip(line.dump().lanes) {
@@ -145,7 +152,7 @@ impl Told {
             _ => return Err(("S10", "a quota is renewed that is not to be".to_owned())),
         };
         let last = self.window.replace(window);
-        self.completed = 0;
+        self.used = 0;
         match last.is_none_or(|last| last < window) {
             true => Ok(()),
             false => Err((
@@ -155,20 +162,35 @@ impl Told {
         }
     }
 
-    /// A token has completed.
-    pub fn completed(&mut self) {
-        self.completed += 1;
+    /// S10: nobody is admitted if no unit of the quota is left, unless the gate holds nobody back. A seat reserves what a
+    /// visit may use; the last one what is left.
+    fn admitted(&mut self, id: Id, settings: &Settings) -> Result<(), Broken> {
+        let quota = settings.quota.as_ref();
+        let per_visit = quota.map_or(1, |quota| quota.per_visit.into());
+        let quota = quota.filter(|_| settings.gate.holds_back());
+        let taken = self.used + self.reserved.values().sum::<u64>();
+        let left = quota.map_or(per_visit, |quota| quota.total.saturating_sub(taken));
+        self.reserved.insert(id, per_visit.min(left).max(1));
+        match left > 0 {
+            true => Ok(()),
+            false => Err((
+                "S10",
+                format!("{id:?} is admitted, and {taken} of {quota:?} are taken"),
+            )),
+        }
     }
 
-    /// S10: admitted are no more than the quota has units, unless the gate holds nobody back.
-    pub fn quota_holds(&self, settings: &Settings, held: u64) -> Result<(), Broken> {
-        let quota = settings.quota.as_ref();
-        let quota = quota.filter(|_| settings.gate.holds_back());
-        let total = quota.map(|quota| quota.total);
-        let taken = self.completed + held;
-        match total.is_none_or(|total| taken <= total) {
+    /// S10: a visit uses no more units than its seat has reserved.
+    fn gone(&mut self, id: Id, used: Option<u32>) -> Result<(), Broken> {
+        let reserved = self.reserved.remove(&id).unwrap_or(0);
+        let used = used.map_or(0, u64::from);
+        self.used += used;
+        match used <= reserved {
             true => Ok(()),
-            false => Err(("S10", format!("{taken} of a quota of {total:?} are taken"))),
+            false => Err((
+                "S10",
+                format!("{id:?} uses {used} units and has reserved {reserved}"),
+            )),
         }
     }
 
@@ -201,14 +223,8 @@ impl ShadowLine {
         };
         let id = (*lane_id, *token);
         match what {
-            TokenChange::Admitted { .. } => self.told.quota_holds(settings, self.held.len() as u64),
-            TokenChange::Gone {
-                reason: Reason::Completed,
-                ..
-            } => {
-                self.told.completed();
-                Ok(())
-            }
+            TokenChange::Admitted { .. } => self.told.admitted(id, settings),
+            TokenChange::Gone { units, .. } => self.told.gone(id, *units),
             TokenChange::Position { position } => {
                 let waiting = self.waiting.get(lane_id);
                 let counted = waiting.filter(|it| it.contains(token));
