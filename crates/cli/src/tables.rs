@@ -69,6 +69,7 @@ pub fn status(status: &StatusReply, output: &Output) -> String {
     sheet.optional("eta", eta.map(|ms| format!("{}{guess}", duration(ms))));
     sheet.optional("eta p90", status.eta_p90_ms.flatten().map(duration));
     sheet.optional("expires in", status.expires_in_ms.map(duration));
+    sheet.optional("units reserved", status.units);
     sheet.optional("reason", status.reason.as_ref());
     sheet.pair("admitted through", status.admitted_through);
     sheet.pair("version", status.version);

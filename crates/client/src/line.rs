@@ -152,10 +152,11 @@ impl Line {
         self.call(&Renew { ticket, epoch }).await
     }
 
-    /// Ends the checkout and gives the seat back. With an `epoch`, only if it is the current one.
+    /// Ends the checkout and gives the seat back. With an `epoch`, only if it is the current one. `units`: how many of the
+    /// line's quota were used, at most as many as the seat reserves ([`StatusReply::units`]); by default that many.
     ///
     /// # Errors
-    /// `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone` (for another reason than
+    /// `bad_request` for more `units`; `epoch_stale`, `not_admitted`, `not_claimed`, `token_gone` (for another reason than
     /// `completed`), `ticket_invalid`.
     pub async fn complete(
         &self,

@@ -107,8 +107,8 @@ impl Line {
         self.capacity().min(self.quota_capacity())
     }
 
-    /// The used units that count against the quota.
-    fn used_lately(&self) -> u64 {
+    /// The units used by those who completed that count against the quota: since it was last renewed.
+    pub fn used_lately(&self) -> u64 {
         self.used.saturating_sub(self.used_in_past)
     }
 

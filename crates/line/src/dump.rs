@@ -15,8 +15,8 @@ use crate::line::{Found, Lane};
 use crate::{
     Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, Imported, JournalEntry,
     KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live,
-    MOVES_MAX, NUMBER_MAX, Noted, Offers, PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings,
-    SettingsChange, Shadow, Stage, Token, Told, Totals,
+    MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX, PositionMark, Reason, RefusedCounts,
+    SEATS_MAX, Settings, SettingsChange, Shadow, Stage, Token, Told, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -542,7 +542,10 @@ impl Line {
                 lane.in_checkout += 1;
             }
         }
-        self.reserved = self.reserved.saturating_add(live.units().into());
+        let units = live.units();
+        let reserves = !live.holds_seat() || (1..=PER_VISIT_MAX).contains(&units);
+        require(reserves, "units that no seat reserves")?;
+        self.reserved = self.reserved.saturating_add(units.into());
         let entered = (1..=self.version).contains(&live.entered.version);
         require(entered, "entered at no version of the line")?;
         if let Some(key) = &live.key {

@@ -187,24 +187,33 @@ impl Line {
         let wait = wait(places);
         let eta_p90_ms = self.p90_ms(places, wait, basis);
         let needs_seats = places > self.free_seats() as f64;
-        let is_stalled =
-            self.free_seats() == 0 && self.forecast.is_stalled(basis.window, self.held(), now_ms);
-        let is_guess = needs_seats && guess.is_some_and(|guess| guess.is_mostly_guessed());
+        let is_stalled_by = |window| {
+            self.free_seats() == 0 && self.forecast.is_stalled(window, self.held(), now_ms)
+        };
+        let is_stalled = is_stalled_by(basis.window);
+        let by_seats = matches!(wait.bottleneck, Bottleneck::Seats { .. });
+        let is_guess = by_seats && guess.is_some_and(|guess| guess.is_mostly_guessed());
         let mut pause = self.pause(places, for_pauses, now_ms);
-        if is_stalled {
+        let measured = full.map_or(for_pauses.window, |full| {
+            self.forecast.with_current(full, self.held(), now_ms)
+        });
+        if is_stalled_by(measured) {
             pause.stretch(self.forecast.quiet_ms(self.held(), now_ms));
         }
         let eta = Eta {
             eta_ms: wait.ms,
             eta_p90_ms,
             pause,
-            known: (guess.or(full).is_some() || !needs_seats) && !is_stalled,
+            known: (guess.or(full).is_some() || !needs_seats)
+                && !is_stalled
+                && eta_p90_ms <= ETA_MS_MAX,
             from: match is_guess {
                 true => EtaFrom::Expected,
                 false => EtaFrom::Measured,
             },
         };
-        (eta_p90_ms <= ETA_MS_MAX).then_some(eta)
+        // A guess that is too long says nothing of when to ask again.
+        (eta_p90_ms <= ETA_MS_MAX || guess.is_some()).then_some(eta)
     }
 
     fn basis(&self, windows: FullWindows, now_ms: u64) -> Basis {

@@ -5,10 +5,10 @@ use crate::line::{Found, Line};
 use crate::schedule;
 use crate::transitions::{ApplyCtx, Ended};
 use crate::{
-    BadField, Entered, EtaFrom, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange,
-    Live, MOVES_MAX, MovedBy, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply,
-    Settings, SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Timestamp, Token,
-    TokenChange, TokenRef,
+    BadField, Entered, Journaled, JournaledToken, KEY_BYTES_MAX, LaneName, LineChange, Live,
+    MOVES_MAX, MovedBy, Op, Phase, RECYCLE_MAX, Reason, RecycleItem, Refused, Reply, Settings,
+    SettingsChange, SettingsPatch, Stage, State, TOUCH_MAX, Timestamp, Token, TokenChange,
+    TokenRef,
 };
 
 impl Line {
@@ -225,7 +225,7 @@ impl Line {
         Ok(self.token_ref(lane, token))
     }
 
-    /// Records the ETA that a waiting newcomer is given: if it was measured, it is compared with the true wait on
+    /// Records the ETA that a waiting newcomer is given: if no guess was in it, it is compared with the true wait on
     /// admission.
     fn record_eta(&mut self, lane: u8, token: Token, now_ms: u64) {
         if self.live(lane, token).is_none_or(Live::holds_seat) {
@@ -236,10 +236,16 @@ impl Line {
         let eta = self.eta(lane, position, now_ms, now_ms);
         let given = eta.and_then(|eta| Some((eta.given()?, eta.from)));
         self.forecast.record_given(given.map(|(_, from)| from));
-        let judged = given.filter(|(_, from)| *from == EtaFrom::Measured);
+        let judged = given.filter(|_| !self.is_partly_guessed());
         if let Some(live) = self.lanes[usize::from(lane)].live.get_mut(&token) {
             live.eta_given = judged.map(|(given, _)| given);
         }
+    }
+
+    /// Whether the operator's guess still counts in forecasts.
+    fn is_partly_guessed(&self) -> bool {
+        let guess = self.settings.checkout_expected_ms;
+        guess.is_some_and(|ms| self.forecast.with_guess(ms, self.seats()).is_some())
     }
 
     /// Under `release_on_claim` the claim also completes the token.

@@ -6,8 +6,8 @@ use crate::gone::Gone;
 use crate::line::Line;
 use crate::{
     AdmissionRate, AdmittedBy, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken,
-    KickNote, Kicked, LineChange, Live, Reason, Refused, Stage, State, Timestamp, Token,
-    TokenChange, TokenRef,
+    KickNote, Kicked, LineChange, Live, NUMBER_MAX, Reason, Refused, Stage, State, Timestamp,
+    Token, TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -216,7 +216,8 @@ impl Line {
         self.gone.push(lane_id, token, Gone { epoch, ..gone });
         self.count_gone(reason, live.state());
         let units = (reason == Reason::Completed).then(|| live.units());
-        self.used = self.used.saturating_add(units.unwrap_or(0).into());
+        let used = self.used.saturating_add(units.unwrap_or(0).into());
+        self.used = used.min(NUMBER_MAX);
         let was_waiting = !live.holds_seat();
         let what = TokenChange::Gone {
             reason,

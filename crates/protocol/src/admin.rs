@@ -217,7 +217,11 @@ pub struct LineReply {
     /// The capacity that a backend has told, which is in force instead of the setting `seats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_told: Option<CapacityToldReply>,
-    /// How many more tokens the quota lets be admitted; null without one.
+    /// How many units of the quota were used since it was last renewed. Missing without one, and in replies of older
+    /// releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_used: Option<u64>,
+    /// How many units of the quota are neither used nor reserved by seats; null without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_left: Option<u64>,
     /// When the quota is renewed, on the leader's wall clock; null while that is not known.
@@ -267,6 +271,7 @@ impl LineReply {
             held_back_by: HeldBackReply::new(line, now),
             default_lane: line.settings().effective_default_lane().cloned(),
             settings: line.settings().into(),
+            quota_used: line.settings().quota.map(|_| line.used_lately()),
             quota_left: line.settings().quota.map(|_| line.quota_left()),
             quota_renews_at_ms: line.renews_at_ms(),
             capacity_told: line.told().map(|told| CapacityToldReply::new(told, now)),

@@ -63,7 +63,7 @@ pub struct TokenEvent {
     /// With `gone`: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// With `gone` and the reason `completed`: how many units of the quota it used; 1 in a line without one. Missing in
+    /// With `gone` and the reason `completed`: how many units of the quota it used. Missing in
     /// events of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub units: Option<u32>,

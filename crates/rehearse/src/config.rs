@@ -287,6 +287,9 @@ impl Config {
             1,
             PER_VISIT_MAX.into(),
         )?;
+        if crowd.basket_max > 1 && self.settings.quota.is_none() {
+            return Err(BadField::new("basket_max", "only with a quota").into());
+        }
         self.validate_auto_seats()?;
         self.validate_calls()?;
         within("within_ms", crowd.arrival.within_ms(), 0, DURATION_MS_MAX)?;

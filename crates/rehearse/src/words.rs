@@ -66,7 +66,7 @@ impl Summary {
         let covered = judged(self.eta_p90_coverage_percent);
         rows.add("wait within the 90 % forecast", covered);
         rows.add("completed", count(self.completed));
-        if self.units_used != self.completed {
+        if self.units_used > 0 {
             let last = wait(self.last_unit_at_ms);
             let used = count(self.units_used);
             rows.add("units used", format!("{used}, the last after {last}"));

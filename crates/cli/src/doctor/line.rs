@@ -198,7 +198,7 @@ fn quota(facts: &LineFacts) -> Finding {
         "quota",
         format!("the quota of {total} is used up: nobody more is admitted"),
     );
-    let found = found.detail(units(&facts.line, quota, total));
+    let found = found.detail(units(&facts.line, total));
     let found = match facts.line.quota_renews_at_ms {
         Some(at_ms) => found.detail(format!("it is renewed at {}", time::text(at_ms))),
         None => found,
@@ -209,24 +209,19 @@ fn quota(facts: &LineFacts) -> Finding {
 }
 
 /// What became of the units of a quota that is used up, and whether some return.
-fn units(line: &LineReply, quota: Option<&QuotaReply>, total: u64) -> String {
-    let held = held(line);
-    let completed = match quota.is_some_and(|quota| quota.renew.is_some()) {
-        // Since it was renewed last: the line counts that, and shows only that no unit is left.
-        true => total.saturating_sub(held),
-        false => line.counts.gone.get("completed").copied().unwrap_or(0),
-    };
-    match completed >= total {
-        true => format!("{completed} are completed: no unit returns"),
-        false => format!(
-            "{completed} are completed, and {} held: a unit returns if its seat expires, is left or is kicked, and does \
-             not if it is completed",
-            match held {
-                1 => "1 is".to_owned(),
-                held => format!("{held} are"),
-            }
-        ),
+fn units(line: &LineReply, total: u64) -> String {
+    let used = line.quota_used.unwrap_or(0);
+    if used >= total {
+        return format!("{used} are used: no unit returns");
     }
+    format!(
+        "{used} are used, and {} held: units return if a seat expires, is left or is kicked, or completes with fewer \
+         than it has reserved",
+        match held(line) {
+            1 => "1 seat is".to_owned(),
+            held => format!("{held} seats are"),
+        }
+    )
 }
 
 /// The options of a quota beside its total: a new total without them would put them back to their defaults.
@@ -244,6 +239,9 @@ fn rest_of_quota(quota: &QuotaReply) -> String {
             words.push_str(&format!(" --quota-renew {every}"));
         }
         None => {}
+    }
+    if quota.per_visit > 1 {
+        words.push_str(&format!(" --quota-per-visit {}", quota.per_visit));
     }
     words
 }

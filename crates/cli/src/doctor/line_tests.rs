@@ -92,6 +92,12 @@ fn a_quota_keeps_its_other_parts() {
         mend(json!({"every_ms": 3_600_000})),
         "nowserving line set shop-1 --quota 1000 --standby-percent 20 --quota-renew 1h"
     );
+    let quota = json!({"total": 500, "per_visit": 4});
+    facts.line.settings.quota = Some(serde_json::from_value(quota).unwrap());
+    let found = one(&facts);
+    can_be_run(&found);
+    let again = "nowserving line set shop-1 --quota 1000 --quota-per-visit 4";
+    assert_eq!(found.commands(), [again]);
 }
 
 #[test]
@@ -111,7 +117,7 @@ fn a_line_that_nobody_can_enter_is_told_though_nobody_waits() {
 
 #[test]
 fn a_used_up_quota_says_whether_units_return() {
-    let told = |completed: u64, held: u64, renews: Option<u64>| {
+    let told = |used: u64, held: u64, renews: Option<u64>| {
         let found = one(&facts(|line| {
             line["settings"]["quota"] = json!({"total": 5});
             if renews.is_some() {
@@ -119,7 +125,7 @@ fn a_used_up_quota_says_whether_units_return() {
                 line["quota_renews_at_ms"] = json!(renews);
             }
             line["quota_left"] = 0.into();
-            line["counts"]["gone"]["completed"] = completed.into();
+            line["quota_used"] = used.into();
             line["counts"]["in_checkout"] = held.into();
             line["board"]["in_checkout"] = held.into();
         }));
@@ -127,24 +133,24 @@ fn a_used_up_quota_says_whether_units_return() {
         assert!(found.commands()[0].starts_with("nowserving line set shop-1 --quota 10"));
         found.details.join("; ")
     };
-    assert_eq!(told(5, 0, None), "5 are completed: no unit returns");
+    assert_eq!(told(5, 0, None), "5 are used: no unit returns");
     assert_eq!(
         told(7, 2, None),
-        "7 are completed: no unit returns",
+        "7 are used: no unit returns",
         "it was lowered"
     );
     let held = told(3, 2, None);
     assert!(
-        held.starts_with("3 are completed, and 2 are held: a unit returns if its seat expires"),
+        held.starts_with("3 are used, and 2 seats are held: units return if a seat expires"),
         "{held}"
     );
-    assert!(told(4, 1, None).contains("1 is held"));
-    let renewed = told(105, 0, Some(0));
+    assert!(told(4, 1, None).contains("1 seat is held"));
+    let renewed = told(5, 0, Some(0));
     assert!(
-        renewed.starts_with("5 are completed: no unit returns; it is renewed at 1970"),
+        renewed.starts_with("5 are used: no unit returns; it is renewed at 1970"),
         "{renewed}"
     );
-    assert!(told(105, 2, Some(0)).starts_with("3 are completed, and 2 are held"));
+    assert!(told(3, 2, Some(0)).starts_with("3 are used, and 2 seats are held"));
 }
 
 #[test]

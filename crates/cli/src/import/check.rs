@@ -338,6 +338,7 @@ mod tests {
             quota in proptest::option::of((1_u64..12, 0_u32..200)),
             lowered in proptest::option::of(1_u64..6),
             vip_limit in 0_u32..4,
+            per_visit in 1_u32..5,
             entered in 0_usize..12,
             completed in 0_usize..6,
             lanes in "[.v]{1,10}",
@@ -347,7 +348,7 @@ mod tests {
                 total,
                 standby_percent,
                 renew: None,
-                per_visit: 1,
+                per_visit,
             });
             settings.lanes.push(LaneSettings {
                 queue_limit: Some(vip_limit),

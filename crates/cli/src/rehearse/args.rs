@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nowserving_client::{CALL_NEXT_MAX, Change, Phase};
+use nowserving_line::PER_VISIT_MAX;
 use nowserving_rehearse::{
     Arrival, AutoSeats, Calls, Config, Crowd, DURATION_MS_MAX, Polls, SHOPPERS_MAX, Service,
     Slowdown, Target,
@@ -182,7 +183,7 @@ struct CrowdFlags {
     #[arg(long, value_name = "PERCENT")]
     abandon_percent: Option<f64>,
     /// How many units of --quota a shopper wants: 1 to this, equally likely (default 1). See --quota-per-visit.
-    #[arg(long, value_name = "UNITS")]
+    #[arg(long, value_name = "UNITS", value_parser = number::between::<u32>(1..=PER_VISIT_MAX.into()))]
     basket_max: Option<u32>,
     /// When shoppers that do not watch ask again.
     #[arg(long, value_enum, value_name = "HOW")]

@@ -88,6 +88,9 @@ pub fn what(entry: &JournalEntryReply) -> String {
     if let Some(reason) = &entry.reason {
         text.push_str(&format!(", {reason}"));
     }
+    if let Some(units) = entry.units.filter(|units| *units != 1) {
+        text.push_str(&format!(", {units} units"));
+    }
     if let Some(operator) = &entry.operator {
         text.push_str(&format!(", asked for by {operator}"));
     }

@@ -43,6 +43,9 @@ pub fn text(name: &str, value: &Value) -> String {
         ("quota", Value::Object(quota)) => {
             let total = quota.get("total").unwrap_or(value);
             let mut text = total.to_string();
+            if let Some(units) = quota.get("per_visit") {
+                text.push_str(&format!(", {units} a visit"));
+            }
             if let Some(percent) = quota.get("standby_percent").and_then(Value::as_u64) {
                 text.push_str(&format!(", standby {percent} %"));
             }

@@ -100,6 +100,9 @@ fn of_token(event: &TokenEvent) -> String {
     for more in [&event.reason, &event.by].into_iter().flatten() {
         text.push_str(&format!(", {more}"));
     }
+    if let Some(units) = event.units.filter(|units| *units != 1) {
+        text.push_str(&format!(", {units} units"));
+    }
     text
 }
 

@@ -61,6 +61,7 @@ pub fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, St
         31 => mark(line, n),
         32 => line.called_back = n,
         41 => lane.offers.recent = n,
+        39 => line.used = n,
         37 => line.used_in_past = n,
         38 => line.renews_at_ms = Some(n),
         36 => {

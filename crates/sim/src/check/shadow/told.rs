@@ -36,9 +36,11 @@ impl Told {
         self.reserved = held
             .map(|(lane, token, live)| ((lane, token), live.units().into()))
             .collect();
+        let dump = line.dump();
+        self.used = dump.used.saturating_sub(dump.used_in_past);
         let names: Vec<&LaneName> = line.lane_names().collect();
         self.callers.clear();
-        for (name, lane) in names.iter().zip(line.dump().lanes) {
+        for (name, lane) in names.iter().zip(dump.lanes) {
             let keys = lane.callers.into_iter();
             let keys = keys.map(|(_, key)| key.as_ref().into());
             self.callers.insert((*name).clone(), keys.collect());
