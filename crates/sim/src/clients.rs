@@ -8,6 +8,8 @@ mod keepers;
 mod limited;
 mod operators;
 
+use std::collections::BTreeSet;
+
 use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::{
     Admission, Change, LaneName, LineName, Op, Phase, Settings, SettingsPatch, State, TokenBy,
@@ -117,6 +119,9 @@ pub struct Clients {
     random: Random,
     visits: u64,
     limits: Limits,
+    /// The incarnations of lines of which a restore was sent. When it is carried out is not known until it is answered: one
+    /// that was deleted meanwhile is there again then.
+    restored: BTreeSet<(LineName, u64)>,
     /// Of the cluster.
     shards: u32,
 }
@@ -179,6 +184,7 @@ impl Clients {
             random,
             visits: 0,
             limits: Limits::new(setup.shards),
+            restored: BTreeSet::new(),
             shards: setup.shards,
         }
     }
@@ -438,7 +444,11 @@ impl Clients {
                 opens,
             } => {
                 let is_stale = std::mem::take(is_stale);
-                if is_stale && matches!(ended, Ended::Ok(_)) {
+                let name = self.shops.get(*shop).map(|shop| shop.name.clone());
+                let came_back = name
+                    .zip(*deleted)
+                    .is_some_and(|it| self.restored.contains(&it));
+                if is_stale && !came_back && matches!(ended, Ended::Ok(_)) {
                     let what =
                         format!("incarnation {deleted:?} is deleted, and was changed: {query:?}");
                     env.violated("S14", what);
@@ -519,6 +529,7 @@ impl Clients {
 
     /// A line is put back: the incarnation that its operator deleted may be there again.
     pub fn restored(&mut self, line: &LineName, restored: u64) {
+        self.restored.insert((line.clone(), restored));
         for client in &mut self.clients {
             if let Role::Operator {
                 shop,
