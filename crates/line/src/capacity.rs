@@ -139,6 +139,11 @@ impl Line {
         self.quota_left().div_ceil(self.per_visit().into())
     }
 
+    /// How many more tokens can be admitted without a seat or a unit that comes back.
+    pub(crate) fn admissible(&self) -> u64 {
+        self.free_seats().min(self.quota_seats())
+    }
+
     /// How many more tokens are to be expected until the quota is used up, those with seats not counted, if each uses as
     /// many units as those before it did.
     pub(crate) fn quota_visits(&self) -> u64 {
@@ -214,8 +219,7 @@ impl Line {
         if self.waiting() > 0 || !self.admits_by_itself() {
             return 0;
         }
-        let seats = self.free_seats().min(self.quota_seats());
-        seats.min(self.rate_units(now_ms))
+        self.admissible().min(self.rate_units(now_ms))
     }
 
     /// How many numbers the lane could issue now.
@@ -392,7 +396,7 @@ impl Line {
     fn promised(&self, id: u8) -> u64 {
         let alone = self.order == [id] && self.admits_by_itself() && self.holds_back();
         if alone && self.settings.admission_rate.is_none() && self.phase() == Phase::Open {
-            self.free_seats().min(self.quota_seats())
+            self.admissible()
         } else {
             0
         }

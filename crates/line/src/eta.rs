@@ -186,9 +186,9 @@ impl Line {
         }
         let wait = wait(places);
         let eta_p90_ms = self.p90_ms(places, wait, basis);
-        let needs_seats = places > self.free_seats() as f64;
+        let needs_seats = places > self.admissible() as f64;
         let is_stalled_by = |window| {
-            self.free_seats() == 0 && self.forecast.is_stalled(window, self.held(), now_ms)
+            self.admissible() == 0 && self.forecast.is_stalled(window, self.held(), now_ms)
         };
         let is_stalled = is_stalled_by(basis.window);
         let by_seats = matches!(wait.bottleneck, Bottleneck::Seats { .. });
@@ -256,7 +256,7 @@ impl Line {
             }
             _ => 0.0,
         };
-        let from_free = places - self.free_seats() as f64;
+        let from_free = places - self.admissible() as f64;
         let held = self.held() as f64;
         let seats = f64::from(self.seats());
         let seat_per_ms = 1.0 / basis.window.hold_ms().max(1.0);

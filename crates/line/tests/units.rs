@@ -25,8 +25,10 @@ fn begin(total: u64, per_visit: u32, seats: u32, enter: u64) -> Shard {
     for _ in 0..enter {
         shard.enter().unwrap();
     }
-    for token in 1..=enter.min(seats.into()) {
-        shard.claim(token).unwrap();
+    for token in 1..=enter {
+        if shard.status(token).state == State::Admitted {
+            shard.claim(token).unwrap();
+        }
     }
     shard
 }
@@ -112,6 +114,25 @@ fn a_change_of_per_visit_is_for_seats_to_come() {
         (shard.status(3).units, shard.line().quota_left()),
         (Some(4), 4)
     );
+}
+
+/// Seats are free, and all units are reserved: those who wait are not told that their turn has come.
+#[test]
+fn a_short_quota_is_waited_for_like_seats() {
+    let mut shard = begin(30, 4, 10, 7);
+    for token in 1..=7 {
+        shard.complete_units(token, 1).unwrap();
+    }
+    // As each used one of four, the 23 that are left are expected to be enough for all of these; six can have seats now.
+    for token in 8..=15 {
+        shard.enter().unwrap();
+        if token <= 13 {
+            shard.claim(token).unwrap();
+        }
+    }
+    assert_eq!(shard.line().quota_left(), 0);
+    let status = shard.status(14);
+    assert_eq!((status.state, status.eta_ms), (State::Waiting, None));
 }
 
 #[test]
