@@ -1,5 +1,6 @@
 //! The work that lines do without an operation of their own: end everybody when a line is closed or sold
-//! out, admit those for whom there are seats, tell waiting ones how far they have come (`notices`).
+//! out, admit those for whom there are seats, tell waiting ones how far they have come (`notices`), number
+//! them anew in a draw (`draw`).
 //!
 //! Every operation does as much of it as the work limit of its log entry allows. The leader proposes
 //! [`Op::RunBackground`] for the rest, for admissions that the admission rate has held back until now, and for what
@@ -149,6 +150,7 @@ impl Line {
                 self.drop_callers(ctx);
             }
         } else {
+            self.run_draw(ctx);
             let done = self.admit(u64::from(*ctx.work_left), ctx);
             *ctx.work_left = ctx.work_left.saturating_sub(done as u32);
         }
@@ -182,6 +184,9 @@ impl Line {
     fn has_background_work(&self, now_ms: u64) -> bool {
         if self.phase() == Phase::Closed {
             return self.deleting || self.live_count() > 0;
+        }
+        if self.has_to_draw() {
+            return true;
         }
         let waiting = self.waiting() > 0;
         let admits = || self.admits_by_itself() && self.may_admit(now_ms);

@@ -248,6 +248,8 @@ impl Line {
     fn check_admits(&self, now_ms: u64) -> Result<(), CannotAdmit> {
         if !self.phase().admits() {
             Err(CannotAdmit::Phase)
+        } else if self.is_undrawn() {
+            Err(CannotAdmit::Draw)
         } else if !self.holds_back() {
             Ok(())
         } else if self.quota_left() == 0 {

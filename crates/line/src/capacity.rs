@@ -21,6 +21,8 @@ pub enum HeldBackBy {
     Nothing,
     /// The phase does not admit.
     Phase(Phase),
+    /// Those who waited for the opening are being numbered anew.
+    Draw,
     /// The quota is used up.
     Quota,
     /// Every seat is held.
@@ -56,8 +58,9 @@ pub struct LaneUse<'a> {
 
 impl HeldBackBy {
     /// What [`HeldBackBy::as_str`] gives for a line in which somebody waits.
-    pub const WORDS: [&str; 6] = [
+    pub const WORDS: [&str; 7] = [
         "phase",
+        "draw",
         "quota",
         "seats",
         "called",
@@ -70,6 +73,7 @@ impl HeldBackBy {
         match self {
             HeldBackBy::Nothing => "nothing",
             HeldBackBy::Phase(_) => "phase",
+            HeldBackBy::Draw => "draw",
             HeldBackBy::Quota => "quota",
             HeldBackBy::Seats => "seats",
             HeldBackBy::Called => "called",
@@ -199,7 +203,13 @@ impl Line {
 
     pub(crate) fn may_admit_ignoring_rate(&self) -> bool {
         let has_room = || self.free_seats() > 0 && self.quota_left() > 0;
-        self.phase().admits() && (!self.holds_back() || has_room())
+        let admits = self.phase().admits() && !self.is_undrawn();
+        #[cfg(feature = "bite")]
+        let admits = match nowserving_bite::is(nowserving_bite::Break::S8Draw) {
+            true => self.phase().admits(),
+            false => admits,
+        };
+        admits && (!self.holds_back() || has_room())
     }
 
     /// Whether the next waiting token may be admitted now.
@@ -216,7 +226,7 @@ impl Line {
         if !self.holds_back() {
             return u64::MAX;
         }
-        if self.waiting() > 0 || !self.admits_by_itself() {
+        if self.waiting() > 0 || self.is_undrawn() || !self.admits_by_itself() {
             return 0;
         }
         self.admissible().min(self.rate_units(now_ms))
@@ -395,7 +405,11 @@ impl Line {
     /// called. Nor while the gate holds nobody back: then seats say nothing.
     fn promised(&self, id: u8) -> u64 {
         let alone = self.order == [id] && self.admits_by_itself() && self.holds_back();
-        if alone && self.settings.admission_rate.is_none() && self.phase() == Phase::Open {
+        if alone
+            && !self.is_undrawn()
+            && self.settings.admission_rate.is_none()
+            && self.phase() == Phase::Open
+        {
             self.admissible()
         } else {
             0
@@ -408,6 +422,8 @@ impl Line {
             HeldBackBy::Nothing
         } else if !self.phase().admits() {
             HeldBackBy::Phase(self.phase())
+        } else if self.is_undrawn() {
+            HeldBackBy::Draw
         } else if !self.holds_back() {
             HeldBackBy::Admitting
         } else if self.quota_left() == 0 {

@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use nowserving_codec::Codec;
 
+use crate::bits::BITS;
 use crate::calls::Calls;
+use crate::draw_pages::Draw;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::journal_details::AllDetails;
 use crate::line::{Found, Lane};
 use crate::{
-    Arrivals, Bucket, CallItem, Caller, ClockShift, Forecast, GoneFrom, Imported, JournalEntry,
-    KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line, LineName, Lines, Live,
-    MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX, PositionMark, Reason, RefusedCounts,
-    SEATS_MAX, Settings, SettingsChange, Shadow, Stage, Token, Told, Totals,
+    Arrivals, Bucket, CallItem, Caller, ClockShift, DrawHead, DrawPage, Forecast, GoneFrom,
+    Imported, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line,
+    LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX, PositionMark,
+    Reason, RefusedCounts, SEATS_MAX, Settings, SettingsChange, Shadow, Stage, Token, Told, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -45,6 +47,8 @@ pub struct LineDump {
     /// Wall clock of the leader at that time.
     pub created_at_ms: u64,
     pub deleting: bool,
+    /// That of its opening.
+    pub draw: Option<DrawHead>,
     /// Tokens gone, by [`Reason::code`].
     pub gone_counts: [u64; Reason::ALL.len()],
     pub gone_from: GoneFrom,
@@ -93,6 +97,8 @@ pub struct LaneDump {
     /// One for each of the line's `position_events`, in their order.
     pub marks: Vec<PositionMark>,
     pub arrivals: Arrivals,
+    /// Who took part in the draw, in order of number.
+    pub draw: Vec<DrawPage>,
     /// In order of number.
     pub live: Vec<(Token, Live)>,
     pub offers: Offers,
@@ -111,7 +117,11 @@ impl Lines {
 impl Line {
     pub fn dump(&self) -> LineDump {
         let lanes = self.lanes.iter();
-        let lanes = lanes.map(|lane| lane.dump(0..Token::MAX, 0..u64::MAX));
+        let whole = 0..u64::MAX;
+        let lanes = (0..).zip(lanes).map(|(id, lane)| LaneDump {
+            draw: self.drawn_pages(id, whole.clone()),
+            ..lane.dump(whole.clone(), whole.clone())
+        });
         self.dump_with(
             lanes.collect(),
             0..self.gone.len(),
@@ -133,7 +143,14 @@ impl Line {
                 ),
                 false => (0..0, 0..0),
             };
-            lane.dump(first + tokens.start..first + tokens.end, callers)
+            let pages = match at == nth % count {
+                true => window(nth / count, size.div_ceil(BITS), self.drawn_pages_len(at)),
+                false => 0..0,
+            };
+            LaneDump {
+                draw: self.drawn_pages(at, pages),
+                ..lane.dump(first + tokens.start..first + tokens.end, callers)
+            }
         };
         let places = |length: usize| {
             let places = window(nth, size, length as u64);
@@ -172,6 +189,7 @@ impl Line {
             settings_version: self.settings_version,
             created_at_ms: self.created_at_ms,
             deleting: self.deleting,
+            draw: self.draw.as_ref().map(|draw| draw.head.clone()),
             gone_counts: self.gone_counts,
             gone_from: self.gone_from,
             refused: self.refused,
@@ -211,6 +229,7 @@ impl Lane {
             called_through: self.called_through,
             marks: self.marks.clone(),
             arrivals: self.arrivals,
+            draw: Vec::new(),
             live: live.map(|(token, live)| (*token, live.clone())).collect(),
             offers: self.callers.offers,
             callers: callers.map(|(number, key)| (number, key.clone())).collect(),
@@ -221,11 +240,16 @@ impl Lane {
 impl LineDump {
     /// Takes its long lists out, item by item, in the order in which [`LineBuilder::add`] wants them.
     pub fn take_items(&mut self) -> impl Iterator<Item = LineItem> + use<> {
-        let (mut live, mut callers) = (Vec::new(), Vec::new());
+        let (mut draw, mut live, mut callers) = (Vec::new(), Vec::new(), Vec::new());
         for (id, lane) in (0..).zip(&mut self.lanes) {
+            draw.push((id, std::mem::take(&mut lane.draw)));
             live.push((id, std::mem::take(&mut lane.live)));
             callers.push((id, std::mem::take(&mut lane.callers)));
         }
+        let draw = draw.into_iter().flat_map(|(id, pages)| {
+            let pages = pages.into_iter();
+            pages.map(move |page| LineItem::Draw(id, page))
+        });
         let live = live.into_iter().flat_map(|(id, live)| {
             let live = live.into_iter();
             live.map(move |(token, live)| LineItem::Live(id, token, live))
@@ -241,7 +265,8 @@ impl LineDump {
         let kicks = std::mem::take(&mut self.kicks).into_iter();
         let notes = std::mem::take(&mut self.notes).into_iter();
         let calls = std::mem::take(&mut self.calls).into_iter();
-        live.chain(callers)
+        draw.chain(live)
+            .chain(callers)
             .chain(gone)
             .chain(journal.map(LineItem::Journal))
             .chain(changes.map(|it| LineItem::Settings(Box::new(it))))
@@ -301,9 +326,11 @@ impl Lines {
     }
 }
 
-/// An item of the long lists of a [`LineDump`]. Live tokens and callers are of a lane, each lane's in order of number.
+/// An item of the long lists of a [`LineDump`]. Those who took part in a draw, live tokens and callers are of a
+/// lane, each lane's in order of number.
 #[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum LineItem {
+    Draw(u8, DrawPage),
     Live(u8, Token, Live),
     Caller(Caller),
     Gone(u8, Token, Gone),
@@ -314,7 +341,7 @@ pub enum LineItem {
     Call(CallItem),
 }
 
-/// A line that is made from its dump, at once or item by item: live tokens first, then callers, then gone tokens. Each is
+/// A line that is made from its dump, at once or item by item: those who took part in a draw first, then live tokens, callers, then gone tokens. Each is
 /// checked as it comes, so that the work of [`LineBuilder::finish`] does not grow with the number of tokens.
 #[derive(Debug)]
 pub struct LineBuilder {
@@ -390,6 +417,9 @@ impl LineBuilder {
         let told_fits = |told: Told| told.seats <= SEATS_MAX && told.until_ms <= NUMBER_MAX;
         require(dump.told.is_none_or(told_fits), "seats that none can tell")?;
         require(dump.forecast.is_plausible(), "impossible measurements")?;
+        let draw = dump.draw.as_ref();
+        let drawn = draw.is_none_or(|draw| draw.is_plausible(&dump.lanes));
+        require(drawn, "an impossible draw")?;
         let mut items = dump.take_items();
         let line = Line {
             name: dump.name,
@@ -409,6 +439,7 @@ impl LineBuilder {
             called_back: dump.called_back,
             moved: BTreeMap::new(),
             gone: GoneRing::new(limits.gone_kept),
+            draw: dump.draw.map(Draw::from_head),
             calls: Calls::new(limits),
             journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
@@ -443,6 +474,10 @@ impl LineBuilder {
 
     fn add_item(&mut self, item: LineItem) -> Result<(), &'static str> {
         match item {
+            LineItem::Draw(lane, page) => {
+                require(self.is_without_tokens(), "a draw after live tokens")?;
+                return self.line.restore_draw(lane, page);
+            }
             LineItem::Live(lane, token, live) => {
                 require(self.line.gone.len() == 0, "live tokens after gone ones")?;
                 require(self.line.callers.is_empty(), "live tokens after callers")?;
@@ -471,12 +506,18 @@ impl LineBuilder {
         require(fits, "not a journal")
     }
 
+    fn is_without_tokens(&self) -> bool {
+        let mut lanes = self.line.lanes.iter();
+        let has_none = lanes.all(|lane| lane.live.is_empty());
+        has_none && self.line.callers.is_empty() && self.line.gone.len() == 0
+    }
+
     fn add_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
         let last = self.last.get_mut(usize::from(at.0)).ok_or("no such lane")?;
         require(last.0 < at.1, "live tokens out of order")?;
         last.0 = at.1;
-        // A token that was moved into the lane may have entered before the ones in front of it.
-        if live.moved_from.is_empty() {
+        // A token that was moved into the lane, or drawn, may have entered before the ones in front of it.
+        if live.moved_from.is_empty() && !self.line.is_drawn(at) {
             require(last.1 < live.entered.version, "entered out of order")?;
             last.1 = live.entered.version;
         }
@@ -495,6 +536,7 @@ impl LineBuilder {
         let journal = Journal::restore(self.limits, self.journal, self.details, line.version);
         line.journal = journal.ok_or("not a journal")?;
         require(line.has_issued_called(), "a call of no token")?;
+        line.draw.as_mut().map_or(Ok(()), Draw::restored)?;
         line.restore_order()?;
         let known = line
             .journal
@@ -530,11 +572,13 @@ impl Line {
 
     fn restore_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
         self.restore_moved(at, &live)?;
+        require(self.drawn_as(at).is_none(), "a token live and drawn")?;
+        let counts_as_entered = self.counts_as_entered(live.entered.at);
         let lane = self.lanes.get_mut(usize::from(at.0));
         let lane = lane.ok_or("no such lane")?;
         require(at.1 < lane.next_token, "live tokens out of order")?;
         match live.stage {
-            Stage::Waiting { .. } => lane.waiting.push(at.1, live.entered.at),
+            Stage::Waiting { .. } => lane.waiting.push(at.1, counts_as_entered),
             Stage::Admitted { .. } => self.admitted += 1,
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
@@ -556,6 +600,12 @@ impl Line {
         }
         lane.live.insert(at.1, live);
         Ok(())
+    }
+
+    fn restore_draw(&mut self, lane: u8, page: DrawPage) -> Result<(), &'static str> {
+        let incarnation = self.incarnation;
+        let draw = self.draw.as_mut().ok_or("a draw of others")?;
+        draw.add(lane, page, incarnation)
     }
 
     fn restore_caller(&mut self, caller: Caller) -> Result<(), &'static str> {
@@ -632,6 +682,7 @@ impl Line {
             .iter()
             .try_fold(0u64, |sum, n| sum.checked_add(*n));
         let sum = gone.and_then(|gone| gone.checked_add(counts.live()));
+        let sum = sum.and_then(|sum| sum.checked_add(counts.drawn));
         require(sum == Some(counts.issued), "tokens don't add up")?;
         let fits = |reason| {
             let from = counts.gone_from.of(reason);

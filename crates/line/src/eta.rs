@@ -145,7 +145,7 @@ impl Line {
         entered_at_ms: u64,
         now_ms: u64,
     ) -> Option<Eta> {
-        if !self.phase().admits() {
+        if !self.phase().admits() || self.is_undrawn() {
             return None;
         }
         if !self.holds_back() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nowserving_codec::Codec;
 
 use crate::{
-    BadField, EtaOutcome, LaneName, LineName, Phase, Reason, ShadowOutcome, Token, TokenRef,
+    BadField, EtaOutcome, Hash, LaneName, LineName, Phase, Reason, ShadowOutcome, Token, TokenRef,
 };
 
 /// A change that subscribers may want to know. Every event has a `version` of its own: each transition increments
@@ -97,6 +97,8 @@ pub enum MovedBy {
     Operator,
     /// Its holder: [`crate::Op::Jump`].
     Jump,
+    /// The draw at the opening of the line, within its lane.
+    Draw,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +129,22 @@ pub enum LineChange {
     },
     /// What counts against the quota starts at 0 again.
     QuotaRenewed,
+    /// The draw at the opening has its seed, which hashes to this.
+    DrawSealed {
+        commitment: Hash,
+    },
+    /// The line opens, and all who wait in it are numbered anew.
+    DrawBegun {
+        seed: Hash,
+        /// Empty without one.
+        beacon: String,
+        took_part: u64,
+    },
+    /// All of them are numbered anew: the line admits.
+    Drawn {
+        /// Of all who took part.
+        digest: Hash,
+    },
     Deleted,
     /// It was put back from a backup. Pointers and positions may have fallen.
     Restored,

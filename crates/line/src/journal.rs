@@ -41,6 +41,12 @@ pub enum Journaled {
     Imported { rows: u64, entered: u64 },
     /// What counts against the quota started at 0 again.
     QuotaRenewed,
+    /// The draw at the opening got its seed.
+    DrawSealed,
+    /// The line opened, and so many who waited in it are numbered anew. Their entries follow.
+    DrawBegun { took_part: u64 },
+    /// All of them are.
+    Drawn,
     /// An operator put the line back from a backup. What happened after the backup is not in the journal.
     Restored,
     Token {
@@ -466,6 +472,8 @@ pub enum OvertookBy {
     Called,
     /// An operator took it out of order.
     Taken,
+    /// The draw at the opening put it first.
+    Drawn,
     /// None of these. The overtaken token stood in its lane behind another one that was not first yet, because
     /// it or the overtaker had been moved there, or its lane's settings were different then.
     BehindItsLane,
@@ -585,6 +593,7 @@ impl Line {
             version: entry.version,
             by: match by {
                 AdmittedBy::Take => OvertookBy::Taken,
+                _ if lane == own && self.is_drawn((lane, token)) => OvertookBy::Drawn,
                 _ if lane == own => OvertookBy::BehindItsLane,
                 AdmittedBy::Call => OvertookBy::Called,
                 AdmittedBy::Turn => self.overtook_by((lane, absolute, boost_ms), own, later_ms),

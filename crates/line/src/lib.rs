@@ -27,6 +27,7 @@
 //! | a poll, a position | O(log waiting), no scan; in a line of several lanes O(log² waiting) a lane |
 //! | tokens that background work and recycling end or admit in one log entry | [`WORK_MAX`] |
 //! | gone tokens remembered per line | [`GONE_KEPT`] |
+//! | numbers from before the draw | 4 bytes each, as long as the line lives |
 //! | journal entries per line about tokens, and about the line | [`JOURNAL_KEPT`] each |
 //! | changes of settings in the journal of a line, and notes of kicks | [`JOURNAL_CHANGES_BYTES`] each |
 //! | admissions in a period | `burst` + the rate × the period, while the gate is `on` |
@@ -39,9 +40,12 @@
 //! started from. It exists so that the model test can be shown to fail. Never build a node with it.
 
 mod background;
+mod bits;
 mod callback;
 mod calls;
 mod capacity;
+mod draw;
+mod draw_pages;
 mod dump;
 mod eta;
 mod event;
@@ -58,6 +62,7 @@ mod kick;
 mod line;
 mod lines;
 mod list;
+mod lot;
 mod max_tree;
 mod name;
 mod note;
@@ -80,9 +85,12 @@ mod waiting;
 #[cfg(test)]
 mod cost_tests;
 
+pub use bits::Bits;
 pub use callback::{CALLBACK_LIMIT_MAX, Caller, Offers, ROOM_KEYS_MAX};
 pub use calls::{CALL_ID_BYTES_MAX, CallItem, CalledToken};
 pub use capacity::{HeldBackBy, LaneUse};
+pub use draw::{DrawState, DrawView};
+pub use draw_pages::{DrawBegun, DrawBlock, DrawHead, DrawPage};
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LineItem};
 pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
@@ -100,6 +108,7 @@ pub use kick::{KICK_TEXT_BYTES_MAX, KickItem, KickNote, KickSelector, Kicked};
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use list::{ListOrder, ListedThrough};
+pub use lot::{BEACON_BYTES_MAX, Hash, Lots, commitment, digest_with};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use note::{Noted, OperatorNote};
 pub use notices::PositionMark;
@@ -109,7 +118,7 @@ pub use refused_counts::{RefusedCode, RefusedCounts};
 pub use restore::{ClockShift, Restore, RestoreRefused};
 pub use settings::{
     Admission, BOOST_MS_MAX, BadField, CALL_AHEAD_MAX, Change, Gate, LABEL_BYTES_MAX, LABELS_MAX,
-    Labels, LaneSettings, Lanes, PER_VISIT_MAX, POSITION_CAP_MAX, POSITION_EVENT_MAX,
+    Labels, LaneSettings, Lanes, Opening, PER_VISIT_MAX, POSITION_CAP_MAX, POSITION_EVENT_MAX,
     POSITION_EVENTS_MAX, Phase, Positions, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RENEW_MS_MAX,
     RENEW_MS_MIN, Renew, SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, SETTING_NAMES, SETTINGS,
     STANDBY_PERCENT_MAX, Schedule, ScheduledChange, Setting, SettingDefault, SettingKind,

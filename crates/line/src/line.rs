@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::background::Due;
 use crate::callback::Callers;
 use crate::calls::Calls;
+use crate::draw_pages::Draw;
 use crate::eta::poll_after_ms;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
@@ -49,6 +50,8 @@ pub struct Line {
     /// From the former numbers of moved tokens to the current ones, while these are live.
     pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
     pub(crate) gone: GoneRing,
+    /// That of its opening, awaited, going on or done.
+    pub(crate) draw: Option<Draw>,
     pub(crate) calls: Calls,
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
@@ -141,6 +144,7 @@ impl Line {
             called_back: 0,
             moved: BTreeMap::new(),
             gone: GoneRing::new(new.limits.gone_kept),
+            draw: None,
             calls: Calls::new(new.limits),
             journal: Journal::new(new.limits),
             gone_counts: [0; Reason::ALL.len()],
@@ -222,7 +226,8 @@ impl Line {
             Found::Gone(gone) => (State::Gone, None, None, Some(gone)),
         };
         // Decisions go by the true position; only the one that is shown is capped.
-        let position = place.map(|place| place.ahead + 1);
+        let drawn = place.filter(|_| !self.is_undrawn());
+        let position = drawn.map(|place| place.ahead + 1);
         #[cfg(feature = "bite")]
         let position = match nowserving_bite::is(nowserving_bite::Break::S11) {
             true => position.map(|position| position + 1),
@@ -230,7 +235,7 @@ impl Line {
         };
         let cap = self.settings.position_cap.map_or(u64::MAX, u64::from);
         let shown = position.map(|position| position.min(cap));
-        let turn = place.map(|place| self.turn(at, place));
+        let turn = drawn.map(|place| self.turn(at, place));
         let eta = place
             .and_then(|place| self.eta(at.lane, place.ahead + 1, place.entered.service_ms, now_ms));
         let given = eta.and_then(|eta| eta.given());
@@ -273,7 +278,8 @@ impl Line {
         let status = self.status(at, now_ms)?;
         let holes = want_holes.then(|| {
             // Holes would reveal the position that the cap hides.
-            let shown = (!status.position_capped).then(|| self.holes_before(status.at));
+            let hidden = status.position_capped || self.is_undrawn();
+            let shown = (!hidden).then(|| self.holes_before(status.at));
             shown.flatten()
         });
         Ok(Poll { status, holes })
@@ -387,8 +393,11 @@ impl Line {
 
     /// All holes of each lane of the settings, in their order: the ranges of numbers between its `admitted_through` and
     /// its newest number that do not wait. `None` if they are too many to read (4,096 words of bitmap a lane), or more
-    /// than `most` ranges.
+    /// than `most` ranges, or while a draw is awaited or goes on.
     pub fn all_holes(&self, most: usize) -> Option<Vec<Vec<(Token, Token)>>> {
+        if self.is_undrawn() {
+            return None;
+        }
         let mut left = most;
         let holes = self.listed().map(|(_, lane, _)| {
             let holes = lane.waiting.holes_before(lane.next_token)?;
@@ -407,6 +416,7 @@ impl Line {
     pub fn counts(&self) -> Counts {
         Counts {
             issued: self.lanes.iter().map(Lane::issued).sum(),
+            drawn: self.draw.as_ref().map_or(0, Draw::took_part),
             waiting: self.waiting(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,
@@ -470,9 +480,25 @@ impl Line {
         if at.incarnation != self.incarnation || !issued || self.live(at.lane, at.token).is_some() {
             return at;
         }
-        let moved = self.moved.get(&(at.lane, at.token)).copied();
-        let to = moved.or_else(|| self.gone.get(at.lane, at.token)?.moved_to);
-        to.map_or(at, |(lane, token)| self.token_ref(lane, token))
+        let (lane, token) = self.resolve_number((at.lane, at.token));
+        self.token_ref(lane, token)
+    }
+
+    /// That of a number which is not live.
+    fn resolve_number(&self, at: (u8, Token)) -> (u8, Token) {
+        let moved = self.moved.get(&at).copied();
+        if let Some(to) = moved {
+            return to;
+        }
+        if let Some(gone) = self.gone.get(at.0, at.1) {
+            return gone.moved_to.unwrap_or(at);
+        }
+        match self.drawn_as(at) {
+            // It may have been moved since.
+            Some(token) if self.live(at.0, token).is_none() => self.resolve_number((at.0, token)),
+            Some(token) => (at.0, token),
+            None => at,
+        }
     }
 }
 

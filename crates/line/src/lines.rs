@@ -271,6 +271,7 @@ impl Lines {
             | Op::Kick { incarnation, .. }
             | Op::CountRefused { incarnation, .. }
             | Op::RenewQuota { incarnation, .. }
+            | Op::SealDraw { incarnation, .. }
             | Op::RunBackground { incarnation, .. }
                 if known != Some(*incarnation) =>
             {

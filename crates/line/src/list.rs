@@ -74,9 +74,12 @@ impl Line {
     }
 
     /// The place of a waiting token, whatever the line's `position_cap`: its position in its lane, and its turn over all
-    /// lanes as in [`crate::Status::turn`]. `None` if it does not wait.
+    /// lanes as in [`crate::Status::turn`]. `None` if it does not wait, or waits for a draw.
     pub fn place_of(&self, lane: u8, token: Token) -> Option<(u64, u64)> {
         let place = self.lanes.get(usize::from(lane))?.waiting.place(token)?;
+        if self.is_undrawn() {
+            return None;
+        }
         let turn = self.turn(self.token_ref(lane, token), place);
         Some((place.ahead + 1, turn))
     }

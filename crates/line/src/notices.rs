@@ -25,6 +25,9 @@ impl Line {
     /// Makes an event for each token that is to prepare now, once, and for each that has come to one of the
     /// `position_events`; as far as the entry's work limit goes.
     pub(crate) fn send_notices(&mut self, ctx: &mut ApplyCtx<'_>) {
+        if self.is_undrawn() {
+            return;
+        }
         for place in 0..self.order.len() {
             self.call_ahead(self.order[place], ctx);
         }
@@ -34,6 +37,9 @@ impl Line {
     }
 
     pub(crate) fn is_notice_behind(&self, now_ms: u64) -> bool {
+        if self.is_undrawn() {
+            return false;
+        }
         let is_behind = |id: &u8| {
             let lane = self.lanes.get(usize::from(*id));
             let told = lane.is_none_or(|lane| lane.next_to_tell().is_none());
@@ -94,9 +100,10 @@ impl Line {
     /// To be called when the positions or the lanes of the settings may have changed. A waiting token that stands at
     /// or before a new position has not come to it from behind, and is not told.
     pub(crate) fn mark_positions(&mut self) {
+        let is_undrawn = self.is_undrawn();
         let positions = &self.settings.position_events;
         for lane in &mut self.lanes {
-            lane.mark_positions(positions);
+            lane.mark_positions(positions, is_undrawn);
         }
     }
 }
@@ -110,7 +117,7 @@ impl Lane {
         marked.eq(positions) && issued && in_order
     }
 
-    fn mark_positions(&mut self, positions: &Positions) {
+    fn mark_positions(&mut self, positions: &Positions, is_undrawn: bool) {
         if self.marks.iter().map(|mark| &mark.position).eq(positions) {
             return;
         }
@@ -120,6 +127,8 @@ impl Lane {
         for position in positions {
             let kept = old.iter().find(|mark| mark.position == *position);
             let through = match kept {
+                // Whoever comes to it in the draw is told.
+                _ if is_undrawn => 0,
                 Some(mark) => mark.through,
                 None => {
                     let last = self.waiting.select(u64::from(*position) - 1);

@@ -3,8 +3,8 @@
 use nowserving_codec::Codec;
 
 use crate::{
-    BadField, ImportRow, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Settings,
-    SettingsPatch, State, TakeBy,
+    BadField, Hash, ImportRow, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts,
+    Settings, SettingsPatch, State, TakeBy,
 };
 use crate::{Token, TokenBy, TokenRef};
 
@@ -208,6 +208,14 @@ pub enum Op {
         /// When it is to be renewed after that, on the leader's wall clock.
         next_ms: u64,
     },
+    /// Brings in the seed of the draw, if [`crate::Line::needs_seed`].
+    SealDraw {
+        line: LineName,
+        /// If the line has another one, nothing happens.
+        incarnation: u64,
+        /// Random: nobody can guess it.
+        seed: Hash,
+    },
     /// Does the background work that is due on the line, see [`crate::Lines::background_work`].
     RunBackground {
         line: LineName,
@@ -240,6 +248,7 @@ impl Op {
             | Op::CountRefused { line, .. }
             | Op::CapacityTold { line, .. }
             | Op::RenewQuota { line, .. }
+            | Op::SealDraw { line, .. }
             | Op::RunBackground { line, .. } => line,
         }
     }
@@ -366,6 +375,8 @@ pub enum Refused {
 pub enum CannotAdmit {
     #[error("nobody is admitted in this phase of the line")]
     Phase,
+    #[error("the draw at the opening is not done")]
+    Draw,
     #[error("the quota has no unit left")]
     Quota,
     #[error("every seat is held")]

@@ -55,6 +55,7 @@ impl Line {
             Op::CountRefused { refused, .. } => self.refused = self.refused.plus(refused),
             Op::CapacityTold { told, .. } => self.capacity_told(*told, ctx)?,
             Op::RenewQuota { next_ms, .. } => self.renew_quota(*next_ms, ctx),
+            Op::SealDraw { seed, .. } => self.seal_draw(*seed, ctx),
             Op::RunBackground { .. } => self.run_background(ctx),
         }
         self.after_operation(ctx);
@@ -214,7 +215,9 @@ impl Line {
         };
         let token = self.issue(lane, Live::newcomer(key, entered), ctx.now_ms)?;
         self.entered_event((lane, token), entered, ctx);
-        self.lanes[usize::from(lane)].mark_newcomer(token);
+        if !self.is_undrawn() {
+            self.lanes[usize::from(lane)].mark_newcomer(token);
+        }
         self.callback_entered(key, lane, ctx.now_ms);
         // Every token starts out waiting, and may be admitted at once only if no other one waits. Seats
         // can be free while others wait, if background work has yet to admit those.

@@ -11,6 +11,7 @@
 //! | incarnation | that of the backup, so that tickets stay good |
 //! | times of the service clock | shifted by the difference of the two clocks: what was left of a deadline is left |
 //! | keys that wait to be told of room | those of the backup; nothing counts as offered |
+//! | the draw at the opening | one that had not begun gets another seed: that of the backup may have been shown since |
 //! | used units of a quota | as many as in the backup or in the line that is replaced, whichever has more |
 
 use nowserving_codec::Codec;
@@ -113,6 +114,7 @@ impl Lines {
         line.version = line.version.max(head.version_floor);
         line.epoch = line.epoch.max(head.epoch_floor);
         line.shift_clock(shift);
+        line.unseal_draw();
         line.settings_version = line.line_event(LineChange::Restored, self.wall_ms, events);
         line.journal_entry(Journaled::Restored, self.wall_ms);
         self.head.incarnation_floor = line.incarnation.max(head.incarnation_floor);
@@ -251,6 +253,9 @@ impl Line {
             shift.shift(&mut arrivals.last_ms);
             // It was long ago that these were made.
             lane.callers.offers = Offers::default();
+        }
+        if let Some(begun) = self.draw.as_mut().and_then(|it| it.head.begun.as_mut()) {
+            shift.shift(&mut begun.opened_at_ms);
         }
         if let Some(told) = &mut self.told {
             shift.shift(&mut told.until_ms);

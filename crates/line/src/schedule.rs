@@ -39,6 +39,7 @@ impl Line {
         self.next_renewal_ms()
             .into_iter()
             .chain(self.next_scheduled_ms())
+            .chain(self.needs_seed().then_some(0))
             .min()
     }
 

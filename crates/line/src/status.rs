@@ -13,7 +13,8 @@ pub struct Status {
     pub line: LineName,
     pub lane: LaneName,
     pub state: State,
-    /// While waiting: 1 + the number of tokens that wait before it in its lane, at most `position_cap`.
+    /// While waiting: 1 + the number of tokens that wait before it in its lane, at most `position_cap`. `None` while a draw
+    /// is awaited or goes on.
     pub position: Option<u64>,
     /// `position` is the cap; the true one is larger.
     pub position_capped: bool,
@@ -97,11 +98,13 @@ pub struct LaneBoard {
     pub waiting: u64,
 }
 
-/// The tokens of an incarnation by state: `issued = waiting + admitted + in_checkout + the sum of gone`.
+/// The tokens of an incarnation by state: `issued = drawn + waiting + admitted + in_checkout + the sum of gone`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Numbers issued, over all lanes.
     pub issued: u64,
+    /// Numbers that the draw has replaced by others, or is to replace: those of all who took part.
+    pub drawn: u64,
     pub waiting: u64,
     pub admitted: u64,
     pub in_checkout: u64,

@@ -43,6 +43,7 @@ impl Line {
     /// capacity.
     pub(crate) fn issue(&mut self, lane: u8, live: Live, now_ms: u64) -> Result<Token, Refused> {
         self.measure(now_ms);
+        let counts_as_entered = self.counts_as_entered(live.entered.at);
         let into = self.lanes.get_mut(usize::from(lane));
         let into = into.filter(|lane| lane.has_numbers());
         let into = into.ok_or(Refused::LineFull)?;
@@ -52,7 +53,7 @@ impl Line {
         if nowserving_bite::is(nowserving_bite::Break::S7) && token % 8 == 0 {
             into.next_token += 1;
         }
-        into.waiting.push(token, live.entered.at);
+        into.waiting.push(token, counts_as_entered);
         // An operator's move says nothing about how many will enter.
         if live.moved_from.is_empty() {
             into.arrivals.add(now_ms);

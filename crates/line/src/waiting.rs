@@ -14,12 +14,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::bits::{BITS as CHUNK_BITS, Bits, split};
 use crate::max_tree::MaxTree;
 use crate::{Timestamp, Token};
 
-const WORDS: usize = 8;
-const WORD_BITS: u64 = 64;
-const CHUNK_BITS: u64 = WORDS as u64 * WORD_BITS;
 const PAGE_CHUNKS: u64 = 8;
 /// Fewer empty chunks are not worth compacting.
 const EMPTY_SLOTS_MIN: usize = 8;
@@ -48,7 +46,7 @@ pub(crate) struct Place {
 struct Chunk {
     /// The chunk has the numbers from `no * 512` on.
     no: u64,
-    words: [u64; WORDS],
+    bits: Bits,
     /// When the tokens entered, in the order of their numbers. Most are removed at the ends, which costs nothing; a
     /// removal in the middle shifts at most 4 kB.
     entered: VecDeque<Timestamp>,
@@ -62,7 +60,7 @@ impl Chunk {
     fn new(no: u64) -> Self {
         Self {
             no,
-            words: [0; WORDS],
+            bits: Bits::default(),
             entered: VecDeque::new(),
             latest_ms: 0,
             in_order: true,
@@ -73,29 +71,34 @@ impl Chunk {
         self.entered.len() as u64
     }
 
-    fn contains(&self, bit: usize) -> bool {
-        self.words[bit / 64] & (1 << (bit % 64)) != 0
-    }
-
-    /// How many bits below `bit` are set.
-    fn rank(&self, bit: usize) -> usize {
-        let (word, bit) = (bit / 64, bit % 64);
-        let before: u32 = self.words[..word].iter().map(|w| w.count_ones()).sum();
-        let within = self.words[word] & ((1 << bit) - 1);
-        (before + within.count_ones()) as usize
-    }
-
     fn push(&mut self, bit: usize, entered: Timestamp) {
-        self.words[bit / 64] |= 1 << (bit % 64);
+        self.bits.set(bit);
         self.in_order =
             self.entered.is_empty() || (self.in_order && self.latest_ms <= entered.service_ms);
         self.latest_ms = self.latest_ms.max(entered.service_ms);
         self.entered.push_back(entered);
     }
 
+    /// The same of a number that may not be the last one.
+    fn insert(&mut self, bit: usize, entered: Timestamp) {
+        let place = self.bits.rank(bit);
+        if place == self.entered.len() {
+            return self.push(bit, entered);
+        }
+        self.bits.set(bit);
+        let earlier = |at: &Timestamp| at.service_ms <= entered.service_ms;
+        let after_last = place
+            .checked_sub(1)
+            .is_none_or(|it| earlier(&self.entered[it]));
+        let before_next = entered.service_ms <= self.entered[place].service_ms;
+        self.in_order = self.in_order && after_last && before_next;
+        self.latest_ms = self.latest_ms.max(entered.service_ms);
+        self.entered.insert(place, entered);
+    }
+
     fn remove(&mut self, bit: usize) {
-        let removed = self.entered.remove(self.rank(bit));
-        self.words[bit / 64] &= !(1 << (bit % 64));
+        let removed = self.entered.remove(self.bits.rank(bit));
+        self.bits.clear(bit);
         if removed.is_some_and(|it| it.service_ms == self.latest_ms) {
             self.latest_ms = self.latest_of_first(self.entered.len());
         }
@@ -130,30 +133,13 @@ impl Chunk {
         found.unwrap_or(self.entered.len())
     }
 
-    /// The number whose bit is the `nth` (from 0) set one.
-    fn select(&self, mut nth: u64) -> Option<Token> {
-        for (i, word) in (0..).zip(self.words) {
-            let ones = u64::from(word.count_ones());
-            if nth >= ones {
-                nth -= ones;
-                continue;
-            }
-            let mut rest = word;
-            for _ in 0..nth {
-                rest &= rest - 1;
-            }
-            let bit = i * WORD_BITS + u64::from(rest.trailing_zeros());
-            return Some(self.no * CHUNK_BITS + bit);
-        }
-        None
+    /// The number before which exactly `nth` (from 0) of the chunk wait.
+    fn select(&self, nth: u64) -> Option<Token> {
+        Some(self.no * CHUNK_BITS + self.bits.select(nth)?)
     }
 }
 
-fn split(token: Token) -> (u64, usize) {
-    (token / CHUNK_BITS, (token % CHUNK_BITS) as usize)
-}
-
-/// The waiting numbers of a lane. They come in ascending order and leave in any.
+/// The waiting numbers of a lane. They come in ascending order, except in a draw, and leave in any.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingSet {
     /// Ascending by `no`; some may be empty until the next compaction.
@@ -210,6 +196,42 @@ impl WaitingSet {
         self.len += 1;
     }
 
+    /// Adds a number that may be smaller than others; one that waits already is ignored. Where its chunk is missing the
+    /// chunks are counted anew, as in a compaction.
+    pub(crate) fn insert(&mut self, token: Token, entered: Timestamp) {
+        if token > self.last {
+            return self.push(token, entered);
+        }
+        let (no, bit) = split(token);
+        let slot = match self.slot(no) {
+            Ok(slot) => slot,
+            Err(slot) => {
+                self.chunks.insert(slot, Chunk::new(no));
+                self.rebuild();
+                slot
+            }
+        };
+        let chunk = &mut self.chunks[slot];
+        if chunk.bits.contains(bit) {
+            return;
+        }
+        self.empty -= usize::from(chunk.count() == 0);
+        chunk.insert(bit, entered);
+        self.latest.set(slot, chunk.latest_ms);
+        self.add(slot, 1);
+        self.front = match self.len {
+            0 => slot,
+            _ => self.front.min(slot),
+        };
+        self.len += 1;
+    }
+
+    /// Which numbers wait, 512 in one: those that begin at its number times 512. A copy of 64 bytes for each.
+    pub(crate) fn bits(&self) -> impl Iterator<Item = (u64, Bits)> + '_ {
+        let chunks = self.chunks.iter().filter(|chunk| chunk.count() > 0);
+        chunks.map(|chunk| (chunk.no, chunk.bits))
+    }
+
     /// Numbers from a little before this one on, of whole chunks.
     pub(crate) fn page_at(token: Token) -> Range<Token> {
         let first = token / CHUNK_BITS * CHUNK_BITS;
@@ -240,7 +262,7 @@ impl WaitingSet {
             return false;
         };
         let chunk = &mut self.chunks[slot];
-        if !chunk.contains(bit) {
+        if !chunk.bits.contains(bit) {
             return false;
         }
         chunk.remove(bit);
@@ -261,8 +283,11 @@ impl WaitingSet {
     pub(crate) fn place(&self, token: Token) -> Option<Place> {
         let (no, bit) = split(token);
         let slot = self.slot(no).ok()?;
-        let chunk = self.chunks.get(slot).filter(|chunk| chunk.contains(bit))?;
-        let within = chunk.rank(bit);
+        let chunk = self
+            .chunks
+            .get(slot)
+            .filter(|chunk| chunk.bits.contains(bit))?;
+        let within = chunk.bits.rank(bit);
         Some(Place {
             entered: *chunk.entered.get(within)?,
             ahead: self.sum_before(slot) + within as u64,
@@ -273,7 +298,7 @@ impl WaitingSet {
     pub(crate) fn rank(&self, token: Token) -> u64 {
         let (no, bit) = split(token);
         match self.slot(no) {
-            Ok(slot) => self.sum_before(slot) + self.chunks[slot].rank(bit) as u64,
+            Ok(slot) => self.sum_before(slot) + self.chunks[slot].bits.rank(bit) as u64,
             Err(slot) => self.sum_before(slot),
         }
     }
@@ -295,7 +320,7 @@ impl WaitingSet {
         match self.slot(no) {
             Ok(slot) => {
                 let chunk = &self.chunks[slot];
-                let through = chunk.rank(bit) + usize::from(chunk.contains(bit));
+                let through = chunk.bits.rank(bit) + usize::from(chunk.bits.contains(bit));
                 let within = chunk.latest_of_first(through);
                 within.max(self.latest.max_before(slot))
             }
@@ -357,14 +382,14 @@ impl WaitingSet {
             if chunk.no * CHUNK_BITS >= token {
                 break;
             }
-            words += WORDS;
+            words += Bits::WORDS;
             #[cfg(test)]
-            WORDS_READ.with(|read| read.set(read.get() + WORDS));
+            WORDS_READ.with(|read| read.set(read.get() + Bits::WORDS));
             if words > HOLE_WORDS_MAX || holes.len() > HOLE_RANGES_MAX {
                 return None;
             }
-            for (i, word) in (0..).zip(chunk.words) {
-                let base = chunk.no * CHUNK_BITS + i * WORD_BITS;
+            for (bit, word) in chunk.bits.words() {
+                let base = chunk.no * CHUNK_BITS + bit;
                 next = list_holes(base, word, token, next, &mut holes);
             }
         }
@@ -377,7 +402,7 @@ impl WaitingSet {
     /// How many words [`WaitingSet::holes_before`] reads at most.
     pub(crate) fn hole_words(&self) -> usize {
         let chunks = self.chunks.len().saturating_sub(self.front);
-        (chunks * WORDS).min(HOLE_WORDS_MAX)
+        (chunks * Bits::WORDS).min(HOLE_WORDS_MAX)
     }
 
     /// The slot of a chunk, or where it would be.
@@ -436,12 +461,20 @@ impl WaitingSet {
         if self.empty < EMPTY_SLOTS_MIN || self.empty * 2 < self.chunks.len() {
             return;
         }
-        let full = self.chunks.len() - self.empty;
-        let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(full));
-        self.tree = Vec::with_capacity(full);
-        self.latest = MaxTree::with_slots(full);
-        (self.front, self.empty) = (0, 0);
-        for chunk in old.into_iter().filter(|chunk| chunk.count() > 0) {
+        self.chunks.retain(|chunk| chunk.count() > 0);
+        self.rebuild();
+    }
+
+    /// Counts the chunks anew.
+    fn rebuild(&mut self) {
+        let slots = self.chunks.len();
+        let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(slots));
+        self.tree = Vec::with_capacity(slots);
+        self.latest = MaxTree::with_slots(slots);
+        self.empty = 0;
+        let first = old.iter().position(|chunk| chunk.count() > 0);
+        self.front = first.unwrap_or(0);
+        for chunk in old {
             self.push_chunk(chunk);
         }
     }

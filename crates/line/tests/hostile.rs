@@ -8,9 +8,9 @@ use crate::common::{Restart, Shard, name, shop};
 use nowserving_line::{
     Admission, AdmissionRate, CallItem, Change, Entered, Gate, Gone, ImportRow, JournalEntry,
     Journaled, JournaledToken, KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits,
-    LineDump, Lines, Live, NUMBER_MAX, Op, Phase, Quota, Reason, RecycleItem, RefusedCounts,
-    ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Timestamp, TokenBy,
-    TokenRef,
+    LineDump, Lines, Live, NUMBER_MAX, Op, Opening, Phase, Quota, Reason, RecycleItem,
+    RefusedCounts, ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, TakeBy,
+    Timestamp, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -118,6 +118,7 @@ fn rules() -> impl Strategy<Value = Settings> {
                     _ => Admission::Auto,
                 },
                 gate: Gate::ALL[n as usize % 3],
+                opening: Opening::ALL[n as usize % 2],
                 ..Settings::new(2, 3)
             },
         )
@@ -274,6 +275,11 @@ fn op() -> impl Strategy<Value = Op> {
             line: shop(),
             incarnation,
             next_ms,
+        }),
+        3 => (incarnation(), any::<u8>()).prop_map(|(incarnation, seed)| Op::SealDraw {
+            line: shop(),
+            incarnation,
+            seed: [seed; 32],
         }),
         2 => import(),
         2 => prop::option::of((any::<u32>(), number()))
@@ -531,6 +537,7 @@ fn seats_go_to_the_first_over_all_lanes() {
         called_through: 0,
         marks: Vec::new(),
         arrivals: Default::default(),
+        draw: Vec::new(),
         live: vec![waiting(1, 10), waiting(2, 30), waiting(3, 40)],
         offers: Default::default(),
         callers: Vec::new(),

@@ -23,6 +23,8 @@ mod naive;
 mod naive_callers;
 #[path = "model/naive_calls.rs"]
 mod naive_calls;
+#[path = "model/naive_draw.rs"]
+mod naive_draw;
 #[path = "model/naive_gate.rs"]
 mod naive_gate;
 #[path = "model/naive_moves.rs"]
@@ -188,6 +190,7 @@ impl Run {
             | Op::Touch { incarnation, .. }
             | Op::Kick { incarnation, .. }
             | Op::RenewQuota { incarnation, .. }
+            | Op::SealDraw { incarnation, .. }
             | Op::RunBackground { incarnation, .. } => Some(*incarnation) != known,
             _ => false,
         }
@@ -352,13 +355,21 @@ proptest! {
     #[test]
     fn agrees_with_a_recount(
         (seats, queue_limit) in (1..5u8, 0..12u8),
+        opens_by_lot_after in prop::option::weighted(0.4, 5..60usize),
         commands in prop::collection::vec(command(), 1..120),
     ) {
         let mut run = Run::new();
         for line in 0..LINES.len() {
             run.step(line, &Command::Create { seats, queue_limit }, false);
         }
-        for (line, command, joins) in &commands {
+        if opens_by_lot_after.is_some() {
+            run.step(0, &Command::awaiting_a_draw(), false);
+            run.step(0, &Command::Seal { seed: seats }, false);
+        }
+        for (done, (line, command, joins)) in commands.iter().enumerate() {
+            if opens_by_lot_after == Some(done) {
+                run.step(0, &Command::open(), false);
+            }
             run.step(*line, command, *joins);
         }
         run.finish();

@@ -4,6 +4,7 @@
 mod admission;
 mod gate;
 mod lanes;
+mod opening;
 mod patch;
 mod phase;
 mod positions;
@@ -18,6 +19,7 @@ pub use admission::Admission;
 pub use gate::Gate;
 pub(crate) use lanes::names as lane_names;
 pub use lanes::{BOOST_MS_MAX, LaneSettings};
+pub use opening::Opening;
 pub use patch::Change;
 pub use phase::Phase;
 pub use positions::{POSITION_EVENT_MAX, POSITION_EVENTS_MAX};
@@ -26,6 +28,7 @@ pub use quota::{
     ZONE_BYTES_MAX, ZoneName,
 };
 pub use schedule::{SCHEDULE_BYTES_MAX, SCHEDULE_MAX, ScheduledChange, WALL_MS_MAX};
+pub(crate) use table::is_text;
 pub use table::{
     SETTING_NAMES, SETTINGS, Setting, SettingDefault, SettingKind, SettingValue, Settings,
     SettingsPatch,

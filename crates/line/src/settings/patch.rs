@@ -30,6 +30,9 @@ impl SettingsPatch {
             let texts = labels.iter().map(|(name, value)| name.len() + value.len());
             bytes += texts.map(|text| LABEL_BYTES + text).sum::<usize>();
         }
+        if let Some(Change::Set(beacon)) = &self.draw_beacon {
+            bytes += beacon.len();
+        }
         if let Some(Change::Set(schedule)) = &self.schedule {
             bytes += schedule::bytes(schedule);
         }

@@ -95,6 +95,7 @@ fn stored_bytes(set: &SettingsPatch) -> usize {
 fn stored_value_bytes(value: &SettingValue) -> usize {
     match value {
         SettingValue::LaneName(name) => name.as_str().len(),
+        SettingValue::Text(text) => text.len(),
         SettingValue::AdmissionRate(_) => STORED_RATE_BYTES,
         SettingValue::Quota(_) => STORED_QUOTA_BYTES,
         SettingValue::Positions(positions) => positions.len() * STORED_POSITION_BYTES,
@@ -111,6 +112,7 @@ fn stored_value_bytes(value: &SettingValue) -> usize {
         | SettingValue::Phase(_)
         | SettingValue::Admission(_)
         | SettingValue::Gate(_)
+        | SettingValue::Opening(_)
         // Refused within a schedule.
         | SettingValue::Schedule(_) => 0,
     }

@@ -13,14 +13,14 @@
 use nowserving_codec::{Codec, Malformed, Reader, Writer};
 
 use super::{
-    Admission, BadField, Gate, LaneSettings, Phase, Positions, Quota, Schedule, lanes, positions,
-    schedule,
+    Admission, BadField, Gate, LaneSettings, Opening, Phase, Positions, Quota, Schedule, lanes,
+    positions, schedule,
 };
 use super::{CALL_AHEAD_MAX, POSITION_CAP_MAX, QUEUE_LIMIT_MAX, SEATS_MAX};
 use super::{Change, LABEL_BYTES_MAX, LABELS_MAX, Labels, Lanes, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 use super::{JUMPS_MAX_MAX, MAX_WAIT_MS_MAX, MAX_WAIT_MS_MIN};
 use crate::eta::{POLL_MS_MAX, POLL_MS_MIN};
-use crate::{AdmissionRate, CALLBACK_LIMIT_MAX, LaneName};
+use crate::{AdmissionRate, BEACON_BYTES_MAX, CALLBACK_LIMIT_MAX, LaneName};
 
 /// Calls the macro `$then` with all settings, in the order in which they are shown.
 ///
@@ -103,6 +103,12 @@ macro_rules! for_each_setting {
             /// Whether numbers are issued and tokens admitted
             20 phase: Phase = value(Phase::Open), Phase;
 
+            /// In which order those who waited for the opening are served
+            29 opening: Opening = value(Opening::Order), Opening;
+
+            /// What is mixed into the draw: a text that nobody knows until shortly before the opening
+            30 draw_beacon: String = unset("the draw has none"), Text { most: BEACON_BYTES_MAX };
+
             /// Changes of settings, each at its time
             21 schedule: Schedule = value(Schedule::new()), Schedule;
 
@@ -145,6 +151,11 @@ pub enum SettingKind {
     Phase,
     Admission,
     Gate,
+    Opening,
+    /// Visible ASCII characters and spaces, at least one.
+    Text {
+        most: usize,
+    },
     LaneName,
     AdmissionRate,
     Quota,
@@ -162,6 +173,8 @@ pub enum SettingValue {
     Phase(Phase),
     Admission(Admission),
     Gate(Gate),
+    Opening(Opening),
+    Text(String),
     LaneName(LaneName),
     AdmissionRate(AdmissionRate),
     Quota(Quota),
@@ -239,6 +252,9 @@ impl Setting {
             ) if !(least..=most).contains(value) => {
                 Err(BadField::new(self.name, self.kind.limit()))
             }
+            (SettingKind::Text { most }, SettingValue::Text(text)) if !is_text(text, most) => {
+                Err(BadField::new(self.name, self.kind.limit()))
+            }
             (_, SettingValue::AdmissionRate(rate)) => rate.validate(),
             (_, SettingValue::Quota(quota)) => quota.validate(),
             (_, SettingValue::Lanes(lanes)) => lanes::validate(lanes),
@@ -256,9 +272,20 @@ impl SettingKind {
         match self {
             SettingKind::Number { least, most } => format!("{least} to {most}"),
             SettingKind::TimeMs { least, most } => format!("{least} to {most} milliseconds"),
+            SettingKind::Text { most } => {
+                format!("1 to {most} visible ASCII characters, with spaces between them")
+            }
             kind => format!("of type {kind:?}"),
         }
     }
+}
+
+/// So that it looks the same to everybody, and whoever checks a draw takes the same bytes.
+pub(crate) fn is_text(text: &str, most: usize) -> bool {
+    let fits = (1..=most).contains(&text.len()) && text.trim_ascii() == text;
+    fits && text
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() || byte == b' ')
 }
 
 fn validate_labels(labels: &Labels) -> Result<(), BadField> {
@@ -347,6 +374,8 @@ plain! {
     Phase Phase
     Admission Admission
     Gate Gate
+    Opening Opening
+    String Text
     LaneName LaneName
     AdmissionRate AdmissionRate
     Quota Quota
@@ -398,7 +427,7 @@ macro_rules! default_of {
 }
 
 /// The last number of a setting that format 1 has, format 2, and so on.
-const LAST_OF_FORMATS: &[u8] = &[28];
+const LAST_OF_FORMATS: &[u8] = &[30];
 /// Stands after the last setting of a patch.
 const END: u8 = 0;
 const UNKNOWN: Malformed = Malformed("a setting that this build does not know");

@@ -124,6 +124,8 @@ fn all_settings_come_back_from_their_bytes() {
             SettingKind::Phase => SettingValue::Phase(Phase::Closed),
             SettingKind::Admission => SettingValue::Admission(Admission::Called),
             SettingKind::Gate => SettingValue::Gate(Gate::Off),
+            SettingKind::Opening => SettingValue::Opening(Opening::Draw),
+            SettingKind::Text { most } => SettingValue::Text("x".repeat(most)),
             SettingKind::LaneName => SettingValue::LaneName(LaneName::default()),
             SettingKind::AdmissionRate => SettingValue::AdmissionRate(AdmissionRate {
                 per_second_micro: 1_000,

@@ -77,7 +77,7 @@ fn has_job(model: &NaiveLine, now_ms: u64) -> bool {
     if model.phase() == nowserving_line::Phase::Closed {
         return model.deleting || model.live() > 0;
     }
-    if model.callers_due_ms.is_some_and(|due_ms| due_ms <= now_ms) {
+    if model.has_to_draw() || model.callers_due_ms.is_some_and(|due_ms| due_ms <= now_ms) {
         return true;
     }
     let waiting = model.count(State::Waiting) > 0;
@@ -183,6 +183,12 @@ fn lane_uses(line: &Line, model: &NaiveLine, board: &Board, now_ms: u64) {
 
 /// Every waiting token knows how many of all lanes go before it.
 fn turns(line: &Line, model: &NaiveLine, now_ms: u64) {
+    if model.is_undrawn() {
+        for (lane, token, _) in line.live_from((0, 0)) {
+            assert_eq!(line.place_of(lane, token), None, "no place before the draw");
+        }
+        return;
+    }
     let order = model.service_order();
     assert_eq!(order.first().copied(), model.next(), "who is next");
     let cap = model.settings.position_cap.map_or(u64::MAX, u64::from);
@@ -267,10 +273,12 @@ fn counts(line: &Line, model: &NaiveLine) {
     let counts = line.counts();
     assert_eq!(counts.issued, model.tokens.len() as u64, "issued");
     let gone: u64 = counts.gone.iter().sum();
-    let sum = counts.waiting + counts.admitted + counts.in_checkout + gone;
+    assert_eq!(counts.drawn, model.took_part(), "drawn");
+    let live = counts.waiting + counts.admitted + counts.in_checkout;
     assert_eq!(
-        counts.issued, sum,
-        "issued = waiting + admitted + in_checkout + gone"
+        counts.issued,
+        counts.drawn + live + gone,
+        "issued = drawn + waiting + admitted + in_checkout + gone"
     );
     for code in RefusedCode::ALL {
         let refused = model.refused.get(code.as_str()).copied().unwrap_or(0);
@@ -317,7 +325,8 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
         Err(refused) => panic!("status of {asked:?}: {refused}"),
     };
     assert_eq!(status.state, tok.state, "state of {id:?}");
-    let position = (tok.state == State::Waiting).then(|| model.position(id));
+    let is_placed = tok.state == State::Waiting && !model.is_undrawn();
+    let position = is_placed.then(|| model.position(id));
     let cap = model.settings.position_cap.map_or(u64::MAX, u64::from);
     let shown = position.map(|position| position.min(cap));
     assert_eq!(status.position, shown, "position of {id:?}");

@@ -1,8 +1,8 @@
 //! The commands of a run, generated before it is known which tokens there will be.
 
 use nowserving_line::{
-    Change, ImportRow, KickItem, KickNote, KickSelector, LaneName, LineName, Op, RecycleItem,
-    RefusedCounts, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef,
+    Change, ImportRow, KickItem, KickNote, KickSelector, LaneName, LineName, Op, Opening, Phase,
+    RecycleItem, RefusedCounts, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef,
 };
 use proptest::prelude::*;
 
@@ -25,6 +25,9 @@ pub enum Command {
         back: u64,
         early: bool,
         rows: Vec<(u8, Option<usize>, Option<u32>)>,
+    },
+    Seal {
+        seed: u8,
     },
     RenewQuota {
         next: u32,
@@ -276,6 +279,7 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
         6 => callback,
         3 => import,
         2 => any::<u32>().prop_map(|next| Command::RenewQuota { next }),
+        4 => any::<u8>().prop_map(|seed| Command::Seal { seed }),
         2 => prop::option::weighted(0.7, (0..6u32, 100..2_000u64))
             .prop_map(|told| Command::CapacityTold { told }),
         30 => token_command(),
@@ -302,6 +306,28 @@ pub fn command() -> impl Strategy<Value = (usize, Command, bool)> {
 }
 
 impl Command {
+    /// Who enters from now on waits for the opening, and is drawn.
+    pub fn awaiting_a_draw() -> Self {
+        Self::change(vec![
+            Rule::Opening(Opening::Draw),
+            Rule::Phase(Phase::PreOpen),
+        ])
+    }
+
+    pub fn open() -> Self {
+        Self::change(vec![Rule::Phase(Phase::Open)])
+    }
+
+    fn change(rules: Vec<Rule>) -> Self {
+        Command::Configure {
+            seats: None,
+            queue_limit: None,
+            short: None,
+            rules,
+            condition: Condition::None,
+        }
+    }
+
     /// The operation this is now; `None` for what is none.
     pub fn to_op(&self, line: LineName, naive: &Naive) -> Option<Op> {
         let now = naive.lines.get(&line);
@@ -334,6 +360,11 @@ impl Command {
                     rows: rows.collect(),
                 }
             }
+            Command::Seal { seed } => Op::SealDraw {
+                line,
+                incarnation,
+                seed: [*seed; 32],
+            },
             Command::RenewQuota { next } => Op::RenewQuota {
                 line,
                 incarnation,
@@ -521,7 +552,7 @@ fn fold(line: &NaiveLine, pick: u16) -> Id {
 /// Often one that was moved before.
 fn moved_or_not(line: &NaiveLine, pick: u16) -> Id {
     let tokens = line.tokens.iter();
-    let moved = tokens.filter(|(_, t)| t.moved_to.is_some());
+    let moved = tokens.filter(|(_, t)| t.moved_to.is_some() || t.renumbered);
     let moved: Vec<Id> = moved.map(|(id, _)| *id).collect();
     match usize::from(pick).checked_rem(moved.len()) {
         Some(newest) if pick.is_multiple_of(3) => moved[moved.len() - 1 - newest],

@@ -2,8 +2,8 @@
 
 use crate::common::Restart;
 use nowserving_line::{
-    Admission, Change, Event, HeldBackBy, Lines, Op, Phase, Refused, SettingsPatch, Stamp, State,
-    TokenChange,
+    Admission, Change, DrawState, Event, HeldBackBy, Lines, Op, Opening, Phase, Refused,
+    SettingsPatch, Stamp, State, TokenChange,
 };
 
 use crate::LIMITS;
@@ -26,6 +26,13 @@ pub fn by_taking_it_away(lines: &Lines, naive: &Naive) {
             HeldBackBy::Phase(phase) => {
                 assert_eq!(phase, model.phase());
                 patch.phase = Some(Change::Set(Phase::Open));
+            }
+            HeldBackBy::Draw => {
+                assert!(model.is_undrawn(), "a draw");
+                if line.draw().unwrap().state != DrawState::Awaited {
+                    continue;
+                }
+                patch.opening = Some(Change::Set(Opening::Order));
             }
             // A backend has told them, and only that can take it back.
             HeldBackBy::Seats if model.told.is_some() => continue,

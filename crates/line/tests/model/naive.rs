@@ -9,6 +9,7 @@ use nowserving_line::{
     Timestamp, TokenChange, TokenRef,
 };
 
+use crate::naive_draw::NaiveDraw;
 use crate::shard::Entry;
 
 /// Lane (its place in the table) and number.
@@ -33,6 +34,10 @@ pub struct Tok {
     pub gone_no: Option<usize>,
     pub released: bool,
     pub moved_to: Option<Id>,
+    /// The number that the draw gave it, also if it was gone by then.
+    pub drawn_to: Option<Id>,
+    /// It was not.
+    pub renumbered: bool,
     pub jumps: u32,
     pub called: bool,
     /// The `position_events` at or before which it entered, or to which it has come.
@@ -62,6 +67,8 @@ impl Tok {
             gone_no: None,
             released: false,
             moved_to: None,
+            drawn_to: None,
+            renumbered: false,
             jumps: 0,
             called: false,
             told: BTreeSet::new(),
@@ -124,6 +131,7 @@ pub struct NaiveLine {
     pub imported: Option<(String, u64, u64)>,
     /// How often the gate was set to hold nobody back.
     pub opened: u64,
+    pub draw: Option<NaiveDraw>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -286,7 +294,9 @@ impl NaiveLine {
         let ending = self.phase() == Phase::Closed && (self.deleting || self.live() > 0);
         let renewal = self.renews().then(|| self.renews_at_ms.unwrap_or(0));
         let renewal = renewal.filter(|_| !ending);
-        renewal.into_iter().chain(self.next_scheduled()).min()
+        let seal = self.needs_seed().then_some(0);
+        let due = renewal.into_iter().chain(self.next_scheduled());
+        due.chain(seal).min()
     }
 
     pub fn renew_quota(&mut self, next_ms: u64, entry: &mut Entry<'_>) {
@@ -311,7 +321,7 @@ impl NaiveLine {
 
     pub fn may_admit_but_for_rate(&self) -> bool {
         let admits = matches!(self.phase(), Phase::Open | Phase::Draining);
-        admits && (!self.holds_back() || self.free() > 0 && self.units() > 0)
+        admits && !self.is_undrawn() && (!self.holds_back() || self.free() > 0 && self.units() > 0)
     }
 
     pub fn may_admit(&self) -> bool {
@@ -338,7 +348,7 @@ impl NaiveLine {
             let Some(first) = self.waiting(lane).first().copied() else {
                 continue;
             };
-            let entered = self.tokens[&(lane, first)].entered.service_ms as i64;
+            let entered = self.counts_as_entered(&self.tokens[&(lane, first)]) as i64;
             let key = (!set.absolute, entered - set.boost_ms as i64);
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, (lane, first)));
@@ -351,7 +361,7 @@ impl NaiveLine {
     pub fn service_order(&self) -> Vec<Id> {
         let queue = |(lane, set): (u8, LaneSettings)| {
             let key = move |token| {
-                let entered = self.tokens[&(lane, token)].entered.service_ms as i64;
+                let entered = self.counts_as_entered(&self.tokens[&(lane, token)]) as i64;
                 (
                     (!set.absolute, entered - set.boost_ms as i64),
                     (lane, token),
@@ -390,7 +400,8 @@ impl NaiveLine {
             room = room.min((most - self.in_all()).div_ceil(self.per_visit()));
         }
         if let Some(own) = set.queue_limit {
-            let nobody = self.count(State::Waiting) == 0 && !self.is_called();
+            let nobody = self.count(State::Waiting) == 0;
+            let nobody = nobody && !self.is_called() && !self.is_undrawn();
             let at_once = if nobody && phase == Phase::Open {
                 self.free().min(self.visits()).min(self.saved_units())
             } else {
@@ -429,6 +440,7 @@ impl NaiveLine {
             None if alone
                 && !self.is_called()
                 && self.holds_back()
+                && !self.is_undrawn()
                 && self.settings.admission_rate.is_none()
                 && self.phase() == Phase::Open =>
             {
@@ -480,7 +492,11 @@ impl NaiveLine {
             .tokens
             .get(&id)
             .is_some_and(|t| self.remembers(t, kept));
-        if live || remembered { last } else { id }
+        match self.tokens.get(&id).and_then(|tok| tok.drawn_to) {
+            _ if live || remembered => last,
+            Some(drawn) => self.resolve(drawn, kept),
+            None => id,
+        }
     }
 
     pub fn stage(&self, id: Id) -> Option<Stage> {
@@ -593,6 +609,9 @@ impl NaiveLine {
     /// Whom to call, over all lanes.
     pub fn to_call(&self) -> Vec<Id> {
         let mut call = Vec::new();
+        if self.is_undrawn() {
+            return call;
+        }
         for (lane, _) in self.lanes() {
             let waiting = (1..).zip(self.waiting(lane));
             let not_called = waiting.filter(|(_, token)| !self.tokens[&(lane, *token)].called);
@@ -609,6 +628,9 @@ impl NaiveLine {
 
     /// The next token to tell its position, over all lanes; of a lane the smallest position comes first.
     pub fn to_tell(&self) -> Option<(Id, u64)> {
+        if self.is_undrawn() {
+            return None;
+        }
         for (lane, _) in self.lanes() {
             for mark in self.settings.position_events.iter().rev() {
                 let first = (1..).zip(self.waiting(lane)).take(*mark as usize);
@@ -631,6 +653,9 @@ impl NaiveLine {
 
     /// The newest token of its lane is told where it entered, unless one before it is still to be told.
     pub fn tell_newcomer(&mut self, id: Id) {
+        if self.is_undrawn() {
+            return;
+        }
         let (position, waiting) = (self.position(id), self.waiting(id.0));
         for mark in self.settings.position_events.clone() {
             let mut before = waiting.iter().filter(|token| **token < id.1);
@@ -644,6 +669,12 @@ impl NaiveLine {
     /// Those who stand at a new position, or before it, have not come to it.
     pub fn change_marks(&mut self, old: &[u32]) {
         let new = self.settings.position_events.clone();
+        if self.is_undrawn() && old != new {
+            for tok in self.tokens.values_mut() {
+                tok.told.clear();
+            }
+            return;
+        }
         for id in self.tokens.keys().copied().collect::<Vec<_>>() {
             let position = self.position(id);
             let tok = self.tokens.get_mut(&id).unwrap();

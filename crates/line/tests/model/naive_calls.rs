@@ -114,6 +114,9 @@ impl NaiveLine {
         if !matches!(self.phase(), Phase::Open | Phase::Draining) {
             return Err(CannotAdmit::Phase);
         }
+        if self.is_undrawn() {
+            return Err(CannotAdmit::Draw);
+        }
         if !self.holds_back() {
             return Ok(());
         }

@@ -65,6 +65,7 @@ impl NaiveLine {
 
     fn end_or_admit(&mut self, entry: &mut Entry<'_>) {
         if self.phase() != Phase::Closed {
+            self.run_draw(entry);
             let most = u64::from(entry.work);
             entry.work -= self.admit(most, entry.now_ms, entry.events) as u32;
             return;
@@ -499,6 +500,7 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
         seats queue_limit waiting_idle_timeout_ms claim_timeout_ms checkout_timeout_ms
         checkout_max_ms lanes call_ahead call_ahead_ms callback_limit position_events phase
         release_on_claim jumps_max schedule event_key admission gate poll_min_ms
+        opening
     }
     macro_rules! option {
         ($($field:ident)*) => {
@@ -511,7 +513,7 @@ fn patched(old: &Settings, patch: &SettingsPatch) -> Settings {
     }
     option!(
         seats_when_silent max_wait_ms checkout_expected_ms admission_rate quota position_cap
-        default_lane
+        default_lane draw_beacon
     );
     new
 }

@@ -87,6 +87,12 @@ impl Run {
             tok.deadline_ms += shift_ms;
             tok.claimed_at_ms += shift_ms;
         }
+        if let Some(draw) = &mut line.draw {
+            match &mut draw.begun {
+                Some(begun) => begun.opened_at_ms += shift_ms,
+                None => draw.seed = None,
+            }
+        }
         for at_ms in &mut line.admissions {
             *at_ms += shift_ms;
         }

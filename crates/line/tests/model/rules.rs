@@ -1,8 +1,8 @@
 //! Random settings beyond the limits and timeouts.
 
 use nowserving_line::{
-    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, Phase, Positions, Quota, Renew,
-    Schedule, ScheduledChange, SettingsPatch,
+    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, Opening, Phase, Positions,
+    Quota, Renew, Schedule, ScheduledChange, SettingsPatch,
 };
 use proptest::prelude::*;
 
@@ -26,6 +26,8 @@ pub enum Rule {
     EventKey(bool),
     Admission(Admission),
     Gate(Gate),
+    Opening(Opening),
+    Beacon(Option<String>),
     JumpsMax(u32),
     Schedule(Schedule),
 }
@@ -126,6 +128,10 @@ fn simple_rule() -> impl Strategy<Value = Rule> {
         2 => prop::option::weighted(0.6, quota).prop_map(Rule::Quota),
         3 => phase.prop_map(Rule::Phase),
         1 => prop::option::of(1..6u32).prop_map(Rule::Cap),
+        3 => prop::bool::weighted(0.8).prop_map(|draw| {
+            Rule::Opening(if draw { Opening::Draw } else { Opening::Order })
+        }),
+        1 => prop::option::of("[a-z0-9]{1,9}").prop_map(Rule::Beacon),
         1 => any::<bool>().prop_map(Rule::Release),
         1 => any::<bool>().prop_map(Rule::EventKey),
         2 => prop_oneof![Just(Admission::Auto), Just(Admission::Called)].prop_map(Rule::Admission),
@@ -160,6 +166,8 @@ pub fn patch(rules: &[Rule], mut patch: SettingsPatch) -> SettingsPatch {
             Rule::Expected(ms) => patch.checkout_expected_ms = change(ms),
             Rule::Cap(cap) => patch.position_cap = change(cap),
             Rule::Admission(it) => patch.admission = Some(Change::Set(*it)),
+            Rule::Opening(opening) => patch.opening = Some(Change::Set(*opening)),
+            Rule::Beacon(beacon) => patch.draw_beacon = change(beacon),
             Rule::Gate(gate) => patch.gate = Some(Change::Set(*gate)),
             Rule::JumpsMax(n) => patch.jumps_max = Some(Change::Set(*n)),
             Rule::Schedule(schedule) => {

@@ -64,6 +64,7 @@ impl Naive {
         | Op::Kick { incarnation, .. }
         | Op::CountRefused { incarnation, .. }
         | Op::RenewQuota { incarnation, .. }
+        | Op::SealDraw { incarnation, .. }
         | Op::RunBackground { incarnation, .. } = op
             && current != Some(*incarnation)
         {
@@ -132,6 +133,7 @@ impl Naive {
             shadow: Shadow::default(),
             imported: None,
             opened: 0,
+            draw: None,
         };
         line.line_event(LineChange::Created, events);
         let version = line.version;
@@ -163,6 +165,10 @@ fn on_line(
         } => line.import(import_id, *first_row, rows, entry),
         Op::RenewQuota { next_ms, .. } => {
             line.renew_quota(*next_ms, entry);
+            Ok(Answer::Nothing)
+        }
+        Op::SealDraw { seed, .. } => {
+            line.seal(*seed, entry);
             Ok(Answer::Nothing)
         }
         Op::CapacityTold { told, .. } => line.capacity_told(*told, entry),

@@ -99,10 +99,14 @@ impl NaiveLine {
 
     /// The token as which it lives now, even if the line has dropped the move.
     fn last(&self, mut id: Id) -> Id {
-        while let Some(to) = self.tokens[&id].moved_to {
-            id = to;
+        loop {
+            let tok = &self.tokens[&id];
+            let drawn = tok.drawn_to.filter(|_| tok.renumbered);
+            match tok.moved_to.or(drawn) {
+                Some(to) => id = to,
+                None => return id,
+            }
         }
-        id
     }
 }
 

@@ -1,0 +1,308 @@
+//! The draw at the opening of a line: who waits then is numbered anew, in an order drawn by lot (`lot`).
+//!
+//! 1. While the line is in phase `pre_open` its leader brings in a seed ([`crate::Op::SealDraw`]); the line shows its hash.
+//! 2. When the line opens, all who wait take part, and each lane issues a block of as many numbers at once. Who enters
+//!    from then on gets a number above it.
+//! 3. Background work goes through the lanes: it computes the lots of all who take part, then renumbers them from the
+//!    smallest lot on, those who are gone too, so that a new number depends on the seed and on who took part, and on nothing
+//!    that happens meanwhile. Nobody is admitted before that is done.
+
+use crate::draw_pages::{Draw, DrawBegun, DrawBlock, DrawPage, DrawnLane, Step};
+use crate::line::{Lane, Line};
+use crate::lot::{self, Hash};
+use crate::transitions::ApplyCtx;
+use crate::{
+    Journaled, JournaledToken, LineChange, MovedBy, NUMBER_MAX, Opening, Phase, Timestamp, Token,
+    TokenChange,
+};
+
+/// So many lots are computed for a unit of the entry's work limit.
+const LOTS_PER_UNIT: u32 = 8;
+
+/// How far a draw has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrawState {
+    /// The line has not opened yet, or has no seed.
+    Awaited,
+    Running,
+    Done,
+}
+
+/// A draw as everybody may see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrawView {
+    pub state: DrawState,
+    /// `None` until a leader has brought the seed in.
+    pub commitment: Option<Hash>,
+    /// Once it has begun.
+    pub seed: Option<Hash>,
+    /// Once it has begun, if there is one.
+    pub beacon: Option<String>,
+    /// How many took part, once it has begun.
+    pub took_part: Option<u64>,
+    /// How many of them have a new number, or were gone when their turn came.
+    pub drawn: Option<u64>,
+    /// Of all who took part, once it is done.
+    pub digest: Option<Hash>,
+}
+
+impl Line {
+    /// The draw at its opening; `None` if it opens, or has opened, in order.
+    pub fn draw(&self) -> Option<DrawView> {
+        let draw = self.draw.as_ref()?;
+        let begun = draw.head.begun.as_ref();
+        if begun.is_none() && self.settings.opening == Opening::Order {
+            return None;
+        }
+        let drawn = || draw.lanes.iter().map(|lane| u64::from(lane.drawn)).sum();
+        let beacon = begun.map(|begun| begun.beacon.clone());
+        Some(DrawView {
+            state: match begun {
+                None => DrawState::Awaited,
+                Some(_) if draw.is_done() => DrawState::Done,
+                Some(_) => DrawState::Running,
+            },
+            commitment: draw.head.seed.as_ref().map(lot::commitment),
+            seed: draw.head.seed.filter(|_| begun.is_some()),
+            beacon: beacon.filter(|beacon| !beacon.is_empty()),
+            took_part: begun.map(|_| draw.took_part()),
+            drawn: begun.map(|_| drawn()),
+            digest: begun.filter(|_| draw.is_done()).map(|begun| begun.digest),
+        })
+    }
+
+    /// Whether a draw is awaited or goes on: until it is done nobody is admitted, and places mean nothing.
+    pub fn is_undrawn(&self) -> bool {
+        self.draw
+            .as_ref()
+            .is_some_and(|draw| match draw.head.begun {
+                None => self.settings.opening == Opening::Draw,
+                Some(_) => !draw.is_done(),
+            })
+    }
+
+    /// Whether the leader is to bring a seed in, by [`crate::Op::SealDraw`].
+    pub fn needs_seed(&self) -> bool {
+        let unsealed = self
+            .draw
+            .as_ref()
+            .is_some_and(|draw| draw.head.seed.is_none());
+        unsealed && self.settings.opening == Opening::Draw && self.phase() != Phase::Closed
+    }
+
+    /// The number that the draw gave to one that took part, before any move.
+    pub(crate) fn drawn_as(&self, (lane, token): (u8, Token)) -> Option<Token> {
+        let draw = self.draw.as_ref()?;
+        let block = draw.head.begun.as_ref()?.lanes.get(usize::from(lane))?;
+        let new = draw.lanes.get(usize::from(lane))?.new_of(token)?;
+        (new > 0).then(|| block.after + u64::from(new))
+    }
+
+    /// Whether the draw gave this number.
+    pub(crate) fn is_drawn(&self, (lane, token): (u8, Token)) -> bool {
+        let begun = self.draw.as_ref().and_then(|draw| draw.head.begun.as_ref());
+        let block = begun.and_then(|begun| begun.lanes.get(usize::from(lane)));
+        block.is_some_and(|block| {
+            (1..=u64::from(block.count)).contains(&token.saturating_sub(block.after))
+        })
+    }
+
+    /// When a token counts as having entered, between lanes.
+    pub(crate) fn counts_as_entered(&self, entered: Timestamp) -> Timestamp {
+        let begun = self.draw.as_ref().and_then(|draw| draw.head.begun.as_ref());
+        let least_ms = begun.map_or(0, |begun| begun.opened_at_ms);
+        Timestamp {
+            service_ms: entered.service_ms.max(least_ms),
+            ..entered
+        }
+    }
+
+    /// For dumps: how many pages a lane has.
+    pub(crate) fn drawn_pages_len(&self, lane: u64) -> u64 {
+        self.drawn_lane(lane)
+            .map_or(0, |lane| lane.pages.len() as u64)
+    }
+
+    /// For dumps: those at these places.
+    pub(crate) fn drawn_pages(&self, lane: u64, places: std::ops::Range<u64>) -> Vec<DrawPage> {
+        let pages = self.drawn_lane(lane).map_or(&[][..], |lane| &lane.pages);
+        let place = |place| {
+            usize::try_from(place)
+                .unwrap_or(usize::MAX)
+                .min(pages.len())
+        };
+        pages[place(places.start)..place(places.end)].to_vec()
+    }
+
+    fn drawn_lane(&self, lane: u64) -> Option<&DrawnLane> {
+        let lane = usize::try_from(lane).ok()?;
+        self.draw.as_ref()?.lanes.get(lane)
+    }
+
+    /// The line was put back from a backup: the seed of a draw that has not begun may have been shown since.
+    pub(crate) fn unseal_draw(&mut self) {
+        if let Some(draw) = self.draw.as_mut().filter(|draw| draw.head.begun.is_none()) {
+            draw.head.seed = None;
+        }
+    }
+
+    /// A seed that comes twice, or too late, does nothing.
+    pub(crate) fn seal_draw(&mut self, seed: Hash, ctx: &mut ApplyCtx<'_>) {
+        if !self.needs_seed() {
+            return;
+        }
+        if let Some(draw) = &mut self.draw {
+            draw.head.seed = Some(seed);
+        }
+        let commitment = lot::commitment(&seed);
+        self.draw_event(
+            LineChange::DrawSealed { commitment },
+            Journaled::DrawSealed,
+            ctx,
+        );
+        self.run_background(ctx);
+    }
+
+    fn draw_event(&mut self, what: LineChange, journaled: Journaled, ctx: &mut ApplyCtx<'_>) {
+        self.line_event(what, ctx.wall_ms, ctx.events.as_deref_mut());
+        self.journal_entry(journaled, ctx.wall_ms);
+    }
+
+    /// Prepares the draw, begins it, or goes on with it as far as the entry's work limit goes.
+    pub(crate) fn run_draw(&mut self, ctx: &mut ApplyCtx<'_>) {
+        let is_awaited = self.phase() == Phase::PreOpen && self.settings.opening == Opening::Draw;
+        if self.draw.is_none() && is_awaited {
+            self.draw = Some(Draw::default());
+        }
+        if self.phase().admits() {
+            self.begin_draw(ctx);
+        }
+        while *ctx.work_left > 0 && self.draws() {
+            let step = self
+                .draw
+                .as_mut()
+                .and_then(|draw| draw.step(self.incarnation));
+            let Some(step) = step else { break };
+            let work = match step {
+                Step::Lots { count } => count.div_ceil(LOTS_PER_UNIT),
+                Step::Drew { lane, from, to } => {
+                    self.renumber(lane, from, to, ctx);
+                    1
+                }
+            };
+            *ctx.work_left = ctx.work_left.saturating_sub(work);
+            self.end_draw(ctx);
+        }
+    }
+
+    /// Whether a draw goes on.
+    fn draws(&self) -> bool {
+        let begun = self.draw.as_ref().filter(|draw| draw.head.begun.is_some());
+        begun.is_some_and(|draw| !draw.is_done())
+    }
+
+    /// Whether a draw can begin or go on now.
+    pub(crate) fn has_to_draw(&self) -> bool {
+        let has_seed = self
+            .draw
+            .as_ref()
+            .is_some_and(|draw| draw.head.seed.is_some());
+        self.draws() || has_seed && self.is_undrawn() && self.phase().admits()
+    }
+
+    /// The line admits: it opens with the draw for which there is a seed, or in order.
+    fn begin_draw(&mut self, ctx: &mut ApplyCtx<'_>) {
+        let Some(draw) = self.draw.as_mut().filter(|draw| draw.head.begun.is_none()) else {
+            return;
+        };
+        let has_numbers = |lane: &Lane| lane.issued() + lane.waiting.len() <= NUMBER_MAX;
+        if self.settings.opening == Opening::Order || !self.lanes.iter().all(has_numbers) {
+            self.draw = None;
+            return;
+        }
+        let Some(seed) = draw.head.seed else { return };
+        let mut begun = DrawBegun {
+            beacon: self.settings.draw_beacon.clone().unwrap_or_default(),
+            opened_at_ms: ctx.now_ms,
+            digest: Hash::default(),
+            lanes: Vec::new(),
+        };
+        for lane in &mut self.lanes {
+            let mut drawn = DrawnLane::default();
+            for (no, took_part) in lane.waiting.bits() {
+                let drawn_yet = Vec::new();
+                drawn.push(DrawPage {
+                    no,
+                    took_part,
+                    drawn: drawn_yet,
+                });
+            }
+            begun.lanes.push(DrawBlock {
+                after: lane.issued(),
+                count: drawn.count(),
+            });
+            lane.next_token += u64::from(drawn.count());
+            draw.lanes.push(drawn);
+        }
+        draw.pass_drawn();
+        let (beacon, took_part) = (begun.beacon.clone(), begun.took_part());
+        draw.head.begun = Some(begun);
+        // As every number: see `Line::skip_numbers`.
+        self.version = self.version.saturating_add(took_part);
+        let what = LineChange::DrawBegun {
+            seed,
+            beacon,
+            took_part,
+        };
+        self.draw_event(what, Journaled::DrawBegun { took_part }, ctx);
+        self.end_draw(ctx);
+    }
+
+    /// Says so if it is done, once.
+    fn end_draw(&mut self, ctx: &mut ApplyCtx<'_>) {
+        let done = self.draw.as_ref().filter(|draw| draw.is_done());
+        if let Some(begun) = done.and_then(|draw| draw.head.begun.as_ref()) {
+            let what = LineChange::Drawn {
+                digest: begun.digest,
+            };
+            self.draw_event(what, Journaled::Drawn, ctx);
+        }
+    }
+
+    /// Gives one that took part its new number, if it still waits.
+    fn renumber(&mut self, lane_id: u8, from: Token, to: Token, ctx: &mut ApplyCtx<'_>) {
+        let Some(lane) = self.lanes.get_mut(usize::from(lane_id)) else {
+            return;
+        };
+        if !lane.waiting.remove(from) {
+            return;
+        }
+        let Some(mut live) = lane.live.remove(&from) else {
+            return;
+        };
+        live.eta_given = None;
+        let entered = live.entered;
+        if let Some(key) = &live.key {
+            self.keys.insert(key.clone(), (lane_id, to));
+        }
+        for former in &live.moved_from {
+            self.moved.insert(*former, (lane_id, to));
+        }
+        let counts_as = self.counts_as_entered(entered.at);
+        let lane = &mut self.lanes[usize::from(lane_id)];
+        lane.waiting.insert(to, counts_as);
+        lane.live.insert(to, live);
+        let what = TokenChange::Moved {
+            to_lane: lane.name.clone(),
+            to: self.token_ref(lane_id, to),
+            by: MovedBy::Draw,
+        };
+        self.token_event(lane_id, from, what, ctx);
+        let what = JournaledToken::Moved {
+            to_lane: lane_id,
+            to,
+            by: MovedBy::Draw,
+        };
+        self.journal_token((lane_id, from), entered, what, ctx.wall_ms);
+    }
+}
