@@ -59,10 +59,16 @@ breaks! {
     S7: "S7",
     /// A line that is put back forgets the numbers that were issued since its backup.
     S7Restored: "S7",
+    /// A draw leaves somebody out.
+    S7Drawn: "S7",
+    /// A draw gives new numbers in the order of the old ones.
+    S7Lots: "S7",
     /// The second in a lane is admitted before the first.
     S8: "S8",
     /// A line admits by itself although its tokens are called.
     S8Called: "S8",
+    /// A line admits before its draw is done.
+    S8Draw: "S8",
     /// A claim gets the fencing number of the one before it.
     S9: "S9",
     /// One more than there are seats is admitted.

@@ -4,6 +4,7 @@
 mod values;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser};
@@ -173,6 +174,14 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
         SettingKind::Gate => {
             let gate = values::gate().map(SettingValue::Gate);
             option.value_name("GATE").value_parser(gate)
+        }
+        SettingKind::Opening => {
+            let opening = values::opening().map(SettingValue::Opening);
+            option.value_name("HOW").value_parser(opening)
+        }
+        SettingKind::Text { .. } => {
+            let text = |text: &str| Ok::<_, Infallible>(SettingValue::Text(text.to_owned()));
+            option.value_name("TEXT").value_parser(text)
         }
         SettingKind::LaneName => {
             let lane = |text: &str| text.parse().map(SettingValue::LaneName);
@@ -347,6 +356,11 @@ fn help(setting: &Setting) -> String {
              only admits"
                 .to_owned()
         }
+        SettingKind::Opening => {
+            ": `order` as they entered, `draw` by lot: those who entered in phase `pre_open` are numbered anew"
+                .to_owned()
+        }
+        SettingKind::Text { most } => format!(": up to {most} visible ASCII characters"),
         SettingKind::AdmissionRate => format!(
             ": admissions a second, 0.001 to 1,000,000, and how many can be saved up, 1 to {}",
             count(RATE_BURST_MAX.into())
@@ -385,6 +399,7 @@ fn help(setting: &Setting) -> String {
         (_, Some(SettingValue::Number(number))) => format!(" (default {number})"),
         (_, Some(SettingValue::Flag(flag))) => format!(" (default {flag})"),
         (_, Some(SettingValue::Admission(it))) => format!(" (default {})", it.as_str()),
+        (_, Some(SettingValue::Opening(it))) => format!(" (default {})", it.as_str()),
         (_, Some(SettingValue::Gate(it))) => format!(" (default {})", it.as_str()),
         (_, Some(SettingValue::Phase(phase))) => format!(" (default {})", phase.as_str()),
         _ => String::new(),
@@ -396,7 +411,7 @@ fn help(setting: &Setting) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{CommandFactory, Parser};
-    use nowserving_client::{Admission, AdmissionRate, Configure, Gate, Phase, Settings};
+    use nowserving_client::{Admission, AdmissionRate, Configure, Gate, Opening, Phase, Settings};
     use nowserving_protocol::codec::{Format, decode, encode};
 
     use super::*;
@@ -483,6 +498,8 @@ mod tests {
             SettingKind::Flag => ("true", SettingValue::Flag(true)),
             SettingKind::Admission => ("called", SettingValue::Admission(Admission::Called)),
             SettingKind::Gate => ("off", SettingValue::Gate(Gate::Off)),
+            SettingKind::Opening => ("draw", SettingValue::Opening(Opening::Draw)),
+            SettingKind::Text { .. } => ("7 12", SettingValue::Text("7 12".to_owned())),
             SettingKind::Phase => ("paused", SettingValue::Phase(Phase::Paused)),
             SettingKind::LaneName => ("vip", SettingValue::LaneName("vip".parse().unwrap())),
             SettingKind::AdmissionRate => (

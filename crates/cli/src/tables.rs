@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color};
 use nowserving_client::{
-    BoardReply, CallbackReply, CountsReply, ForecastReply, HeldBackReply, InfoReply, Key, LineList,
-    LineReply, State, StatusReply,
+    BoardReply, CallbackReply, CountsReply, DrawReply, ForecastReply, HeldBackReply, InfoReply,
+    Key, LineList, LineReply, State, StatusReply,
 };
 pub use nowserving_rehearse::duration;
 
@@ -205,6 +205,7 @@ fn why_held_back(held_back: &HeldBackReply) -> String {
             let phase = held_back.phase.as_deref().unwrap_or("unknown");
             format!("the phase, {phase}")
         }
+        "draw" => "the draw, which is not done".to_owned(),
         "quota" => "the quota, no unit is left".to_owned(),
         "seats" => "the seats, all are held".to_owned(),
         "called" => "that nobody is called: line call-next".to_owned(),
@@ -241,6 +242,9 @@ pub fn line(line: &LineReply, output: &Output) -> String {
     }
     text.push_str(&capacity_told(line));
     text.push_str(&gate(line));
+    if let Some(it) = &line.draw {
+        text.push_str(&format!("\n{}", draw(it)));
+    }
     text.push_str(&quota(line));
     text.push_str(&counts(&line.counts));
     text.push_str(&forecast(&line.forecast));
@@ -294,6 +298,30 @@ fn gate(line: &LineReply) -> String {
     text
 }
 
+/// The draw at the opening, and what proves it.
+pub fn draw(draw: &DrawReply) -> String {
+    let part = |name: &str, value: &Option<String>| {
+        let shown = value
+            .as_ref()
+            .map(|value| format!("\ndraw {name}: {value}"));
+        shown.unwrap_or_default()
+    };
+    let state = match (draw.state.as_ref(), draw.took_part, draw.drawn) {
+        ("awaited", _, _) => "those who wait are drawn when the line opens".to_owned(),
+        ("running", Some(took_part), Some(drawn)) => format!("{drawn} of {took_part} are drawn"),
+        (state, Some(took_part), _) => format!("{state}, {took_part} took part"),
+        (state, _, _) => state.to_owned(),
+    };
+    [
+        format!("draw: {state}"),
+        part("commitment", &draw.commitment),
+        part("seed", &draw.seed),
+        part("beacon", &draw.beacon),
+        part("digest", &draw.digest),
+    ]
+    .concat()
+}
+
 /// What is left of the quota, and when it is renewed.
 fn quota(line: &LineReply) -> String {
     let left = line.quota_left.map(|left| {
@@ -312,6 +340,9 @@ fn counts(counts: &CountsReply) -> String {
         words.join(", ")
     };
     let mut text = format!("\n{} issued", many(counts.issued, "number"));
+    if counts.drawn > 0 {
+        text.push_str(&format!(", {} replaced by the draw", counts.drawn));
+    }
     let gone = words(&counts.gone);
     if !gone.is_empty() {
         text.push_str(&format!("; gone: {gone}"));

@@ -74,8 +74,8 @@ pub use watch::{BoardStream, BoardUpdate};
 // The types of arguments and results, so that callers need no other dependency.
 pub use nowserving_adapt::{AutoSeats, BadAutoSeats, Outcome, Target};
 pub use nowserving_line::{
-    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, LineName, OperatorNote, Phase,
-    Quota, ScheduledChange, Settings, SettingsPatch, State,
+    Admission, AdmissionRate, Change, Gate, LaneName, LaneSettings, LineName, Opening,
+    OperatorNote, Phase, Quota, ScheduledChange, Settings, SettingsPatch, State,
 };
 pub use nowserving_pass::{BadPass, Jwk, Jwks, NoPassKey, PassClaims, PassVerifier};
 pub use nowserving_protocol::admin::{

@@ -89,6 +89,8 @@ pub(crate) struct NodeCtx {
     pub rules_changed: bool,
     /// [`crate::Config::seed`].
     pub seed: u64,
+    /// [`crate::Config::draw_secret`].
+    pub draw_secret: [u8; 32],
     /// How much work on log entries is left for this turn.
     pub work_left: usize,
 }

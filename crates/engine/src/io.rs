@@ -63,8 +63,11 @@ pub struct Config {
     pub entry_format: u32,
     /// A node whose transport takes less in one message serves nobody, in bytes.
     pub max_payload_min: usize,
-    /// Every draw of the engine is a hash of this: random for each start in production.
+    /// Whatever the engine picks is a hash of this: random for each start in production.
     pub seed: u64,
+    /// The seeds of draws at the opening of lines are hashes of this: random for each start in production, and kept from
+    /// everybody.
+    pub draw_secret: [u8; 32],
 }
 
 /// This start of the node.

@@ -28,6 +28,17 @@ pub enum DrawState {
     Done,
 }
 
+impl DrawState {
+    /// As the protocol spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DrawState::Awaited => "awaited",
+            DrawState::Running => "running",
+            DrawState::Done => "done",
+        }
+    }
+}
+
 /// A draw as everybody may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrawView {
@@ -271,6 +282,10 @@ impl Line {
 
     /// Gives one that took part its new number, if it still waits.
     fn renumber(&mut self, lane_id: u8, from: Token, to: Token, ctx: &mut ApplyCtx<'_>) {
+        #[cfg(feature = "bite")]
+        if nowserving_bite::is(nowserving_bite::Break::S7Drawn) && to % 4 == 0 {
+            return;
+        }
         let Some(lane) = self.lanes.get_mut(usize::from(lane_id)) else {
             return;
         };

@@ -275,7 +275,13 @@ impl Draw {
             for (bit, nth) in page.took_part.iter().zip(*before..) {
                 let token = page.no * BITS + bit;
                 begun.digest = lot::digest_with(&begun.digest, id, token);
-                self.order.insert((lots.lot(id, token), nth));
+                let lot = lots.lot(id, token);
+                #[cfg(feature = "bite")]
+                let lot = match nowserving_bite::is(nowserving_bite::Break::S7Lots) {
+                    true => token,
+                    false => lot,
+                };
+                self.order.insert((lot, nth));
             }
             let count = page.took_part.count() as u32;
             page.drawn = vec![0; count as usize];

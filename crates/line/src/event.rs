@@ -42,8 +42,8 @@ pub enum Event {
 pub enum TokenChange {
     /// It was issued to a newcomer, who may be admitted at once. Not for the new number of a moved token.
     Entered {
-        /// 1 + the number of tokens that waited before it in its lane.
-        position: u64,
+        /// 1 + the number of tokens that waited before it in its lane; `None` while a draw is awaited or goes on.
+        position: Option<u64>,
     },
     Admitted {
         by: AdmittedBy,

@@ -318,6 +318,7 @@ impl Line {
             incarnation: self.incarnation,
             version: self.version,
             phase: self.phase(),
+            undrawn: self.is_undrawn(),
             seats: self.seats(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,

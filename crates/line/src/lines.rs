@@ -65,6 +65,11 @@ impl Lines {
         Self::default()
     }
 
+    /// The bounds that it was made with.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// With other bounds than a node's: for tests.
     pub fn with_limits(limits: Limits) -> Self {
         Self {

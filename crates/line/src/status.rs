@@ -73,6 +73,8 @@ pub struct Board {
     pub version: u64,
     /// Whether it takes and admits tokens.
     pub phase: Phase,
+    /// A draw is awaited or goes on: places mean nothing.
+    pub undrawn: bool,
     pub seats: u32,
     /// Tokens with a seat that they have not claimed.
     pub admitted: u64,

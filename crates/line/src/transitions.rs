@@ -287,7 +287,9 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         let position = self.lanes[usize::from(lane_id)].waiting.len();
-        let what = TokenChange::Entered { position };
+        let what = TokenChange::Entered {
+            position: (!self.is_undrawn()).then_some(position),
+        };
         self.newest_token_event((lane_id, token), self.live(lane_id, token), what, ctx);
         let what = JournaledToken::Entered { position };
         self.journal_token((lane_id, token), entered, what, ctx.wall_ms);

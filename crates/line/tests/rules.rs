@@ -354,16 +354,16 @@ fn every_event_has_a_version_of_its_own() {
     assert_eq!(
         whats(&shard),
         [
-            (1, TokenChange::Entered { position: 1 }, created + 1),
+            (1, TokenChange::Entered { position: Some(1) }, created + 1),
             (1, admitted(), created + 2),
         ]
     );
     shard.enter().unwrap();
-    let entered = TokenChange::Entered { position: 1 };
+    let entered = TokenChange::Entered { position: Some(1) };
     assert_eq!(whats(&shard), [(2, entered, created + 3)]);
     let key = Some("a");
     shard.enter_as(key).unwrap();
-    let entered = TokenChange::Entered { position: 2 };
+    let entered = TokenChange::Entered { position: Some(2) };
     assert_eq!(whats(&shard), [(3, entered, created + 4)]);
     shard.enter_as(key).unwrap();
     assert!(shard.events.is_empty(), "it has entered before");

@@ -203,9 +203,14 @@ fn explained(message: &str) -> String {
 }
 
 impl Config {
-    /// The engine's part of it. `seed`: random for each start; `members`: the newest known.
+    /// The engine's part of it. `seed`, `draw_secret`: random for each start; `members`: the newest known.
     #[must_use]
-    pub fn engine(&self, seed: u64, members: Members) -> nowserving_engine::Config {
+    pub fn engine(
+        &self,
+        seed: u64,
+        draw_secret: [u8; 32],
+        members: Members,
+    ) -> nowserving_engine::Config {
         nowserving_engine::Config {
             id: self.id,
             nodes: self.nodes.clone(),
@@ -222,6 +227,7 @@ impl Config {
             entry_format: command::FORMAT,
             max_payload_min: MAX_PAYLOAD_MIN,
             seed,
+            draw_secret,
         }
     }
 

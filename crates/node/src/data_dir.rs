@@ -195,6 +195,13 @@ pub(crate) fn random_u64() -> std::io::Result<u64> {
     getrandom::u64().map_err(std::io::Error::other)
 }
 
+/// From the operating system: nobody can guess it.
+pub(crate) fn random_secret() -> std::io::Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(std::io::Error::other)?;
+    Ok(secret)
+}
+
 /// Reads the identity. That of a new node has only the id with which it asks to be added.
 ///
 /// # Errors

@@ -400,7 +400,9 @@ impl Node {
         let start = self.start_number()?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
         let members = data_dir::members_in(&self.data.path)?;
-        let config = self.config.engine(data_dir::random_u64()?, members);
+        let config =
+            self.config
+                .engine(data_dir::random_u64()?, data_dir::random_secret()?, members);
         let boot = Boot {
             start,
             is_candidate: self.data.identity.candidate != 0,

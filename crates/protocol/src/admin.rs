@@ -33,7 +33,7 @@ pub use crate::settings::{
 pub use crate::tokens::{
     LIST_TOKENS_DEFAULT, LIST_TOKENS_MAX, ListTokens, ListedToken, TokenOrder, TokensReply,
 };
-use crate::user::{BoardReply, HeldBackReply, Home};
+use crate::user::{BoardReply, DrawReply, HeldBackReply, Home};
 use crate::wire;
 
 /// The most lines on one page of `list_lines`: so many fit a NATS message of 1 MiB
@@ -224,6 +224,9 @@ pub struct LineReply {
     /// How many units of the quota are neither used nor reserved by seats; null without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_left: Option<u64>,
+    /// The draw at its opening; missing if it opens in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draw: Option<DrawReply>,
     /// When the quota is renewed, on the leader's wall clock; null while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_renews_at_ms: Option<u64>,
@@ -273,6 +276,7 @@ impl LineReply {
             settings: line.settings().into(),
             quota_used: line.settings().quota.map(|_| line.used_lately()),
             quota_left: line.settings().quota.map(|_| line.quota_left()),
+            draw: DrawReply::new(line),
             quota_renews_at_ms: line.renews_at_ms(),
             capacity_told: line.told().map(|told| CapacityToldReply::new(told, now)),
             shadow: ShadowReply::new(line),
@@ -378,6 +382,9 @@ impl From<line::ForecastRecord> for ForecastReply {
 pub struct CountsReply {
     /// Numbers issued since the creation.
     pub issued: u64,
+    /// Of these, those that the draw at the opening replaces by others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub drawn: u64,
     /// Waiting tokens.
     pub waiting: u64,
     /// Tokens that hold a seat and have not claimed it.
@@ -396,6 +403,10 @@ pub struct CountsReply {
     pub refused: BTreeMap<String, u64>,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl CountsReply {
     /// Shows these refusals instead.
     pub fn set_refused(&mut self, refused: &RefusedCounts) {
@@ -409,6 +420,7 @@ impl From<&line::Counts> for CountsReply {
         let gone = Reason::ALL.map(|reason| (reason.as_str().to_owned(), counts.gone_for(reason)));
         let mut reply = CountsReply {
             issued: counts.issued,
+            drawn: counts.drawn,
             waiting: counts.waiting,
             admitted: counts.admitted,
             in_checkout: counts.in_checkout,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use nowserving_line::{self as line, HeldBackBy, LaneName, LineName, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::draw::DrawReply;
 use crate::wire;
 
 /// A board: the four pointers of every lane.
@@ -21,6 +22,10 @@ pub struct BoardReply {
     pub at_ms: u64,
     /// `pre_open`, `open`, `paused`, `draining` or `closed`; later releases may have more.
     pub phase: String,
+    /// A draw is awaited or goes on: places are not known, whatever the pointers are. The first board after it is
+    /// without this, and `whole`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undrawn: bool,
     /// How many tokens may be in checkout at once.
     pub seats: u32,
     /// How many tokens hold a seat and have not claimed it.
@@ -71,6 +76,7 @@ impl BoardReply {
             version: board.version,
             at_ms,
             phase: board.phase.as_str().to_owned(),
+            undrawn: board.undrawn,
             seats: board.seats,
             admitted: board.admitted,
             in_checkout: board.in_checkout,
@@ -82,7 +88,7 @@ impl BoardReply {
 /// Why the next token of a line is not admitted at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBackReply {
-    /// `nothing` (nobody waits), `phase`, `quota`, `seats`, `called`, `admission_rate`, or `admitting`
+    /// `nothing` (nobody waits), `phase`, `draw`, `quota`, `seats`, `called`, `admission_rate`, or `admitting`
     /// (nothing: waiting tokens are being admitted, in steps); the first that applies. Later releases
     /// may have more.
     pub by: Cow<'static, str>,
@@ -141,6 +147,9 @@ pub struct InfoReply {
     pub leader: Option<u64>,
     /// Why the next token is not admitted now.
     pub held_back_by: HeldBackReply,
+    /// The draw at its opening; missing if it opens in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draw: Option<DrawReply>,
     /// The `eta_ms` of a token that enters the default lane now; null while nothing is known.
     #[serde(default)]
     pub newcomer_eta_ms: Option<u64>,
@@ -160,6 +169,7 @@ impl InfoReply {
             shard: home.shard,
             leader: home.leader,
             held_back_by: HeldBackReply::new(line, now),
+            draw: DrawReply::new(line),
             newcomer_eta_ms: eta.map(|(eta_ms, _)| eta_ms),
             newcomer_eta_from: eta.map(|(_, from)| from.as_str().into()),
             settings: line.settings().into(),

@@ -4,6 +4,7 @@
 //! so watchers drop what is not newer. `prev_version` is the version of the previous
 //! event of that kind, so that a watcher sees gaps.
 
+use data_encoding::HEXLOWER;
 use nowserving_line::{AdmittedBy, Event, LaneName, LineChange, LineName, MovedBy, TokenChange};
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +55,8 @@ pub struct TokenEvent {
         with = "key::shown_option"
     )]
     pub key: Option<Key>,
-    /// With `entered` and `position`: 1 + the number of tokens that waited before it in its lane.
+    /// With `entered` and `position`: 1 + the number of tokens that waited before it in its lane. Missing with `entered` while
+    /// a draw is awaited or goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
     /// With `claimed`: the fencing number of the claim. Missing in events of older releases.
@@ -77,7 +79,7 @@ pub struct TokenEvent {
     /// With `moved`: the number it has there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_token: Option<u64>,
-    /// With `moved`: `jump`, if its holder moved it. With `admitted`: `call`, if an operator called its lane alone;
+    /// With `moved`: `jump`, if its holder moved it; `draw`, if the draw at the opening did. With `admitted`: `call`, if an operator called its lane alone;
     /// `take`, if an operator took it out of order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -97,8 +99,8 @@ pub struct LineEvent {
     pub prev_version: u64,
     /// When, on the leader's wall clock.
     pub at_ms: u64,
-    /// `created`, `configured` (settings other than the phase), `phase`, `schedule_failed`, `room`, `seats`, `quota_renewed` or
-    /// `deleted`; later releases may have more.
+    /// `created`, `configured` (settings other than the phase), `phase`, `schedule_failed`, `room`, `seats`, `quota_renewed`,
+    /// `draw_sealed`, `draw_begun`, `drawn` or `deleted`; later releases may have more.
     pub event: String,
     /// With `phase`: the phase it has now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +125,21 @@ pub struct LineEvent {
     /// With `seats`: the backend that told its capacity has been silent for too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<bool>,
+    /// With `draw_sealed`: the SHA-256 of the seed, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commitment: Option<String>,
+    /// With `draw_begun`: the seed, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<String>,
+    /// With `draw_begun`: the setting `draw_beacon`, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beacon: Option<String>,
+    /// With `draw_begun`: how many waited then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_part: Option<u64>,
+    /// With `drawn`: the digest of all who took part, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// With `schedule_failed`: the time of the change, which was not applied and is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at_ms: Option<u64>,
@@ -161,9 +178,8 @@ impl TokenEvent {
             TokenChange::Position { .. } => ("position", None, None),
         };
         let position = match what {
-            TokenChange::Entered { position } | TokenChange::Position { position } => {
-                Some(*position)
-            }
+            TokenChange::Entered { position } => *position,
+            TokenChange::Position { position } => Some(*position),
             _ => None,
         };
         Some(TokenEvent {
@@ -210,7 +226,12 @@ pub(crate) fn admitted_by(by: AdmittedBy) -> Option<String> {
 
 /// The contract's word for it; none for an operator.
 pub(crate) fn moved_by(by: MovedBy) -> Option<String> {
-    (by == MovedBy::Jump).then(|| "jump".to_owned())
+    let word = match by {
+        MovedBy::Operator => return None,
+        MovedBy::Jump => "jump",
+        MovedBy::Draw => "draw",
+    };
+    Some(word.to_owned())
 }
 
 impl LineEvent {
@@ -238,6 +259,11 @@ impl LineEvent {
             keys: None,
             seats: None,
             silent: None,
+            commitment: None,
+            seed: None,
+            beacon: None,
+            took_part: None,
+            digest: None,
             scheduled_at_ms: None,
             code: None,
             message: None,
@@ -272,6 +298,24 @@ impl LineEvent {
                 "seats"
             }
             LineChange::QuotaRenewed => "quota_renewed",
+            LineChange::DrawSealed { commitment } => {
+                made.commitment = Some(HEXLOWER.encode(commitment));
+                "draw_sealed"
+            }
+            LineChange::DrawBegun {
+                seed,
+                beacon,
+                took_part,
+            } => {
+                made.seed = Some(HEXLOWER.encode(seed));
+                made.beacon = Some(beacon.clone()).filter(|it| !it.is_empty());
+                made.took_part = Some(*took_part);
+                "draw_begun"
+            }
+            LineChange::Drawn { digest } => {
+                made.digest = Some(HEXLOWER.encode(digest));
+                "drawn"
+            }
             LineChange::Deleted => "deleted",
             LineChange::Restored => "restored",
         };

@@ -88,7 +88,7 @@ pub struct JournalEntryReply {
     pub version: u64,
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
-    /// `created`, `configured`, `capacity_told`, `schedule_failed`, `quota_renewed`, `kicked`, `imported` or `restored` (of the line),
+    /// `created`, `configured`, `capacity_told`, `schedule_failed`, `quota_renewed`, `draw_sealed`, `draw_begun`, `drawn`, `kicked`, `imported` or `restored` (of the line),
     /// `entered`, `admitted`,
     /// `taken`, `claimed`, `gone` or `moved` (of a token); later releases may have more.
     pub what: String,
@@ -124,7 +124,7 @@ pub struct JournalEntryReply {
     /// With `kicked`: which tokens; missing once that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<KickSelectorReply>,
-    /// With `created`, `configured`, `capacity_told`, `restored`, `imported` and `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it. With
+    /// With `created`, `configured`, `capacity_told`, `restored`, `imported` and `kicked`: who asked, if that was said. With `moved`: `jump`, if its holder moved it, and `draw`, if the draw at the opening did. With
     /// `admitted`: `call`, if an operator called its lane alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -144,6 +144,9 @@ pub struct JournalEntryReply {
     /// With `imported`: so many of the import's first rows are done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
+    /// With `draw_begun`: how many waited then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_part: Option<u64>,
     /// With `imported`: of these, rows that got a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<u64>,
@@ -308,7 +311,7 @@ pub struct OvertakerReply {
     pub version: u64,
     /// Why it was admitted first: `absolute` (its lane was), `boost` (its lane's was larger, by
     /// `boost_ms`), `listed_first` (they tied, and its lane is listed first), `call` (an operator called its lane
-    /// alone), `take` (an operator took it out of order), or `behind_its_lane`:
+    /// alone), `take` (an operator took it out of order), `draw` (the draw at the opening put it first), or `behind_its_lane`:
     /// the explained token was behind a token of its lane whose turn had not come.
     pub by: String,
     /// With `boost`: by how much it was larger.
@@ -468,6 +471,12 @@ fn entry_reply(line: &line::Line, entry: &JournalEntry) -> JournalEntryReply {
             "imported"
         }
         Journaled::QuotaRenewed => "quota_renewed",
+        Journaled::DrawSealed => "draw_sealed",
+        Journaled::DrawBegun { took_part } => {
+            reply.took_part = Some(took_part);
+            "draw_begun"
+        }
+        Journaled::Drawn => "drawn",
         Journaled::Restored => "restored",
         Journaled::Token {
             lane,
@@ -565,6 +574,7 @@ impl From<Overtaker> for OvertakerReply {
             OvertookBy::ListedFirst => ("listed_first", None),
             OvertookBy::Called => ("call", None),
             OvertookBy::Taken => ("take", None),
+            OvertookBy::Drawn => ("draw", None),
             OvertookBy::BehindItsLane => ("behind_its_lane", None),
         };
         OvertakerReply {

@@ -22,6 +22,7 @@ mod board;
 mod calls;
 pub mod codec;
 mod configure_lines;
+mod draw;
 mod enter;
 pub mod error;
 pub mod event;

@@ -22,8 +22,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use self::parts::{
-    AdmissionVisitor, GateVisitor, LanesVisitor, PhaseVisitor, PositionsVisitor, QuotaParts,
-    RateParts, ScheduleVisitor,
+    AdmissionVisitor, GateVisitor, LanesVisitor, OpeningVisitor, PhaseVisitor, PositionsVisitor,
+    QuotaParts, RateParts, ScheduleVisitor, TextVisitor,
 };
 use crate::wire::{BoolVisitor, Flag, LabelsVisitor, NameVisitor, WholeVisitor, fill};
 
@@ -133,6 +133,8 @@ fn read_value<'de, A: MapAccess<'de>>(
         SettingKind::Phase => read(map, Any(PhaseVisitor), SettingValue::Phase),
         SettingKind::Admission => read(map, Any(AdmissionVisitor), SettingValue::Admission),
         SettingKind::Gate => read(map, Any(GateVisitor), SettingValue::Gate),
+        SettingKind::Opening => read(map, Any(OpeningVisitor), SettingValue::Opening),
+        SettingKind::Text { .. } => read(map, Any(TextVisitor), SettingValue::Text),
         SettingKind::LaneName => read(map, Any(NameVisitor::default()), SettingValue::LaneName),
         SettingKind::AdmissionRate => read(map, PhantomData, |parts: RateParts| {
             SettingValue::AdmissionRate(parts.into())
@@ -251,6 +253,8 @@ impl Serialize for Shown<'_> {
             SettingValue::Phase(phase) => phase.as_str().serialize(serializer),
             SettingValue::Admission(admission) => admission.as_str().serialize(serializer),
             SettingValue::Gate(gate) => gate.as_str().serialize(serializer),
+            SettingValue::Opening(opening) => opening.as_str().serialize(serializer),
+            SettingValue::Text(text) => text.serialize(serializer),
             SettingValue::LaneName(name) => name.as_str().serialize(serializer),
             SettingValue::AdmissionRate(rate) => {
                 AdmissionRateReply::from(*rate).serialize(serializer)

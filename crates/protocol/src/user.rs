@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::board::{
     BoardReply, HeldBackReply, Home, InfoReply, LaneReply, UserQuota, UserSettings,
 };
+pub use crate::draw::DrawReply;
 pub use crate::enter::Enter;
 use crate::error::{ApiError, reason_word};
 pub use crate::key::Key;

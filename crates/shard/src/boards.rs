@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nowserving_line::{AdmittedBy, TokenChange};
+use nowserving_line::{AdmittedBy, MovedBy, TokenChange};
 use nowserving_line::{Board, Event, Line, LineChange, LineName, Lines, Timestamp, Token};
 use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::BoardReply;
@@ -110,7 +110,8 @@ impl Boards {
             } => {
                 let hole = match what {
                     TokenChange::Gone { was_waiting, .. } => *was_waiting,
-                    TokenChange::Moved { .. } => true,
+                    // The board after the draw lists all holes, and none before it gives a place.
+                    TokenChange::Moved { by, .. } => *by != MovedBy::Draw,
                     // Others may wait before it, and then no pointer says that it does not wait any more.
                     TokenChange::Admitted { by, .. } => *by == AdmittedBy::Take,
                     TokenChange::Entered { .. }
@@ -137,13 +138,15 @@ impl Boards {
                         published.whole = true;
                         published.content = None;
                     }
-                    // Watchers of the line before have to ask anew.
-                    LineChange::Restored => {
+                    // Watchers of the line before have to ask anew, and so have those who waited for the draw.
+                    LineChange::Restored | LineChange::Drawn { .. } => {
                         published.holes_dropped = true;
                         published.whole = true;
                         published.content = None;
                     }
-                    LineChange::Configured
+                    LineChange::DrawSealed { .. }
+                    | LineChange::DrawBegun { .. }
+                    | LineChange::Configured
                     | LineChange::Phase { .. }
                     | LineChange::ScheduleFailed { .. }
                     | LineChange::Room { .. }

@@ -71,7 +71,9 @@ pub struct LeaderState {
     pub limits: LeaderLimits,
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
-    /// [`Op::RunBackground`]s and [`Op::RenewQuota`]s that were proposed and are not yet applied. They are counted apart: a
+    /// Random and kept from everybody: the seeds of draws follow from it.
+    draw_secret: [u8; 32],
+    /// [`Op::RunBackground`]s, [`Op::RenewQuota`]s and [`Op::SealDraw`]s that were proposed and are not yet applied. They are counted apart: a
     /// paced line has one in flight most of the time, and the recycler must get its turn all the same.
     background_in_flight: usize,
     /// The line that came first in the last of them: the next one is another's turn.
@@ -104,6 +106,7 @@ impl LeaderState {
             refusals: Refusals::default(),
             tallies: Tallies::default(),
             limits: LeaderLimits::new([0, 0]),
+            draw_secret: [0; 32],
             own_in_flight: 0,
             background_in_flight: 0,
             background_turn: None,
@@ -114,11 +117,13 @@ impl LeaderState {
         }
     }
 
-    /// Before anything is counted. `seed` is random and kept from clients.
+    /// Before anything is counted or proposed. Both are random: `hash_seed` is kept from clients, `draw_secret` from
+    /// everybody.
     #[must_use]
-    pub fn with_hash_seed(self, seed: [u64; 2]) -> Self {
+    pub fn with_secrets(self, hash_seed: [u64; 2], draw_secret: [u8; 32]) -> Self {
         LeaderState {
-            limits: LeaderLimits::new(seed),
+            limits: LeaderLimits::new(hash_seed),
+            draw_secret,
             ..self
         }
     }
@@ -226,7 +231,8 @@ impl LeaderState {
         // First what has its time: it is done with once it is applied, and must not wait for a crowd of others.
         let by_wall = lines.due_by_wall_clock(self.wall.1);
         let by_wall = by_wall
-            .flat_map(|(line, incarnation)| due_by_wall(lines, line, incarnation, self.wall.1));
+            .filter_map(|(name, incarnation)| Some((lines.get(name)?, incarnation)))
+            .flat_map(|(line, incarnation)| self.due_by_wall(line, incarnation));
         let rest = lines.background_work_after(now_ms, after);
         let rest = rest.map(|(line, incarnation)| run_background(line, incarnation));
         let due = by_wall.chain(rest).take(BACKGROUND_LINES_MAX);
@@ -237,6 +243,33 @@ impl LeaderState {
         self.background_turn = lines.next_in_background(after).cloned();
         self.background_in_flight = commands.len();
         commands
+    }
+
+    /// What a line has to do by the wall clock.
+    fn due_by_wall(&self, line: &Line, incarnation: u64) -> impl Iterator<Item = Op> + use<> {
+        let (name, wall_ms) = (line.name(), self.wall.1);
+        let renewal = line.renewal_due(wall_ms).map(|renew| Op::RenewQuota {
+            line: name.clone(),
+            incarnation,
+            next_ms: renewal::next_ms(renew, wall_ms),
+        });
+        let seal = line.needs_seed().then(|| Op::SealDraw {
+            line: name.clone(),
+            incarnation,
+            seed: self.seed_of(line),
+        });
+        let scheduled = line.schedule_due(wall_ms);
+        let scheduled = scheduled.then(|| run_background(name, incarnation));
+        renewal.into_iter().chain(seal).chain(scheduled)
+    }
+
+    /// Another one after the line was put back from a backup, as its version is another.
+    fn seed_of(&self, line: &Line) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.draw_secret);
+        hasher.update(&line.incarnation().to_be_bytes());
+        hasher.update(&line.version().to_be_bytes());
+        hasher.update(line.name().as_str().as_bytes());
+        hasher.finalize().into()
     }
 
     /// An entry for its head alone: followers learn from it how far the log may be compacted. None
@@ -390,9 +423,9 @@ impl LeaderState {
     /// Before a command is applied.
     pub fn before(&mut self, state: &State, command: &Command) {
         let in_flight = match command {
-            Command::Line(Op::RunBackground { .. } | Op::RenewQuota { .. }) => {
-                Some(&mut self.background_in_flight)
-            }
+            Command::Line(
+                Op::RunBackground { .. } | Op::RenewQuota { .. } | Op::SealDraw { .. },
+            ) => Some(&mut self.background_in_flight),
             command if is_of_a_pass(command) => Some(&mut self.own_in_flight),
             _ => None,
         };
@@ -429,7 +462,7 @@ impl LeaderState {
             Command::Line(op @ Op::CountRefused { .. }) => self.refusals.not_proposed(op),
             Command::Limit(command) => self.limits.not_proposed(command),
             // It is proposed again, until the member that does not know it runs this build, too.
-            Command::Line(Op::RenewQuota { .. }) => {
+            Command::Line(Op::RenewQuota { .. } | Op::SealDraw { .. }) => {
                 self.background_in_flight = self.background_in_flight.saturating_sub(1);
             }
             _ => {}
@@ -624,25 +657,6 @@ fn run_background(line: &LineName, incarnation: u64) -> Op {
         line: line.clone(),
         incarnation,
     }
-}
-
-/// What a line has to do at this time of the wall clock.
-fn due_by_wall(
-    lines: &Lines,
-    name: &LineName,
-    incarnation: u64,
-    wall_ms: u64,
-) -> impl Iterator<Item = Op> {
-    let line = lines.get(name);
-    let renewal = line.and_then(|line| line.renewal_due(wall_ms));
-    let renewal = renewal.map(|renew| Op::RenewQuota {
-        line: name.clone(),
-        incarnation,
-        next_ms: renewal::next_ms(renew, wall_ms),
-    });
-    let scheduled = line.is_some_and(|line| line.schedule_due(wall_ms));
-    let scheduled = scheduled.then(|| run_background(name, incarnation));
-    renewal.into_iter().chain(scheduled)
 }
 
 /// Whether the next pass waits until the command is applied. It does not wait for [`Op::Touch`]: polls

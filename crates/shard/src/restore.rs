@@ -169,7 +169,7 @@ impl Uploads {
         let known = self.by_line.get_mut(line).filter(|it| it.id == *upload);
         match (known, step) {
             (None, RestoreStep::Part { number: 0, data }) => {
-                self.begin(line, *upload, data, stamp.now_ms)
+                self.begin((line, *upload), data, lines.limits(), stamp.now_ms)
             }
             (None, RestoreStep::Part { .. }) => Ok(RestoreReply::Staged { parts: 0 }),
             (None, RestoreStep::Finish { parts, .. }) => Err(RestoreError::Parts {
@@ -214,9 +214,9 @@ impl Uploads {
 
     fn begin(
         &mut self,
-        line: &LineName,
-        id: u128,
+        (line, id): (&LineName, u128),
         data: &PartBytes,
+        limits: Limits,
         now_ms: u64,
     ) -> Result<RestoreReply, RestoreError> {
         let under_way =
@@ -230,7 +230,7 @@ impl Uploads {
             let what = format!("it is of line {}, not of {line}", dump.name);
             return Err(bad(what));
         }
-        let builder = LineBuilder::new(dump, Limits::default());
+        let builder = LineBuilder::new(dump, limits);
         let builder = builder.map_err(|it| bad(it.to_string()))?;
         let upload = Upload {
             id,
@@ -295,7 +295,7 @@ impl Uploads {
     }
 
     /// Reads what [`Uploads::encode`] wrote, with the lines.
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn decode(limits: Limits, from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut uploads = Uploads::default();
         for _ in 0..from.count()? {
             let line = LineName::decode(from)?;
@@ -309,7 +309,7 @@ impl Uploads {
             };
             let shift = Option::<ClockShift>::decode(from)?;
             if let Some(dump) = Option::<LineDump>::decode(from)? {
-                let builder = LineBuilder::new(dump, Limits::default());
+                let builder = LineBuilder::new(dump, limits);
                 let mut builder = builder.map_err(|bad| Malformed(bad.what))?;
                 if let Some(shift) = shift {
                     builder.resume_shift(shift);

@@ -135,6 +135,17 @@ pub fn decode(
     cluster: &str,
     shard: u32,
 ) -> Result<(Header, State), SnapshotError> {
+    decode_with(Limits::default(), bytes, newest, cluster, shard)
+}
+
+/// The same with other bounds of lines than a node's, for the simulation.
+pub fn decode_with(
+    limits: Limits,
+    bytes: Bytes,
+    newest: u32,
+    cluster: &str,
+    shard: u32,
+) -> Result<(Header, State), SnapshotError> {
     let (format, rest) = open(bytes, newest)?;
     let mut from = Reader::new(&rest, format);
     let header = Header::decode(&mut from)?;
@@ -153,10 +164,10 @@ pub fn decode(
     let state = State {
         format,
         clock: Codec::decode(&mut from)?,
-        lines: take_lines(&mut from)?,
+        lines: take_lines(limits, &mut from)?,
         requests: take_requests(&mut from)?,
         members: Codec::decode(&mut from)?,
-        uploads: Uploads::decode(&mut from)?,
+        uploads: Uploads::decode(limits, &mut from)?,
         kv: take_kv(&mut from)?,
         limits: Codec::decode(&mut from)?,
     };
@@ -164,8 +175,8 @@ pub fn decode(
     Ok((header, state))
 }
 
-fn take_lines(from: &mut Reader<'_>) -> Result<Lines, SnapshotError> {
-    let mut lines = Lines::from_head(Limits::default(), Head::decode(from)?)?;
+fn take_lines(limits: Limits, from: &mut Reader<'_>) -> Result<Lines, SnapshotError> {
+    let mut lines = Lines::from_head(limits, Head::decode(from)?)?;
     for _ in 0..from.count()? {
         lines.add(LineDump::decode(from)?)?;
     }

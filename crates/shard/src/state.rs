@@ -5,7 +5,7 @@
 
 use nowserving_codec::Codec;
 use nowserving_kv as kv;
-use nowserving_line::{self as line, Lines, NUMBER_MAX, Stamp};
+use nowserving_line::{self as line, Limits, Lines, NUMBER_MAX, Stamp};
 
 use crate::command::{Command, Entry, FORMAT_MIN};
 use crate::limits::{LimitCommand, LimitReply, LimitsState};
@@ -125,10 +125,18 @@ impl Observer for () {
 impl Default for State {
     /// No objects, the clock at 0.
     fn default() -> Self {
+        State::with_limits(Limits::default())
+    }
+}
+
+impl State {
+    /// The same with other bounds of lines: all nodes must have the same. For the simulation.
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Self {
         State {
             format: FORMAT_MIN,
             clock: Clock::default(),
-            lines: Lines::default(),
+            lines: Lines::with_limits(limits),
             requests: Requests::default(),
             members: MembersState::default(),
             uploads: Uploads::default(),

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    Event, LaneName, Line, LineName, OFF_BY_PERCENT, Reason, Refused, RefusedCode, TokenChange,
+    Event, LaneName, Line, LineName, MovedBy, OFF_BY_PERCENT, Reason, Refused, RefusedCode,
+    TokenChange,
 };
 
 /// The upper ends of the classes: a tenth of a second to twelve hours.
@@ -107,7 +108,10 @@ impl Tally {
         match what {
             TokenChange::Entered { .. } => self.entered += 1,
             TokenChange::Gone { reason, .. } => self.gone[usize::from(reason.code())] += 1,
-            TokenChange::Moved { .. } => self.gone[usize::from(Reason::Moved.code())] += 1,
+            TokenChange::Moved { by, .. } => {
+                let counts = u64::from(*by != MovedBy::Draw);
+                self.gone[usize::from(Reason::Moved.code())] += counts;
+            }
             TokenChange::Admitted { eta, shadow, .. } => {
                 if let Some(eta) = eta {
                     self.off_by[usize::from(eta.off_by)] += 1;

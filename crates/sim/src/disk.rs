@@ -14,9 +14,9 @@ use nowserving_replica::{
 };
 use nowserving_shard::snapshot::{self, Header};
 
+use crate::bounds;
 use crate::files::Files;
 use crate::replay::{self, State};
-use crate::upgrade::NEXT_FORMAT;
 
 /// The name of the simulated cluster.
 pub const CLUSTER: &str = "sim";
@@ -92,7 +92,7 @@ impl Disk {
     fn open_shard(&self, shard: u32) -> Result<RestoredShard, String> {
         let text = |error: LogError| error.to_string();
         let (snapshot, state) = match self.read_snapshot(shard)? {
-            None => (SnapshotMeta::default(), State::default()),
+            None => (SnapshotMeta::default(), bounds::first_state()),
             Some((header, state)) => (meta_of(header), state),
         };
         let file = self.snapshots.get(&shard);
@@ -128,7 +128,7 @@ impl Disk {
         let Some(bytes) = self.snapshots.get(&shard) else {
             return Ok(None);
         };
-        snapshot::decode(bytes.clone(), NEXT_FORMAT, CLUSTER, shard)
+        bounds::decode(bytes.clone(), shard)
             .map(Some)
             .map_err(|error| error.to_string())
     }
@@ -139,11 +139,10 @@ impl Disk {
     /// It is damaged.
     pub fn newest(&self, shard: u32) -> Result<(u64, State), String> {
         let found = self.read_snapshot(shard)?;
-        Ok(
-            found.map_or((BOOTSTRAP_INDEX, State::default()), |(header, state)| {
-                (header.index, state)
-            }),
-        )
+        Ok(found.map_or(
+            (BOOTSTRAP_INDEX, bounds::first_state()),
+            |(header, state)| (header.index, state),
+        ))
     }
 
     /// Makes a snapshot through `index` from what is on disk: the last one and the log after it.
@@ -261,7 +260,7 @@ impl Disk {
         if SnapshotFile::of(&bytes) != Some(file) {
             return Err(NotInstalled::Refused);
         }
-        let decoded = snapshot::decode(bytes.clone(), NEXT_FORMAT, CLUSTER, shard);
+        let decoded = bounds::decode(bytes.clone(), shard);
         let (header, state) = decoded.map_err(|_| NotInstalled::Refused)?;
         if meta_of(header) != *meta {
             return Err(NotInstalled::Refused);

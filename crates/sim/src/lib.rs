@@ -14,6 +14,7 @@ mod backend;
 mod backups;
 #[cfg(feature = "bite")]
 pub mod bite;
+mod bounds;
 mod calls;
 mod check;
 mod clients;

@@ -1,7 +1,7 @@
 //! What operators set: settings of new lines, and changes of them.
 
 use nowserving_line::{
-    AdmissionRate, Change, LANE_DEFAULT, LaneName, LaneSettings, Phase, Quota, Renew,
+    AdmissionRate, Change, LANE_DEFAULT, LaneName, LaneSettings, Opening, Phase, Quota, Renew,
     ScheduledChange, Settings, SettingsPatch,
 };
 
@@ -74,6 +74,18 @@ pub fn settings(random: &mut Random) -> Settings {
             }),
             per_visit: random.between(1, 4) as u32,
         });
+    }
+    if random.below(3) == 0 {
+        let opens_at = random.between(2_000_000, 10_000_000);
+        settings.opening = Opening::Draw;
+        settings.phase = Phase::PreOpen;
+        settings.schedule = vec![ScheduledChange {
+            at_ms: wall_ms(opens_at, 0),
+            set: SettingsPatch {
+                phase: Some(Change::Set(Phase::Open)),
+                ..SettingsPatch::default()
+            },
+        }];
     }
     if random.below(2) == 0 {
         settings.callback_limit = random.between(1, 20) as u32;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use nowserving_client::{Admission, AdmissionRate, Gate, LaneName, LaneSettings, PerSecond, Phase};
+use nowserving_client::{
+    Admission, AdmissionRate, Gate, LaneName, LaneSettings, Opening, PerSecond, Phase,
+};
 use nowserving_line::{
     BOOST_MS_MAX, POSITION_EVENT_MAX, QUEUE_LIMIT_MAX, RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN,
     Renew, SEATS_MAX, ZoneName,
@@ -54,6 +56,12 @@ pub fn phase() -> impl TypedValueParser<Value = Phase> {
 pub fn admission() -> impl TypedValueParser<Value = Admission> {
     let words = PossibleValuesParser::new(Admission::ALL.map(Admission::as_str));
     words.try_map(|word| Admission::parse(&word).ok_or("auto or called"))
+}
+
+/// The contract's words for the order at the opening.
+pub fn opening() -> impl TypedValueParser<Value = Opening> {
+    let words = PossibleValuesParser::new(Opening::ALL.map(Opening::as_str));
+    words.try_map(|word| Opening::parse(&word).ok_or("order or draw"))
 }
 
 /// The contract's words for the gate.

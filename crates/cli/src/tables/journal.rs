@@ -67,6 +67,9 @@ pub fn what(entry: &JournalEntryReply) -> String {
                 .unwrap_or(": the setting is in force again"),
         );
     }
+    if let Some(took_part) = entry.took_part {
+        text.push_str(&format!(": {took_part} took part"));
+    }
     if let (Some(rows), Some(entered)) = (entry.rows, entry.entered) {
         text.push_str(&format!(": {rows} rows done, {entered} entered"));
     }
@@ -216,6 +219,7 @@ fn because(overtaker: &OvertakerReply, explained: &Explained) -> String {
         ("boost", Some(ms)) => format!("its lane's boost was larger by {}", duration(ms)),
         ("listed_first", _) => "they tied, and its lane is listed first".to_owned(),
         ("call", _) => "an operator called its lane alone".to_owned(),
+        ("draw", _) => "the draw at the opening put it first".to_owned(),
         ("take", _) => "an operator took it out of order".to_owned(),
         ("behind_its_lane", _) if overtaker.lane == *own => {
             format!("a move had put {token} behind it")

@@ -63,6 +63,19 @@ fn of_line(event: &LineEvent, keys_shown: usize) -> String {
             format!("seats {}{silent}", event.seats.unwrap_or_default())
         }
         "quota_renewed" => "quota renewed".to_owned(),
+        "draw_sealed" => {
+            let commitment = event.commitment.as_deref().unwrap_or_default();
+            format!("draw sealed, commitment {commitment}")
+        }
+        "draw_begun" => {
+            let seed = event.seed.as_deref().unwrap_or_default();
+            let took_part = event.took_part.unwrap_or_default();
+            format!("draw begun, {took_part} take part, seed {seed}")
+        }
+        "drawn" => {
+            let digest = event.digest.as_deref().unwrap_or_default();
+            format!("drawn, digest {digest}")
+        }
         // `created`, `deleted`, `restored`, and what later releases have.
         other => other.replace('_', " "),
     }
@@ -87,6 +100,7 @@ fn of_token(event: &TokenEvent) -> String {
     let mut text = format!("token {} of {}: ", event.token, event.lane);
     let position = event.position.unwrap_or_default();
     match event.event.as_str() {
+        "entered" if event.position.is_none() => text.push_str("entered, and waits for the draw"),
         "entered" => text.push_str(&format!("entered at position {position}")),
         "position" => text.push_str(&format!("has come to position {position}")),
         "moved" => {

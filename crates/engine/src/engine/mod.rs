@@ -158,6 +158,7 @@ impl Engine {
                 members_changed: false,
                 rules_changed: true,
                 seed: config.seed,
+                draw_secret: config.draw_secret,
                 work_left: WORK_IN_TURN_MAX,
             },
             fetching: Fetching::default(),

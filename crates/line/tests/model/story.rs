@@ -80,7 +80,9 @@ impl NaiveLine {
         tok.entered_no = self.entered;
         tok.entered_version = self.version;
         let position = self.position(id);
-        self.event_of_version(id, TokenChange::Entered { position }, events);
+        let shown = (!self.is_undrawn()).then_some(position);
+        let entered = TokenChange::Entered { position: shown };
+        self.event_of_version(id, entered, events);
         self.note(id, JournaledToken::Entered { position });
     }
 

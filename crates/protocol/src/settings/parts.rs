@@ -3,10 +3,10 @@
 use std::fmt;
 
 use nowserving_line::{
-    Admission, AdmissionRate, BOOST_MS_MAX, Gate, LANES_MAX, LaneName, LaneSettings, PER_VISIT_MAX,
-    POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
-    RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX, SETTING_NAMES,
-    STANDBY_PERCENT_MAX, ScheduledChange, SettingsPatch, ZoneName,
+    Admission, AdmissionRate, BOOST_MS_MAX, Gate, LANES_MAX, LaneName, LaneSettings, Opening,
+    PER_VISIT_MAX, POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX,
+    QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX, RENEW_MS_MAX, RENEW_MS_MIN, Renew, SCHEDULE_MAX,
+    SETTING_NAMES, STANDBY_PERCENT_MAX, ScheduledChange, SettingsPatch, ZoneName,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -331,6 +331,36 @@ impl Visitor<'_> for GateVisitor {
 
     fn visit_str<E: Error>(self, word: &str) -> Result<Gate, E> {
         Gate::parse(word).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
+    }
+}
+
+/// Reads the word for the order at the opening.
+pub(super) struct OpeningVisitor;
+
+impl Visitor<'_> for OpeningVisitor {
+    type Value = Opening;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("order or draw")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Opening, E> {
+        Opening::parse(word).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
+    }
+}
+
+/// Reads a text.
+pub(super) struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
     }
 }
 

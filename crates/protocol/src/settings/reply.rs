@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use nowserving_line::{
-    Admission, AdmissionRate, Gate, Labels, LaneName, LaneSettings, Lanes, Phase, Positions, Quota,
-    RATE_MICRO_MAX, RATE_MICRO_MIN, Renew, Schedule, ScheduledChange, Settings,
+    Admission, AdmissionRate, Gate, Labels, LaneName, LaneSettings, Lanes, Opening, Phase,
+    Positions, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN, Renew, Schedule, ScheduledChange, Settings,
 };
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -28,6 +28,7 @@ macro_rules! field_type {
     ($default:ident Phase) => { String };
     ($default:ident Admission) => { String };
     ($default:ident Gate) => { String };
+    ($default:ident Opening) => { String };
     ($default:ident $plain:ident) => { $plain };
 }
 
@@ -83,6 +84,8 @@ as_reply! {
     Phase as String: phase => phase.as_str().to_owned();
     Admission as String: admission => admission.as_str().to_owned();
     Gate as String: gate => gate.as_str().to_owned();
+    Opening as String: opening => opening.as_str().to_owned();
+    String as String: text => text.clone();
     LaneName as String: name => name.as_str().to_owned();
     AdmissionRate as AdmissionRateReply: rate => (*rate).into();
     Quota as QuotaReply: quota => (*quota).into();

@@ -238,7 +238,8 @@ pub fn position_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &
         false => status.position == position,
         true => status.position < position,
     };
-    if !same || position.is_some() != (status.state == State::Waiting) {
+    let is_placed = status.state == State::Waiting && !line.was_undrawn(*version);
+    if !same || position.is_some() != is_placed {
         let what = format!(
             "{at:?} of {} at version {version} is told position {:?}, and counted {position:?}",
             query.line, status.position
@@ -259,7 +260,8 @@ pub fn page_is_true(env: &mut Env, query: &Query, answer: &Answer, shadow: &Shad
         return env.violated("S11", what);
     };
     let by_service = ask.order == TokenOrder::Service;
-    let first = by_service && ask.after.is_empty() && ask.lane.is_none();
+    let drawn = !line.was_undrawn(page.version);
+    let first = drawn && by_service && ask.after.is_empty() && ask.lane.is_none();
     let mut listed = 0;
     for (at, token) in (1..).zip(&page.tokens) {
         let lane = u8::from(token.lane.as_str() != LANE_DEFAULT);

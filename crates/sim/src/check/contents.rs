@@ -90,7 +90,7 @@ mod tests {
     use nowserving_shard::command::{Command, Entry};
 
     use super::*;
-    use crate::upgrade::NEXT_FORMAT;
+    use crate::bounds;
 
     /// A line whose next token waits for the admission rate only, until the clock reads 2,000.
     fn paced() -> State {
@@ -109,7 +109,7 @@ mod tests {
             key: None,
             lane: None,
         };
-        let mut state = State::default();
+        let mut state = bounds::first_state();
         let ops = [create, enter.clone(), enter];
         apply(&mut state, 2, 1_000, ops.map(Command::Line).to_vec());
         state
@@ -130,7 +130,7 @@ mod tests {
             ..Header::default()
         };
         let bytes = snapshot::encode(&header, state).into();
-        snapshot::decode(bytes, NEXT_FORMAT, CLUSTER, 0).unwrap().1
+        bounds::decode(bytes, 0).unwrap().1
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Events {
     happened: BTreeMap<(LineName, u64), Event>,
     /// What the leader that applies an entry publishes: by shard and index, lines and versions.
     to_publish: BTreeMap<(u32, u64), Vec<(LineName, u64)>>,
-    /// The versions with which lines were put back: the next board comes after a gap.
+    /// The versions with which lines were put back or drawn: the next board comes after a gap.
     put_back: BTreeMap<LineName, Vec<u64>>,
 }
 
@@ -70,7 +70,7 @@ impl Events {
         for event in events {
             let key = (event.line().clone(), event.version());
             if let Event::Line {
-                what: LineChange::Restored,
+                what: LineChange::Restored | LineChange::Drawn { .. },
                 ..
             } = event
             {

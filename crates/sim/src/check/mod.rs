@@ -56,14 +56,13 @@ use self::operators::Operators;
 use self::put_back::BackedUp;
 use self::shadow::Shadow;
 use self::writes::Writes;
+use crate::bounds;
 use crate::calls::{Answer, Call, Ended, What, version_of};
-use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::nats::NodeId;
 use crate::node::{Node, Setup};
 use crate::replay::{self, Change, State};
 use crate::timeline::Time;
-use crate::upgrade::NEXT_FORMAT;
 
 /// The first entry of every shard's log.
 const FIRST_INDEX: u64 = BOOTSTRAP_INDEX + 1;
@@ -123,7 +122,7 @@ impl Checks {
     pub fn new(setup: &Setup) -> Checks {
         let shards = (0..setup.shards).map(|_| ShardChecks {
             log: LogCheck::default(),
-            reference: State::default(),
+            reference: bounds::first_state(),
             shadow: Shadow::default(),
             ghosts: Ghosts::default(),
             fingerprints: Vec::new(),
@@ -534,14 +533,14 @@ impl Checks {
         upload: u128,
     ) -> Option<Rc<BackedUp>> {
         let shard = self.shards.get_mut(id as usize)?;
-        let (header, state) = match snapshot::decode(bytes, NEXT_FORMAT, CLUSTER, id) {
+        let (header, state) = match bounds::decode(bytes, id) {
             Ok(read) => read,
             Err(error) => {
                 env.violated("S17", format!("a backup of shard {id}: {error}"));
                 return None;
             }
         };
-        let (mut whole, mut shadow, mut at) = (State::default(), Shadow::default(), 0);
+        let (mut whole, mut shadow, mut at) = (bounds::first_state(), Shadow::default(), 0);
         for entry in shard.log.entries_through(header.index) {
             let place = place(&shard.log, id, entry);
             at = place.appended_at;
@@ -600,7 +599,7 @@ impl Checks {
         let Some(shard) = self.shards.get(id as usize) else {
             return;
         };
-        let mut whole = State::default();
+        let mut whole = bounds::first_state();
         for entry in shard.log.entries_through(applied) {
             if let Err(why) = replay::apply(&mut whole, entry, &mut |_| {}) {
                 return env.violated("S17", format!("shard {id}: {why}"));

@@ -8,11 +8,13 @@ use nowserving_line::{
     ScheduledChange, Status, Token, TokenChange,
 };
 
+mod draw;
 mod imports;
 mod places;
 mod settings;
 mod told;
 
+use self::draw::Draw;
 use self::imports::Imports;
 use self::told::Told;
 use super::{Place, SLOW_CLOCK_PERCENT};
@@ -60,6 +62,7 @@ pub struct ShadowLine {
     called: bool,
     told: Told,
     imports: Imports,
+    draw: Draw,
 }
 
 /// One token.
@@ -79,6 +82,22 @@ pub struct Kept {
     /// When the clock that runs on it was last started, and by what.
     pub since: Time,
     jumps: u32,
+}
+
+impl Kept {
+    /// A number that was issued, and that nobody has.
+    fn nobody() -> Self {
+        Kept {
+            key: None,
+            left_at: Some(0),
+            issued_at: 0,
+            entered_at: 0,
+            epoch: None,
+            moved_to: None,
+            since: 0,
+            jumps: 0,
+        }
+    }
 }
 
 impl Shadow {
@@ -102,6 +121,7 @@ impl Shadow {
             let mut new = ShadowLine::default();
             if let Some(line) = applied.state.lines().get(line) {
                 new.set(line, applied.state.now_ms());
+                new.draw.set(line);
             }
             if self.lines.insert(*incarnation, new).is_some() {
                 return Err(("S7", format!("incarnation {incarnation} was given twice")));
@@ -157,12 +177,14 @@ impl Shadow {
                 line.imports(importing, event, now, place)?;
             }
             line.event(event, place)?;
+            line.draws(incarnation, event)?;
             if let Some(now) = now {
                 line.tells(event, now.settings())?;
             }
         }
         if let Some(now) = now {
             line.set(now, now_ms);
+            line.draw.set(now);
             line.knows_imported(importing, now)?;
         }
         line.answered(op, result, place)?;
@@ -197,6 +219,8 @@ impl Shadow {
         self.versions.insert(line.name().clone(), version);
         let mut saved = saved.clone();
         saved.told.put_back(line);
+        saved.draw.put_back();
+        saved.draw.set(line);
         saved.set(line, now_ms);
         let present = self.lines.remove(&incarnation).unwrap_or_default();
         let lanes = (0..).zip(line.dump().lanes);
@@ -296,17 +320,7 @@ impl ShadowLine {
     /// The numbers of a lane before this one are issued: those that are not known are gone.
     fn skip(&mut self, lane: u8, next: Token) {
         for token in self.next_token(lane)..next {
-            let gone = Kept {
-                key: None,
-                left_at: Some(0),
-                issued_at: 0,
-                entered_at: 0,
-                epoch: None,
-                moved_to: None,
-                since: 0,
-                jumps: 0,
-            };
-            self.tokens.insert((lane, token), gone);
+            self.tokens.insert((lane, token), Kept::nobody());
             *self.gone.entry(Reason::Kicked).or_insert(0) += 1;
         }
     }
@@ -372,12 +386,16 @@ impl ShadowLine {
         match what {
             TokenChange::Entered { position } => {
                 let waiting = self.waiting.get(&id.0).map_or(0, BTreeSet::len) as u64;
-                (*position == waiting).then_some(()).ok_or((
+                let counted = (!self.draw.is_undrawn()).then_some(waiting);
+                (*position == counted).then_some(()).ok_or((
                     "S11",
-                    format!("{id:?} enters at position {position}, not {waiting}"),
+                    format!("{id:?} enters at position {position:?}, not {counted:?}"),
                 ))
             }
-            TokenChange::Admitted { by, .. } => self.admitted(id, *by, *version, place),
+            TokenChange::Admitted { by, .. } => {
+                self.is_drawn(id)?;
+                self.admitted(id, *by, *version, place)
+            }
             TokenChange::Claimed { .. } => {
                 let held = self.held.contains(&id);
                 self.restart_clock(id, place);
@@ -389,11 +407,16 @@ impl ShadowLine {
                 was_waiting,
                 ..
             } => self.gone(id, *reason, *was_waiting, *version, place),
+            TokenChange::Moved {
+                to,
+                by: MovedBy::Draw,
+                ..
+            } => self.drawn(id, (to.lane, to.token), *version),
             TokenChange::Moved { to, by, .. } => {
                 self.moved(id, (to.lane, to.token), *version)?;
                 match by {
                     MovedBy::Jump => self.jumped((to.lane, to.token)),
-                    MovedBy::Operator => Ok(()),
+                    MovedBy::Operator | MovedBy::Draw => Ok(()),
                 }
             }
             TokenChange::CallAhead | TokenChange::Position { .. } => Ok(()),
@@ -645,7 +668,8 @@ impl ShadowLine {
         let reasons = Reason::ALL
             .iter()
             .all(|reason| self.gone.get(reason).copied().unwrap_or(0) == counts.gone_for(*reason));
-        let sum = counts.waiting + counts.admitted + counts.in_checkout + gone;
+        let sum = counts.waiting + counts.admitted + counts.in_checkout + gone + counts.drawn;
+        let reasons = reasons && counts.drawn == self.draw.took_part();
         match ours == theirs && reasons && sum == counts.issued {
             true => Ok(()),
             false => Err((

@@ -75,6 +75,7 @@ fn is_clients(op: &Op) -> bool {
             | Op::Kick { .. }
             | Op::CountRefused { .. }
             | Op::RenewQuota { .. }
+            | Op::SealDraw { .. }
             | Op::RunBackground { .. }
     )
 }

@@ -14,9 +14,12 @@ impl ShadowLine {
         self.tokens.get(live).map(|token| token.entered_at)
     }
 
-    /// S11: a token's position at a version of the line, by counting; `None` if it did not wait.
+    /// S11: a token's position at a version of the line, by counting; `None` if it did not wait, or waited for a draw.
     #[must_use]
     pub fn position(&self, at: TokenRef, version: u64) -> Option<u64> {
+        if self.draw.was_undrawn(version) {
+            return None;
+        }
         let waited = |token: &Kept| {
             token.issued_at <= version && token.left_at.is_none_or(|left| left > version)
         };
@@ -25,6 +28,12 @@ impl ShadowLine {
             .filter(|it| waited(it))?;
         let before = self.tokens.range((at.lane, 0)..(at.lane, at.token));
         Some(1 + before.filter(|(_, token)| waited(token)).count() as u64)
+    }
+
+    /// Whether a draw was awaited or went on at a version of the line.
+    #[must_use]
+    pub fn was_undrawn(&self, version: u64) -> bool {
+        self.draw.was_undrawn(version)
     }
 
     /// Who waits.
