@@ -3,10 +3,12 @@
 //! Each effect in the log must be that of a request that was sent, in time, and not answered otherwise;
 //! a call has at most one effect; and each answer must be that of an operation in the log.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use nowserving_engine::{Outcome, ReplyBody};
-use nowserving_line::{Event, Line, LineName, Op, Refused, Reply, Status, TokenChange};
+use nowserving_line::{Event, Line, LineName, Op, Refused, Reply, Status, TokenChange, TokenRef};
 use nowserving_protocol::admin::{
     CalledReply, ConfigureLines, ConfigureLinesReply, ConfiguredLine, DeleteReply,
 };
@@ -30,9 +32,14 @@ pub struct Writes {
     calls_seen: usize,
     /// The calls of operators that admitted tokens: by line, incarnation and id.
     called: BTreeSet<(LineName, u64, Box<str>)>,
+    /// What each token that was moved or drawn was called, and is called now.
+    names: BTreeMap<TokenRef, Names>,
     /// Changes of many lines that are in the log: by the call that named them and the line, when and after which version.
     many: BTreeMap<(usize, LineName), Vec<(Time, u64)>>,
 }
+
+/// The names of one token, the newest last.
+type Names = Rc<RefCell<Vec<TokenRef>>>;
 
 /// All calls that ask for one operation, and all entries in the log that carry it out.
 #[derive(Debug, Default)]
@@ -53,6 +60,8 @@ struct Done {
     /// Of a call: the tokens that it admitted.
     called: Option<CalledReply>,
     has_effect: bool,
+    /// Of its token.
+    names: Option<Names>,
 }
 
 fn call_id_of(op: &Op) -> Option<&str> {
@@ -83,6 +92,7 @@ fn is_clients(op: &Op) -> bool {
 impl Writes {
     /// An operation was applied.
     pub fn applied(&mut self, env: &mut Env, place: Place, applied: &Applied<'_>) {
+        self.note_moves(applied.events);
         if !is_clients(applied.op) {
             return;
         }
@@ -110,6 +120,10 @@ impl Writes {
         }
         let called = line.and_then(|line| CalledReply::of_call(line, call_id?));
         let text = text_of(applied.op);
+        let names = match applied.result {
+            Ok(Reply::Token(at)) => Some(self.names_of(*at)),
+            _ => None,
+        };
         let operation = self.by_text.entry(text).or_default();
         if let Some((change, calls)) = calls_for_many(&env.calls, applied.op) {
             operation.calls = calls;
@@ -126,11 +140,40 @@ impl Writes {
             status: applied.status.clone(),
             called,
             has_effect,
+            names,
         });
         if has_effect {
             let effect = operation.done.len() - 1;
             operation.find_cause(env, effect);
         }
+    }
+
+    fn note_moves(&mut self, events: &[Event]) {
+        for event in events {
+            if let Event::Token {
+                incarnation,
+                lane_id,
+                token,
+                what: TokenChange::Moved { to, .. },
+                ..
+            } = event
+            {
+                let names = self.names_of(TokenRef {
+                    incarnation: *incarnation,
+                    lane: *lane_id,
+                    token: *token,
+                });
+                names.borrow_mut().push(*to);
+                self.names.insert(*to, names);
+            }
+        }
+    }
+
+    fn names_of(&mut self, at: TokenRef) -> Names {
+        let names = self.names.entry(at);
+        names
+            .or_insert_with(|| Rc::new(RefCell::new(vec![at])))
+            .clone()
     }
 
     /// A line was put back: later calls of it are not remembered any more.
@@ -306,6 +349,19 @@ impl Operation {
     }
 }
 
+impl Done {
+    /// Whether its token, called `at` when it was done, is called `now` then or later.
+    fn is_called_since(&self, at: TokenRef, now: TokenRef) -> bool {
+        self.names.as_ref().is_some_and(|names| {
+            let names = names.borrow();
+            names
+                .iter()
+                .skip_while(|name| **name != at)
+                .any(|name| *name == now)
+        })
+    }
+}
+
 /// Whether an effect may be this call's.
 fn explains(call: &Call, done: &Done) -> bool {
     if let What::ConfigureLines(_) = &call.query.what {
@@ -424,7 +480,7 @@ fn times_of(call: &Call) -> String {
 fn is_answer_of(done: &Done, answer: &Answer) -> bool {
     match (&done.result, answer.as_ref()) {
         (Ok(Reply::Token(at)), Ok(Outcome::Status { status, .. })) => {
-            *at == status.at
+            done.is_called_since(*at, status.at)
                 && (done.status.as_ref()).is_some_and(|done| done.version <= status.version)
         }
         (
