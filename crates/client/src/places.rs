@@ -7,6 +7,8 @@
 //!   two, all of which the boards list. A `whole` board lists all of them, so it needs no board before it: a new leader's first
 //!   board is one, and so is the board that is repeated each minute.
 //! - `entered` gives the place of a newcomer until the next board.
+//! - A board that is `undrawn` gives none: nobody has a place until the draw is done. A token event `moved` with `by` `draw`
+//!   says what a token is called then.
 //!
 //! A lane tells by itself whether a hole is missing: of the numbers between its pointers, as many are holes as do not
 //! wait. While one is missing, places of that lane are not known.
@@ -80,6 +82,10 @@ impl PlacesFromEvents {
         }
         let keep = !event.whole && !is_gap(self.version, event.prev_version);
         self.version = board.version;
+        if board.undrawn {
+            self.lanes.clear();
+            return true;
+        }
         let mut old = std::mem::take(&mut self.lanes);
         for lane in &board.lanes {
             let mut known = old.remove(&lane.lane).unwrap_or_default();

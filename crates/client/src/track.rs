@@ -183,6 +183,11 @@ impl View {
             self.poll_soon(now);
             return None;
         }
+        if event.board.undrawn {
+            // Nobody has a place. The board after the draw is a reason to ask, for who is drawn and for who is not.
+            self.place.forget();
+            return None;
+        }
         let lanes = &mut event.board.lanes.iter();
         let lane = lanes.find(|lane| lane.lane == last.lane);
         let Some((lane, holes)) = lane.and_then(|lane| Some((lane, lane.holes.as_ref()?))) else {
@@ -221,6 +226,11 @@ impl View {
             }
             // A poll was newer than this board; the board's holes still count.
             Seen::Position(_) | Seen::Stale => None,
+            // All are drawn at once, and must not ask at once.
+            Seen::Passed if last.position.is_none() => {
+                self.poll_soon(now);
+                None
+            }
             Seen::Passed => {
                 self.next_poll_at = now;
                 None

@@ -109,13 +109,29 @@ impl Line {
         (new > 0).then(|| block.after + u64::from(new))
     }
 
-    /// Whether the draw gave this number.
-    pub(crate) fn is_drawn(&self, (lane, token): (u8, Token)) -> bool {
-        let begun = self.draw.as_ref().and_then(|draw| draw.head.begun.as_ref());
-        let block = begun.and_then(|begun| begun.lanes.get(usize::from(lane)));
-        block.is_some_and(|block| {
-            (1..=u64::from(block.count)).contains(&token.saturating_sub(block.after))
-        })
+    /// Whether this number is one of those that the draw gives.
+    pub(crate) fn is_drawn(&self, at: (u8, Token)) -> bool {
+        self.place_drawn(at).is_some()
+    }
+
+    /// Whether it is one that the draw is still to give.
+    pub(crate) fn is_to_be_drawn(&self, at: (u8, Token)) -> bool {
+        let drawn = self.drawn_lane(at.0.into()).map_or(0, |lane| lane.drawn);
+        self.place_drawn(at)
+            .is_some_and(|place| place > drawn.into())
+    }
+
+    /// The place, from 1 on, of a number in those that the draw gives in its lane.
+    fn place_drawn(&self, (lane, token): (u8, Token)) -> Option<u64> {
+        let block = self.draw_begun()?.lanes.get(usize::from(lane))?;
+        let place = token.checked_sub(block.after)?;
+        (1..=u64::from(block.count))
+            .contains(&place)
+            .then_some(place)
+    }
+
+    fn draw_begun(&self) -> Option<&DrawBegun> {
+        self.draw.as_ref()?.head.begun.as_ref()
     }
 
     /// When a token counts as having entered, between lanes.

@@ -573,6 +573,7 @@ impl Line {
     fn restore_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
         self.restore_moved(at, &live)?;
         require(self.drawn_as(at).is_none(), "a token live and drawn")?;
+        require(!self.is_to_be_drawn(at), "a number that is not drawn")?;
         let counts_as_entered = self.counts_as_entered(live.entered.at);
         let lane = self.lanes.get_mut(usize::from(at.0));
         let lane = lane.ok_or("no such lane")?;

@@ -6,6 +6,7 @@ mod callbacks;
 mod calls;
 mod calls_mixed;
 mod common;
+mod draws;
 mod forecast;
 mod gate;
 mod held_back;

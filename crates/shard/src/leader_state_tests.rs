@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use nowserving_line::{
-    AdmissionRate, Change, Quota, Renew, ScheduledChange, Settings, SettingsPatch,
+    AdmissionRate, Change, Opening, Phase, Quota, Renew, ScheduledChange, Settings, SettingsPatch,
 };
 use proptest::prelude::*;
 
@@ -216,6 +216,31 @@ fn a_quota_is_renewed_by_the_leaders_wall_clock_once_a_window() {
     assert_eq!(renewed(&mut world), 1);
     assert_eq!(world.line().renews_at_ms(), Some(4_000_000));
     assert_eq!(renewed(&mut world), 0, "once");
+}
+
+#[test]
+fn a_draw_gets_its_seed_from_the_leader_once() {
+    let mut world = world();
+    let patch = SettingsPatch {
+        opening: Some(Change::Set(Opening::Draw)),
+        phase: Some(Change::Set(Phase::PreOpen)),
+        ..SettingsPatch::default()
+    };
+    world.configure(patch).unwrap();
+    let seals = |world: &mut World| {
+        let commands = step_now(world).into_iter();
+        let seeds = commands.filter_map(|it| match it {
+            Command::Line(Op::SealDraw { seed, .. }) => Some(seed),
+            _ => None,
+        });
+        seeds.collect::<Vec<_>>()
+    };
+    let seeds = seals(&mut world);
+    assert_eq!(seeds.len(), 1);
+    let draw = world.line().draw().unwrap();
+    let shown = nowserving_line::commitment(&seeds[0]);
+    assert_eq!((draw.commitment, draw.seed), (Some(shown), None));
+    assert!(seals(&mut world).is_empty(), "once");
 }
 
 fn put(world: &mut World, key: &str, ttl_ms: u64) {

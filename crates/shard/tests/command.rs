@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use nowserving_line::{
     Admission, AdmissionRate, Change, Gate, ImportRow, KickItem, KickNote, KickSelector, LaneName,
-    LaneSettings, LineName, Op, OperatorNote, Phase, Quota, RecycleItem, RefusedCounts, Renew,
-    ScheduledChange, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
+    LaneSettings, LineName, Op, Opening, OperatorNote, Phase, Quota, RecycleItem, RefusedCounts,
+    Renew, ScheduledChange, Settings, SettingsPatch, State, TakeBy, TokenBy, TokenRef, ZoneName,
 };
 use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{
@@ -128,8 +128,11 @@ prop_compose! {
         call_ahead_ms in change(any::<u64>()), callback_limit in change(any::<u32>()),
         seats_when_silent in change(any::<u32>()),
         gate in change(proptest::sample::select(&Gate::ALL[..])),
+        opening in change(proptest::sample::select(&Opening::ALL[..])), draw_beacon in change("[ -~]{0,9}"),
     ) -> SettingsPatch {
-        SettingsPatch { position_events, call_ahead_ms, callback_limit, seats_when_silent, gate, ..second }
+        SettingsPatch {
+            position_events, call_ahead_ms, callback_limit, seats_when_silent, gate, opening, draw_beacon, ..second
+        }
     }
 }
 
@@ -261,6 +264,13 @@ fn op() -> impl Strategy<Value = Op> {
             line,
             incarnation,
             next_ms
+        }),
+        (line(), any::<u64>(), any::<[u8; 32]>()).prop_map(|(line, incarnation, seed)| {
+            Op::SealDraw {
+                line,
+                incarnation,
+                seed,
+            }
         }),
         (line(), "[a-z]{0,9}", any::<u64>(), vec(import_row(), 0..5)).prop_map(
             |(line, import_id, first_row, rows)| Op::Import {

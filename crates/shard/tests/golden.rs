@@ -10,9 +10,9 @@ use bytes::Bytes;
 use nowserving_kv as kv;
 use nowserving_line::{
     Admission, AdmissionRate, Change, Gate, ImportRow, KickItem, KickNote, KickSelector, LaneName,
-    LaneSettings, LineName, Lines, OPS_PER_ENTRY_MAX, Op, OperatorNote, Phase, Quota, RecycleItem,
-    RefusedCounts, Renew, Restore, ScheduledChange, Settings, SettingsPatch, State as TokenState,
-    TakeBy, TokenBy, TokenRef, ZoneName,
+    LaneSettings, LineName, Lines, OPS_PER_ENTRY_MAX, Op, Opening, OperatorNote, Phase, Quota,
+    RecycleItem, RefusedCounts, Renew, Restore, ScheduledChange, Settings, SettingsPatch,
+    State as TokenState, TakeBy, TokenBy, TokenRef, ZoneName,
 };
 use nowserving_protocol::keys::{KeyPrint, Rotation};
 use nowserving_shard::command::{Command, Entry, FORMAT, decode, encode};
@@ -507,7 +507,51 @@ fn start_commands() -> Vec<Command> {
         reason: Some("the sale".into()),
     };
     let noted = |op| Command::Noted(Box::new(note.clone()), Box::new(Command::Line(op)));
-    ops.map(noted).to_vec()
+    let mut commands = ops.map(noted).to_vec();
+    commands.extend(draw_commands(commands.len()).map(Command::Line));
+    commands
+}
+
+/// The index of the entry with [`start_commands`].
+const START_ENTRY: u64 = 5;
+
+/// A line that opens by a draw, after so many operations in its entry.
+fn draw_commands(before: usize) -> [Op; 5] {
+    let settings = Settings {
+        opening: Opening::Draw,
+        draw_beacon: Some("7 12 40".to_owned()),
+        checkout_expected_ms: Some(60_000),
+        phase: Phase::PreOpen,
+        ..Settings::new(1, 9)
+    };
+    let enter = |it| Op::Enter {
+        line: name("drawn"),
+        key: Some(key(it)),
+        lane: None,
+    };
+    let open = SettingsPatch {
+        phase: Some(Change::Set(Phase::Open)),
+        ..SettingsPatch::default()
+    };
+    [
+        Op::Create {
+            line: name("drawn"),
+            settings,
+        },
+        enter("a"),
+        enter("b"),
+        Op::SealDraw {
+            line: name("drawn"),
+            incarnation: START_ENTRY * OPS_PER_ENTRY_MAX + before as u64,
+            seed: std::array::from_fn(|i| i as u8),
+        },
+        Op::Configure {
+            line: name("drawn"),
+            patch: open.into(),
+            if_version: None,
+            incarnation: None,
+        },
+    ]
 }
 
 fn kv_commands() -> Vec<Command> {

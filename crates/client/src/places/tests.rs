@@ -30,6 +30,7 @@ fn board(
             version,
             at_ms: 0,
             phase: "open".to_owned(),
+            undrawn: false,
             seats: 1,
             admitted: 0,
             in_checkout: 1,

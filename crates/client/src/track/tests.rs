@@ -71,6 +71,7 @@ fn board(
         version,
         at_ms: version,
         phase: "open".to_owned(),
+        undrawn: false,
         seats: 7,
         admitted: 0,
         in_checkout: 7,
