@@ -78,7 +78,7 @@ impl Line {
             beacon: beacon.filter(|beacon| !beacon.is_empty()),
             took_part: begun.map(|_| draw.took_part()),
             drawn: begun.map(|_| drawn()),
-            digest: begun.filter(|_| draw.is_done()).map(|begun| begun.digest),
+            digest: self.draw_digest().filter(|_| draw.is_done()),
         })
     }
 
@@ -205,10 +205,7 @@ impl Line {
             self.begin_draw(ctx);
         }
         while *ctx.work_left > 0 && self.draws() {
-            let step = self
-                .draw
-                .as_mut()
-                .and_then(|draw| draw.step(self.incarnation));
+            let step = self.draw_step();
             let Some(step) = step else { break };
             let work = match step {
                 Step::Lots { count } => count.div_ceil(LOTS_PER_UNIT),
@@ -220,6 +217,21 @@ impl Line {
             *ctx.work_left = ctx.work_left.saturating_sub(work);
             self.end_draw(ctx);
         }
+    }
+
+    fn draw_step(&mut self) -> Option<Step> {
+        let draw = self.draw.as_mut()?;
+        let name = &self.lanes.get(draw.lane())?.name;
+        draw.step(self.incarnation, name)
+    }
+
+    /// Of all who took part, once all lots are computed.
+    fn draw_digest(&self) -> Option<Hash> {
+        let blocks = self.lanes.iter().zip(&self.draw_begun()?.lanes);
+        let took_part = blocks.filter(|(_, block)| block.count > 0);
+        Some(lot::digest_of(
+            took_part.map(|(lane, block)| (&lane.name, block.digest)),
+        ))
     }
 
     /// Whether a draw goes on.
@@ -251,7 +263,6 @@ impl Line {
         let mut begun = DrawBegun {
             beacon: self.settings.draw_beacon.clone().unwrap_or_default(),
             opened_at_ms: ctx.now_ms,
-            digest: Hash::default(),
             lanes: Vec::new(),
         };
         for lane in &mut self.lanes {
@@ -267,6 +278,7 @@ impl Line {
             begun.lanes.push(DrawBlock {
                 after: lane.issued(),
                 count: drawn.count(),
+                digest: Hash::default(),
             });
             lane.next_token += u64::from(drawn.count());
             draw.lanes.push(drawn);
@@ -287,12 +299,11 @@ impl Line {
 
     /// Says so if it is done, once.
     fn end_draw(&mut self, ctx: &mut ApplyCtx<'_>) {
-        let done = self.draw.as_ref().filter(|draw| draw.is_done());
-        if let Some(begun) = done.and_then(|draw| draw.head.begun.as_ref()) {
-            let what = LineChange::Drawn {
-                digest: begun.digest,
-            };
-            self.draw_event(what, Journaled::Drawn, ctx);
+        if self.draws() {
+            return;
+        }
+        if let Some(digest) = self.draw_digest() {
+            self.draw_event(LineChange::Drawn { digest }, Journaled::Drawn, ctx);
         }
     }
 

@@ -10,7 +10,7 @@ use nowserving_codec::Codec;
 use crate::bits::{BITS, Bits, split};
 use crate::lot::{self, BEACON_BYTES_MAX, Hash, Lots};
 use crate::settings::is_text;
-use crate::{LaneDump, NUMBER_MAX, Token};
+use crate::{LaneDump, LaneName, NUMBER_MAX, Token};
 
 /// A draw without the lists of who took part.
 #[derive(Codec, Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +27,6 @@ pub struct DrawBegun {
     pub beacon: String,
     /// When it began (service clock): between lanes all who took part count as having entered then.
     pub opened_at_ms: u64,
-    /// Of all whose lots are computed.
-    pub digest: Hash,
     /// The lanes that the line had then, by id.
     pub lanes: Vec<DrawBlock>,
 }
@@ -47,6 +45,8 @@ pub struct DrawBlock {
     pub after: Token,
     /// How many these are: as many as took part.
     pub count: u32,
+    /// Of all in the lane whose lots are computed.
+    pub digest: Hash,
 }
 
 /// Those of 512 consecutive numbers of a lane that took part, and their new numbers.
@@ -180,7 +180,7 @@ impl Draw {
     /// No draw has such a page there.
     pub(crate) fn add(
         &mut self,
-        lane: u8,
+        (lane, name): (u8, &LaneName),
         page: DrawPage,
         incarnation: u64,
     ) -> Result<(), &'static str> {
@@ -224,7 +224,7 @@ impl Draw {
             .zip(0..)
             .filter(|(_, nth)| page.drawn.get(*nth as usize) == Some(&0));
         let waits = waits
-            .map(|(bit, nth): (u64, u32)| (lots.lot(lane, page.no * BITS + bit), before + nth));
+            .map(|(bit, nth): (u64, u32)| (lots.lot(name, page.no * BITS + bit), before + nth));
         let waits: Vec<_> = waits.collect();
         // Lots are kept of one lane at a time.
         if !waits.is_empty() {
@@ -265,17 +265,22 @@ impl Draw {
         }
     }
 
-    pub(crate) fn step(&mut self, incarnation: u64) -> Option<Step> {
+    /// The lane that is drawn now.
+    pub(crate) fn lane(&self) -> usize {
+        self.at
+    }
+
+    /// `name`: that of [`Draw::lane`].
+    pub(crate) fn step(&mut self, incarnation: u64, name: &LaneName) -> Option<Step> {
         let lots = self.lots(incarnation)?;
-        let id = self.at as u8;
         let lane = self.lanes.get_mut(self.at)?;
-        let begun = self.head.begun.as_mut()?;
+        let block = self.head.begun.as_mut()?.lanes.get_mut(self.at)?;
         if let Some(page) = lane.pages.get_mut(lane.with_lots) {
             let before = lane.before.get(lane.with_lots)?;
             for (bit, nth) in page.took_part.iter().zip(*before..) {
                 let token = page.no * BITS + bit;
-                begun.digest = lot::digest_with(&begun.digest, id, token);
-                let lot = lots.lot(id, token);
+                block.digest = lot::digest_with(&block.digest, token);
+                let lot = lots.lot(name, token);
                 #[cfg(feature = "bite")]
                 let lot = match nowserving_bite::is(nowserving_bite::Break::S7Lots) {
                     true => token,
@@ -288,10 +293,9 @@ impl Draw {
             lane.with_lots += 1;
             return Some(Step::Lots { count });
         }
-        let block = begun.lanes.get(self.at)?;
         let (_, nth) = self.order.pop_first()?;
         let (from, new) = lane.draw(nth)?;
-        let to = block.after + u64::from(new);
+        let (id, to) = (self.at as u8, block.after + u64::from(new));
         self.pass_drawn();
         Some(Step::Drew { lane: id, from, to })
     }

@@ -604,9 +604,10 @@ impl Line {
     }
 
     fn restore_draw(&mut self, lane: u8, page: DrawPage) -> Result<(), &'static str> {
-        let incarnation = self.incarnation;
-        let draw = self.draw.as_mut().ok_or("a draw of others")?;
-        draw.add(lane, page, incarnation)
+        const OTHERS: &str = "a draw of others";
+        let name = &self.lanes.get(usize::from(lane)).ok_or(OTHERS)?.name;
+        let draw = self.draw.as_mut().ok_or(OTHERS)?;
+        draw.add((lane, name), page, self.incarnation)
     }
 
     fn restore_caller(&mut self, caller: Caller) -> Result<(), &'static str> {

@@ -4,15 +4,18 @@
 //! |---|---|
 //! | commitment | `H(seed)`: shown before the line opens |
 //! | key | `H("draw" ‖ seed ‖ beacon)` |
-//! | lot | the first 8 bytes of `H(key ‖ incarnation ‖ lane ‖ number)`, the smallest first; a tie goes to the smaller number |
-//! | digest | `H(digest ‖ lane ‖ number)` over all who took part, by lane and number, beginning with 32 zero bytes |
+//! | lot | the first 8 bytes of `H(key ‖ incarnation ‖ number ‖ lane)`, the smallest first; a tie goes to the smaller number |
+//! | digest of a lane | `H(digest ‖ number)` over its numbers that took part, beginning with 32 zero bytes |
+//! | digest | `H(digest ‖ digest of the lane ‖ lane)` over the lanes in which anybody took part, in the order of their names, beginning with 32 zero bytes |
 //!
-//! The seed has 32 bytes, a lane is its id in one byte, incarnations and numbers are 8 bytes, big-endian. A lot depends on
-//! nobody else, so that who leaves during the draw changes nobody's place among the others.
+//! The seed has 32 bytes, incarnations and numbers are 8 bytes, big-endian, and a lane is its name. A lot depends on nobody
+//! else, so that who leaves during the draw changes nobody's place among the others.
+
+use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::Token;
+use crate::{LaneName, Token};
 
 /// The longest beacon, in bytes.
 pub const BEACON_BYTES_MAX: usize = 128;
@@ -48,22 +51,33 @@ impl Lots {
         Self { key, incarnation }
     }
 
-    /// The lot of a number in the lane with this id.
-    pub fn lot(&self, lane: u8, token: Token) -> u64 {
-        let incarnation = self.incarnation.to_be_bytes();
+    /// The lot of a number in a lane.
+    pub fn lot(&self, lane: &LaneName, token: Token) -> u64 {
+        let (incarnation, lane) = (self.incarnation.to_be_bytes(), lane.as_str().as_bytes());
         let [a, b, c, d, e, f, g, h, ..] =
-            hash([&self.key, &incarnation, &[lane], &token.to_be_bytes()]);
+            hash([&self.key, &incarnation, &token.to_be_bytes(), lane]);
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 
-/// The digest of all that took part, and of one more, which comes after them by lane and number.
-pub fn digest_with(digest: &Hash, lane: u8, token: Token) -> Hash {
-    hash([digest, &[lane], &token.to_be_bytes()])
+/// The digest of those of a lane that took part, and of one more, with a larger number.
+pub fn digest_with(digest: &Hash, token: Token) -> Hash {
+    hash([digest, &token.to_be_bytes()])
+}
+
+/// The digest of all that took part, from those of their lanes.
+pub fn digest_of<'a>(lanes: impl Iterator<Item = (&'a LaneName, Hash)>) -> Hash {
+    let by_name: BTreeMap<&LaneName, Hash> = lanes.collect();
+    by_name
+        .iter()
+        .fold(Hash::default(), |digest, (lane, of_lane)| {
+            hash([&digest, of_lane, lane.as_str().as_bytes()])
+        })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn hex(bytes: &[u8]) -> String {
@@ -79,18 +93,17 @@ mod tests {
             commitment,
             "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd"
         );
+        let [normal, vip] = ["normal", "vip"].map(|name| LaneName::try_from(name).unwrap());
+        let lot = Lots::new(&seed, "", 4_096).lot(&normal, 1);
+        assert_eq!(lot, 7_312_674_452_601_540_266);
+        let lot = Lots::new(&seed, "7 12 40", 4_096).lot(&vip, 9);
+        assert_eq!(lot, 14_331_362_546_066_105_267);
+        let of_normal = digest_with(&digest_with(&[0; 32], 1), 3);
+        let lanes = [(&vip, digest_with(&[0; 32], 9)), (&normal, of_normal)];
+        let digest = hex(&digest_of(lanes.into_iter()));
         assert_eq!(
-            Lots::new(&seed, "", 4_096).lot(0, 1),
-            4_470_146_557_701_678_086
-        );
-        assert_eq!(
-            Lots::new(&seed, "7 12 40", 4_096).lot(3, 9),
-            6_318_608_246_156_438_002
-        );
-        let digest = digest_with(&digest_with(&[0; 32], 0, 1), 3, 9);
-        assert_eq!(
-            hex(&digest),
-            "c781a2bdf6f8e5be08cd0fec4835de665ecfae65955a0239670e401f65641f2c"
+            digest,
+            "b38daa1f733225c17c0e5a41c39d13c10d878a9ec4c95c1b2d207d419abd6ea2"
         );
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    CannotAdmit, Change, DrawState, Event, HeldBackBy, LaneSettings, Limits, LineBuilder,
+    CannotAdmit, Change, DrawState, Event, HeldBackBy, LaneName, LaneSettings, Limits, LineBuilder,
     LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Refused, Restore, Settings,
-    SettingsPatch, Stamp, State, TakeBy, Token, TokenChange, commitment, digest_with,
+    SettingsPatch, Stamp, State, TakeBy, Token, TokenChange, commitment, digest_of, digest_with,
 };
 
 use crate::common::{Dump, Restart, Shard, shop};
@@ -76,7 +76,7 @@ fn run_all(shard: &mut Shard) {
 fn expected(shard: &Shard, beacon: &str, took_part: &[Token]) -> BTreeMap<Token, Token> {
     let lots = Lots::new(&SEED, beacon, shard.line().incarnation());
     let mut order = took_part.to_vec();
-    order.sort_by_key(|token| (lots.lot(0, *token), *token));
+    order.sort_by_key(|token| (lots.lot(&LaneName::default(), *token), *token));
     let last = *took_part.last().unwrap();
     order.into_iter().zip(last + 1..).collect()
 }
@@ -124,9 +124,10 @@ fn those_who_wait_are_numbered_anew_in_the_order_of_their_lots() {
         let key = shard.line().find(&old.to_be_bytes()).unwrap();
         assert_eq!(key.token, *new);
     }
-    let digest = took_part
+    let of_lane = took_part
         .iter()
-        .fold([0; 32], |digest, token| digest_with(&digest, 0, *token));
+        .fold([0; 32], |digest, token| digest_with(&digest, *token));
+    let digest = digest_of([(&LaneName::default(), of_lane)].into_iter());
     let draw = shard.line().draw().unwrap();
     assert_eq!(
         (draw.state, draw.seed, draw.digest),

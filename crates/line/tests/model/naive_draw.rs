@@ -122,16 +122,22 @@ impl NaiveLine {
             opened_at_ms: entry.now_ms,
             ..NaiveBegun::default()
         };
+        let mut digests = BTreeMap::new();
         for lane in 0..self.table.len() as u8 {
             let waiting = self.waiting(lane);
+            let name = self.table[usize::from(lane)].as_str().to_owned();
+            let mut of_lane = Hash::default();
             let mut pages: BTreeMap<u64, u32> = BTreeMap::new();
             let mut lots = Vec::new();
             for token in waiting {
                 let number = token.to_be_bytes();
-                begun.digest = hash(&[&begun.digest, &[lane], &number]);
+                of_lane = hash(&[&of_lane, &number]);
                 *pages.entry(token / 512).or_default() += 1;
-                let lot = hash(&[&key, &incarnation, &[lane], &number]);
+                let lot = hash(&[&key, &incarnation, &number, name.as_bytes()]);
                 lots.push((lot[..8].to_vec(), token));
+            }
+            if !lots.is_empty() {
+                digests.insert(name, of_lane);
             }
             begun.todo.extend(pages.into_values().map(Todo::Lots));
             lots.sort();
@@ -145,6 +151,9 @@ impl NaiveLine {
                 reserved.state = State::Gone;
                 self.tokens.insert((lane, new), reserved);
             }
+        }
+        for (name, of_lane) in digests {
+            begun.digest = hash(&[&begun.digest, &of_lane, name.as_bytes()]);
         }
         let took_part = begun.took_part;
         self.draw.as_mut().unwrap().begun = Some(begun);

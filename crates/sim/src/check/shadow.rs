@@ -177,7 +177,7 @@ impl Shadow {
                 line.imports(importing, event, now, place)?;
             }
             line.event(event, place)?;
-            line.draws(incarnation, event)?;
+            line.draws(now, event)?;
             if let Some(now) = now {
                 line.tells(event, now.settings())?;
             }

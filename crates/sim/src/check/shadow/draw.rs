@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::{DrawState, Event, Hash, Line, LineChange, Lots, Token, commitment};
+use nowserving_line::{
+    DrawState, Event, Hash, LaneName, Line, LineChange, Lots, Token, commitment,
+};
 
 use super::{Broken, Id, Kept, ShadowLine};
 
@@ -59,7 +61,7 @@ impl Draw {
 }
 
 impl ShadowLine {
-    pub(super) fn draws(&mut self, incarnation: u64, event: &Event) -> Result<(), Broken> {
+    pub(super) fn draws(&mut self, now: Option<&Line>, event: &Event) -> Result<(), Broken> {
         let Event::Line { what, .. } = event else {
             return Ok(());
         };
@@ -83,7 +85,10 @@ impl ShadowLine {
                 if self.draw.to_come.is_some() {
                     return Err(("S7", "a second draw".to_owned()));
                 }
-                self.begin_draw(&Lots::new(seed, beacon, incarnation));
+                if let Some(now) = now {
+                    let lanes: Vec<&LaneName> = now.lane_names().collect();
+                    self.begin_draw(&Lots::new(seed, beacon, now.incarnation()), &lanes);
+                }
                 match self.draw.took_part == *took_part {
                     true => Ok(()),
                     false => Err((
@@ -98,13 +103,16 @@ impl ShadowLine {
     }
 
     /// Everybody's number is decided now, and all of them are taken.
-    fn begin_draw(&mut self, lots: &Lots) {
+    fn begin_draw(&mut self, lots: &Lots, lanes: &[&LaneName]) {
         let mut to_come = BTreeMap::new();
         for (lane, waiting) in self.waiting.clone() {
+            let Some(name) = lanes.get(usize::from(lane)) else {
+                continue;
+            };
             let first = self.next_token(lane);
             let mut order: Vec<(u64, Token)> = waiting
                 .iter()
-                .map(|token| (lots.lot(lane, *token), *token))
+                .map(|token| (lots.lot(name, *token), *token))
                 .collect();
             order.sort_unstable();
             for ((_, token), new) in order.into_iter().zip(first..) {
