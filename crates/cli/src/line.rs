@@ -11,6 +11,7 @@ use nowserving_line::{SEATS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 use crate::calls::{self, CallNextArgs, TakeArgs};
 use crate::confirm;
+use crate::draw::{self, DrawArgs};
 use crate::import::{self, ImportArgs};
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
@@ -140,6 +141,7 @@ Example:
         #[command(flatten)]
         why: Why,
     },
+    Draw(DrawArgs),
     Import(ImportArgs),
     Journal(JournalArgs),
     Kick(KickArgs),
@@ -199,6 +201,8 @@ impl LineCommand {
             | LineCommand::Drain(_)
             | LineCommand::Close(_) => None,
             LineCommand::Set(args) => args.name.as_deref(),
+            // Archived events can be of a line that is gone.
+            LineCommand::Draw(args) => (!args.verify).then_some(args.name.as_str()),
             LineCommand::Import(ImportArgs { name, .. })
             | LineCommand::Journal(JournalArgs { name, .. })
             | LineCommand::Kick(KickArgs { name, .. })
@@ -273,6 +277,7 @@ pub async fn run(
             let status = line.move_token(lane, token, to).await?;
             output.answer(&status, |status| tables::status(status, output))?;
         }
+        LineCommand::Draw(args) => return draw::run(args, global, output).await,
         LineCommand::Import(args) => {
             let line = noted(global, &args.name, &args.why).await?;
             import::run(&args, &line, output).await?;

@@ -9,6 +9,7 @@ mod commands;
 mod confirm;
 mod context;
 mod doctor;
+mod draw;
 #[cfg(feature = "envoy")]
 mod envoy;
 mod gauge;

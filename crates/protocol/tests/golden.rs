@@ -99,6 +99,7 @@ fn replies_to_operators() {
     line.settings.jumps_max = 0;
     line.settings.admission = String::new();
     line.settings.gate = String::new();
+    line.settings.opening = String::new();
     kept("line", &line);
     let node = NodeStatus {
         id: 2,

@@ -33,6 +33,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
         "max_wait_ms": 1_000, "jumps_max": 16, "seats_when_silent": 0, "callback_limit": 7,
         "call_ahead_ms": 5_000, "position_events": [10, 1],
         "call_ahead": 3, "quota": {"total": 100, "standby_percent": 20}, "phase": "pre_open",
+        "opening": "draw", "draw_beacon": "7 12 40",
         "schedule": [
             {"at": "2026-11-22T04:00:00Z", "set": {"phase": "open", "seats": 9}},
             {"at": "2026-11-22T22:00:00.5Z", "set": {"labels": null, "quota": null}},

@@ -208,7 +208,7 @@ fn calling_commands() -> Vec<Command> {
     });
     ops.extend(["a", "b", "c", "d", "e"].map(|it| Op::Enter {
         line: line(),
-        key: Some(key(it)),
+        key: Some(it.as_bytes().into()),
         lane: Some(lane("normal")),
     }));
     ops.extend(["x", "y", "z"].map(|it| Op::Callback {
@@ -524,9 +524,9 @@ fn draw_commands(before: usize) -> [Op; 5] {
         phase: Phase::PreOpen,
         ..Settings::new(1, 9)
     };
-    let enter = |it| Op::Enter {
+    let enter = |it: &str| Op::Enter {
         line: name("drawn"),
-        key: Some(key(it)),
+        key: Some(it.as_bytes().into()),
         lane: None,
     };
     let open = SettingsPatch {

@@ -42,7 +42,7 @@ nowserving-engine: rand getrandom
 const ONLY: &str = "\
 nowserving-codec: nowserving-codec-derive thiserror
 nowserving-codec-derive: proc-macro2 quote syn
-nowserving-line: libm nowserving-bite nowserving-codec thiserror
+nowserving-line: libm nowserving-bite nowserving-codec sha2 thiserror
 nowserving-adapt: thiserror
 nowserving-calendar: jiff
 nowserving-limit: nowserving-calendar nowserving-codec saphyr-parser thiserror

@@ -83,6 +83,18 @@ pub enum What {
 pub struct OfLine {
     pub at_ms: u64,
     pub event: Box<str>,
+    /// With an event of the draw at the opening.
+    pub draw: Option<DrawTold>,
+}
+
+/// What an event of the draw says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DrawTold {
+    pub commitment: Option<String>,
+    pub seed: Option<String>,
+    pub beacon: Option<String>,
+    pub took_part: Option<u64>,
+    pub digest: Option<String>,
 }
 
 /// The fields that tell the kinds of events apart.
@@ -195,9 +207,17 @@ impl Archive {
 
     fn line(&mut self, event: LineEvent) {
         let line = self.lines.entry((event.line, event.incarnation));
+        let draw = DrawTold {
+            commitment: event.commitment,
+            seed: event.seed,
+            beacon: event.beacon,
+            took_part: event.took_part,
+            digest: event.digest,
+        };
         let of_line = OfLine {
             at_ms: event.at_ms,
             event: event.event.into(),
+            draw: Some(draw).filter(|draw| *draw != DrawTold::default()),
         };
         let line = line.or_default();
         match line.line.entry(event.version) {

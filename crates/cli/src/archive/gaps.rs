@@ -6,6 +6,7 @@ use nowserving_client::LineName;
 use serde::Serialize;
 
 use super::events::{LineEvents, What};
+use super::waited::Waited;
 
 /// Events of tokens that may be missing, as far as `prev_version` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,7 +54,12 @@ pub fn of_line(name: &LineName, incarnation: u64, events: &LineEvents) -> Vec<Ga
         let after = last.map_or(begin, |(version, _)| version);
         let through = happened.prev_version.min(version - 1);
         if through > after {
-            let explained = events.line.range(after + 1..=through).count() as u64;
+            let line_events = events.line.range(after + 1..=through);
+            // A draw issues its numbers at once, with a version each.
+            let drawn = line_events
+                .clone()
+                .filter_map(|(_, it)| it.draw.as_ref()?.took_part);
+            let explained = line_events.count() as u64 + drawn.sum::<u64>();
             if explained < through - after {
                 gaps.push(Gap {
                     line: name.to_string(),
@@ -83,6 +89,11 @@ pub fn missing_numbers(
         if let What::Moved { to, .. } = happened.what {
             note(to);
         }
+    }
+    // A number that the draw had for one who was gone by then has no event.
+    let waited = Waited::for_the_draw(events).unwrap_or_default();
+    for (lane, tokens) in &mut known {
+        tokens.extend(waited.numbers(*lane));
     }
     let mut missing = Vec::new();
     for (lane, mut tokens) in known {

@@ -1,11 +1,12 @@
 //! `nowserving archive report`: what happened on a day, from the archived events alone.
 
-mod events;
-mod gaps;
-mod input;
+pub mod events;
+pub mod gaps;
+pub mod input;
 mod report;
 mod text;
 mod visits;
+pub mod waited;
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +67,7 @@ fn zone(name: &str) -> Result<TimeZone, String> {
     TimeZone::get(name).map_err(|_| unknown())
 }
 
-fn stream_name(name: &str) -> Result<String, String> {
+pub fn stream_name(name: &str) -> Result<String, String> {
     let bad = |c: char| c.is_whitespace() || c.is_control() || "*>./\\".contains(c);
     match name.is_empty() || name.contains(bad) {
         true => Err("the name of a JetStream stream".to_owned()),
