@@ -39,6 +39,8 @@ pub(crate) struct Books {
     waiting: BTreeMap<u8, BTreeMap<Token, Waiter>>,
     seated: BTreeMap<Place, Seat>,
     in_checkout: u64,
+    /// When those who waited for the opening were drawn.
+    drawn_ms: u64,
     /// The newest number of each lane.
     newest: BTreeMap<u8, Token>,
     pub(crate) overtakes: u64,
@@ -73,6 +75,33 @@ impl Books {
             entered_ms,
         };
         self.waiting.entry(lane).or_default().insert(token, waiter);
+    }
+
+    /// Between lanes all who are drawn count as having entered now.
+    pub(crate) fn begin_draw(&mut self, now_ms: u64) {
+        self.drawn_ms = now_ms;
+    }
+
+    /// The shopper who has another number of its lane; `None` if none waits there.
+    pub(crate) fn drawn(&mut self, from: Place, to: Place) -> Option<u32> {
+        let waiting = self.waiting.entry(from.0).or_default();
+        let waiter = waiting.remove(&from.1).filter(|_| from.0 == to.0);
+        let Some(waiter) = waiter else {
+            self.contradictions += 1;
+            return None;
+        };
+        let entered_ms = self.drawn_ms;
+        let had = waiting.insert(
+            to.1,
+            Waiter {
+                entered_ms,
+                ..waiter
+            },
+        );
+        self.contradictions += u64::from(had.is_some());
+        let newest = self.newest.entry(to.0).or_default();
+        *newest = to.1.max(*newest);
+        Some(waiter.shopper)
     }
 
     /// The admitted shopper; `None` if none waits there.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_line::LaneSettings;
+use nowserving_line::{LaneSettings, Opening};
 
 use crate::palette::{BLUE, Colour, GREEN, GREY, GRID, INK, LANES, ORANGE, PURPLE, RED};
 use crate::plots::{Axis, Mark, Points, Shape, mark};
@@ -48,6 +48,9 @@ pub(crate) fn all(report: &Report) -> Vec<Figure> {
     figures.extend(report.naive.as_ref().map(|naive| excess(naive, &clock)));
     if !report.real.took.is_empty() {
         figures.push(checkouts(report));
+    }
+    if report.config.settings.opening == Opening::Draw {
+        figures.push(draw(report));
     }
     figures.push(losses(&report.real, &clock));
     figures.push(waits(report));
@@ -283,6 +286,47 @@ fn checkouts(report: &Report) -> Figure {
         x: clock.axis("done, {} after the start", last_ms),
         y: unit.axis("{} in checkout", longest_ms),
         marks: marks.collect(),
+    }
+}
+
+/// When those who waited for the opening came, and in which order they were let in.
+fn draw(report: &Report) -> Figure {
+    let drawn = report.real.visits.iter().filter(|visit| visit.is_drawn);
+    let mut drawn: Vec<&Visit> = drawn.filter(|visit| visit.admitted_ms.is_some()).collect();
+    drawn.sort_by_key(|visit| visit.entered_ms);
+    let last_ms = drawn.last().map_or(0, |visit| visit.entered_ms);
+    let unit = Unit::of(last_ms);
+    let step = drawn.len().div_ceil(DOTS_MAX).max(1);
+    let dots = drawn.iter().step_by(step);
+    let dots = dots.map(|visit| (unit.value(visit.entered_ms), visit.admitted_with as f64));
+    let marks = match drawn.is_empty() {
+        true => Vec::new(),
+        false => vec![mark("one person", BLUE, Shape::Dots, dots.collect())],
+    };
+    let mean = |of: &[&Visit]| {
+        let sum: u64 = of.iter().map(|visit| visit.admitted_with).sum();
+        count(sum / (of.len() as u64).max(1))
+    };
+    let tenth = drawn.len().div_ceil(10);
+    let run = match drawn.len() {
+        0 => "nobody waited for the opening and was let in.".to_owned(),
+        all => format!(
+            "of {} who waited for the opening and were let in, the tenth that came first was let in as number {} \
+             on average, the tenth that came last as number {}.",
+            count(all as u64),
+            mean(&drawn[..tenth]),
+            mean(&drawn[all - tenth..])
+        ),
+    };
+    Figure {
+        title: "The draw at the opening".to_owned(),
+        look: "One dot for each person that waited for the opening and was let in later (of many, a sample). By a draw \
+               the dots are spread evenly, whenever somebody came; in the order of coming they would be a line."
+            .to_owned(),
+        run,
+        x: unit.axis("entered, {} after the start", last_ms),
+        y: counts("let in as number", &marks),
+        marks,
     }
 }
 

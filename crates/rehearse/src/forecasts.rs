@@ -102,6 +102,7 @@ mod tests {
             entered_ms: 0,
             had_to_wait: true,
             in_first_turn: false,
+            is_drawn: false,
             eta_ms: None,
             eta_p90_ms: None,
             later: Some(Told {
@@ -134,6 +135,7 @@ mod tests {
             entered_ms: 1_000,
             had_to_wait: true,
             in_first_turn: eta_ms != Some(5),
+            is_drawn: false,
             eta_ms,
             eta_p90_ms,
             later: None,

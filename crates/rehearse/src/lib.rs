@@ -83,7 +83,7 @@ pub fn run(config: &Config, mut progress: impl FnMut(Progress)) -> Result<Report
     config.validate()?;
     let real = sim::run(
         config,
-        real::Real::new(&config.settings, config.starts_at_ms)?,
+        real::Real::new(&config.settings, config.starts_at_ms, config.seed)?,
         &mut progress,
     );
     // The article's test gives the seat back before its limiter, which then changes nothing, and it has no
@@ -114,6 +114,6 @@ pub fn run(config: &Config, mut progress: impl FnMut(Progress)) -> Result<Report
 fn fixed(config: &Config, progress: &mut dyn FnMut(Progress)) -> Result<Run, BadConfig> {
     let mut fixed = config.clone();
     fixed.auto_seats = None;
-    let line = real::Real::new(&fixed.settings, fixed.starts_at_ms)?;
+    let line = real::Real::new(&fixed.settings, fixed.starts_at_ms, fixed.seed)?;
     Ok(sim::run(&fixed, line, progress))
 }

@@ -49,6 +49,13 @@ pub(crate) enum Happened {
     /// So many seats are in force, by what the backend has told.
     Seats(u64),
     ScheduleFailed(FailedChange),
+    /// Those who waited for the opening are drawn now: they count as having entered now.
+    DrawBegun,
+    /// The draw has given a token another place.
+    Drawn {
+        from: Place,
+        to: Place,
+    },
     Admitted(Place),
     Gone {
         place: Place,

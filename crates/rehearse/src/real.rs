@@ -1,8 +1,8 @@
 //! The real line under a real leader, without a log: proposals are applied at once.
 
 use nowserving_line::{
-    Admission, Change, Event, Line, LineChange, LineName, Op, Phase, Refused, Reply, Settings,
-    SettingsPatch, Status, TokenChange, TokenRef,
+    Admission, Change, Event, Line, LineChange, LineName, MovedBy, Op, Phase, Refused, Reply,
+    Settings, SettingsPatch, Status, TokenChange, TokenRef,
 };
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::time;
@@ -104,6 +104,13 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
     {
         return Some(Happened::Seats(u64::from(*seats)));
     }
+    if let Event::Line {
+        what: LineChange::DrawBegun { .. },
+        ..
+    } = event
+    {
+        return Some(Happened::DrawBegun);
+    }
     let Event::Token {
         lane_id,
         token,
@@ -121,12 +128,25 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
             reason,
             units: units.unwrap_or(0),
         }),
+        TokenChange::Moved {
+            to: TokenRef { lane, token, .. },
+            by: MovedBy::Draw,
+            ..
+        } => Some(Happened::Drawn {
+            from: place,
+            to: (lane, token),
+        }),
         TokenChange::Entered { .. }
         | TokenChange::Claimed { .. }
         | TokenChange::CallAhead
         | TokenChange::Position { .. }
         | TokenChange::Moved { .. } => None,
     }
+}
+
+fn draw_secret(seed: u64) -> [u8; 32] {
+    let bytes = seed.to_le_bytes();
+    std::array::from_fn(|i| bytes[i % bytes.len()])
 }
 
 /// The settings at that version. Several scheduled changes can be due in one entry, with admissions between them: the
@@ -164,12 +184,18 @@ fn before<T: Copy>(
 }
 
 impl Real {
-    pub(crate) fn new(settings: &Settings, starts_at_ms: u64) -> Result<Self, BadConfig> {
+    /// `seed`: that of the run, from which the draw at the opening follows.
+    pub(crate) fn new(
+        settings: &Settings,
+        starts_at_ms: u64,
+        seed: u64,
+    ) -> Result<Self, BadConfig> {
         let name = LineName::try_from("rehearsal");
         let name = name.map_err(|bad| BadConfig::Line(bad.to_string()))?;
         let (state, reachability) = (State::default(), ClientReachability::new(0));
         let mut real = Self {
-            leader_state: LeaderState::begin(1, &state, &reachability, 0, 0),
+            leader_state: LeaderState::begin(1, &state, &reachability, 0, 0)
+                .with_secrets([0; 2], draw_secret(seed)),
             state,
             reachability,
             starts_at_ms,

@@ -248,6 +248,8 @@ pub(crate) struct Visit {
     pub(crate) had_to_wait: bool,
     /// It entered before as many seats were given back as there are.
     pub(crate) in_first_turn: bool,
+    /// It waited for the opening, and its place was drawn.
+    pub(crate) is_drawn: bool,
     /// From the answer to `enter`.
     pub(crate) eta_ms: Option<u64>,
     pub(crate) eta_p90_ms: Option<u64>,

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
-    Admission, AdmissionRate, Change, LaneSettings, Phase, Quota, ScheduledChange, SettingsPatch,
+    Admission, AdmissionRate, Change, LaneSettings, Opening, Phase, Quota, ScheduledChange,
+    SettingsPatch,
 };
 
 use crate::config::{Calls, Config, Polls};
@@ -75,6 +76,41 @@ fn nobody_gets_a_seat_before_the_sale_opens_and_the_first_then() {
     assert_eq!(summary.seat_held_percent, Some(100.0));
     assert_eq!(summary.contended_ms + 60_000, times[times.len() - 1]);
     assert_eq!((summary.still_live, summary.turned_away), (0, 0));
+}
+
+/// Who came first has no better chance, and nobody is overtaken once they are drawn.
+#[test]
+fn a_draw_at_the_opening_lets_in_those_who_waited_in_any_order() {
+    let mut config = small_poc();
+    config.settings.phase = Phase::PreOpen;
+    config.settings.opening = Opening::Draw;
+    config.open_at_ms = Some(60_000);
+    let run = rehearsed(&config);
+    assert!(run.summary.is_sound(), "{:?}", run.summary);
+    let mut drawn: Vec<&Visit> = run.visits.iter().filter(|visit| visit.is_drawn).collect();
+    assert!(drawn.len() > 300, "{}", drawn.len());
+    let times = admissions(&run);
+    assert_eq!(times[..50], [60_000; 50]);
+    drawn.sort_by_key(|visit| visit.entered_ms);
+    let (first, last) = drawn.split_at(drawn.len() / 2);
+    let mean = |half: &[&Visit]| {
+        let sum: u64 = half.iter().map(|visit| visit.admitted_with).sum();
+        sum as f64 / half.len() as f64
+    };
+    let ratio = mean(first) / mean(last);
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
+    let order: Vec<u64> = drawn.iter().map(|visit| visit.admitted_with).collect();
+    config.seed += 1;
+    let other = rehearsed(&config);
+    let mut drawn: Vec<&Visit> = other.visits.iter().filter(|visit| visit.is_drawn).collect();
+    drawn.sort_by_key(|visit| visit.entered_ms);
+    assert_ne!(
+        order,
+        drawn
+            .iter()
+            .map(|visit| visit.admitted_with)
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -283,6 +283,8 @@ impl<Q: Queue> Sim<'_, Q> {
                 } => self.tally.configured(seats, admits, called),
                 Happened::Seats(seats) => self.tally.seats_told(seats),
                 Happened::ScheduleFailed(change) => self.tally.schedule_failed(change),
+                Happened::DrawBegun => self.tally.books.begin_draw(self.now_ms),
+                Happened::Drawn { from, to } => self.tally.drawn(from, to),
                 Happened::Admitted(place) => {
                     let shopper = self.tally.admitted(place, self.now_ms, &self.queue);
                     if let Some(shopper) = shopper.filter(|shopper| self.watches(*shopper)) {

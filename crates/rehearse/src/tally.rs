@@ -155,6 +155,7 @@ impl Tally {
             entered_ms: now_ms,
             had_to_wait: answer.state == State::Waiting,
             in_first_turn: !self.is_second_turn(),
+            is_drawn: false,
             eta_ms: answer.eta_ms,
             eta_p90_ms: answer.eta_p90_ms,
             later: None,
@@ -205,6 +206,15 @@ impl Tally {
         self.polls_second.1 += 1;
         let most = &mut self.summary.polls_per_second_max;
         *most = self.polls_second.1.max(*most);
+    }
+
+    /// The draw at the opening has given a shopper another place.
+    pub(crate) fn drawn(&mut self, from: Place, to: Place) {
+        let shopper = self.books.drawn(from, to);
+        let visit = shopper.and_then(|shopper| self.visits[shopper as usize].as_mut());
+        if let Some(visit) = visit {
+            visit.is_drawn = true;
+        }
     }
 
     /// The admitted shopper, if one waited there.
