@@ -1,7 +1,7 @@
 //! A ticket shop's sale at noon: eight tickets a day, in baskets of one or two.
 //!
-//! Shoppers take numbers before noon, when the line is in phase `pre_open`; nobody gets a seat. At noon it opens.
-//! Two pay at a time, who came first goes first. Each seat reserves two tickets; whoever needs one gives the other back,
+//! Shoppers take numbers before noon, when the line is in phase `pre_open`; nobody gets a seat. At noon it opens, and draws
+//! the order in which they go, so that the fastest script wins nothing. Two pay at a time. Each seat reserves two tickets; whoever needs one gives the other back,
 //! and says so on completing. The line gives out half as many numbers again as there are baskets, as some change their
 //! minds. A shopper that finds no number left asks for a callback, and is told as soon as there is one. Once eight are
 //! sold, those who still wait are told. The next day there are eight again.
@@ -24,6 +24,7 @@ async fn main() -> Result<()> {
         "seats": 2,
         "queue_limit": 1_000,
         "phase": "pre_open",
+        "opening": "draw",
         "quota": quota(json!({"at": half_a_day_from_now()?, "zone": ZONE})),
         "callback_limit": 100,
     });
@@ -42,7 +43,7 @@ struct Sale {
     admin: AdminLine,
     /// What the line says of itself. The backend of the shop listens.
     events: EventStream<LineEvent>,
-    /// As they entered: shopper 1 is the first.
+    /// As they entered; from the draw on in its order: shopper 1 is the first.
     shoppers: Vec<StatusReply>,
 }
 
@@ -63,11 +64,11 @@ impl Sale {
     async fn before_noon(&mut self) -> Result<()> {
         for shopper in 1..=6 {
             let status = self.line.enter(key(shopper)).await?;
-            ensure!(status.state == State::Waiting && status.position == Some(shopper));
+            ensure!(status.state == State::Waiting && status.position.is_none());
             self.shoppers.push(status);
         }
         println!(
-            "11:58. Six shoppers have taken numbers 1 to 6. None has a seat: the sale opens at noon."
+            "11:58. Six shoppers have taken numbers. None has a seat, or a place: the draw is at noon."
         );
         for shopper in [7, 8] {
             refused(self.line.enter(key(shopper)).await, Code::SoldOut)?;
@@ -84,12 +85,13 @@ impl Sale {
         let noon = Timestamp::now() + SignedDuration::from_secs(2);
         let opens = json!({"at": noon.to_string(), "set": {"phase": "open"}});
         configure(&self.admin, json!({"schedule": [opens]})).await?;
+        event(&mut self.events, "drawn").await?;
+        self.drawn().await?;
         let first = self.pay(1).await?;
         ensure!(
             self.admin.show().await?.settings.schedule.is_empty(),
             "a change is made once"
         );
-        println!("12:00. The line has opened by itself, as its schedule says.");
         let second = self.pay(2).await?;
         let third = self.line.status(self.ticket(3)?).await?;
         ensure!(third.state == State::Waiting && third.position == Some(1));
@@ -97,6 +99,25 @@ impl Sale {
         println!("Shoppers 1 and 2 pay, up to two tickets each. Shopper 3 is next.");
         self.done(&first, 2).await?;
         self.done(&second, 2).await
+    }
+
+    /// Each has another number now, and its old ticket is good for asking which.
+    async fn drawn(&mut self) -> Result<()> {
+        for shopper in &mut self.shoppers {
+            *shopper = self.line.status(ticket(shopper)?).await?;
+        }
+        let came: Vec<u64> = self.shoppers.iter().map(|it| it.token).collect();
+        self.shoppers.sort_by_key(|it| it.token);
+        let drawn: Vec<u64> = self.shoppers.iter().map(|it| it.token).collect();
+        ensure!(drawn == [7, 8, 9, 10, 11, 12], "{drawn:?}");
+        let draw = self.admin.show().await?.draw;
+        let seed = draw.and_then(|draw| draw.seed);
+        println!(
+            "12:00. The line has opened by itself, as its schedule says, and drawn the order."
+        );
+        println!("As they came, the six have numbers {came:?} now; the seed is {seed:?}.");
+        println!("From here on they are called by their places: shopper 1 is who was drawn first.");
+        Ok(())
     }
 
     /// Tickets, and then numbers, come back.

@@ -18,6 +18,7 @@ mod demo_command;
 mod dev_command;
 mod discovery;
 mod doctor_command;
+mod draws;
 mod envoy;
 mod events;
 mod examples;
@@ -126,6 +127,7 @@ async fn a_cluster_serves_lines() -> Result<()> {
             .with("calls", calls::by_command(cli))
             .with("forecasts", forecasts::by_guess(&json, cli))
             .with("units", units::of_a_quota(&json, cli))
+            .with("draws", draws::by_command(&json, cli))
             .with("kick", kick::by_command(&json, cli))
             .with("tokens", tokens::by_command(&json, cli))
             .with("many_lines", many_lines::by_command(&json, cli))
@@ -144,6 +146,16 @@ async fn the_rules_of_a_line_survive_crashes() -> Result<()> {
         ..Options::default()
     };
     run(options, rules::over_crashes).await
+}
+
+/// kill -9 of the leader in the midst of one.
+#[tokio::test]
+async fn a_draw_survives_a_crash() -> Result<()> {
+    let options = Options {
+        shards: 1,
+        ..Options::default()
+    };
+    run(options, draws::over_a_crash).await
 }
 
 /// All lines in a file, and back.
