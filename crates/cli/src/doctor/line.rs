@@ -87,6 +87,7 @@ fn held_back(facts: &LineFacts) -> Option<Finding> {
     let name = &facts.line.line;
     match facts.line.held_back_by.by.as_ref() {
         "phase" => Some(phase(facts)),
+        "draw" => Some(draw(facts)),
         "quota" => Some(quota(facts)),
         "seats" => Some(seats(facts)),
         "called" => Some(
@@ -135,6 +136,23 @@ fn phase(facts: &LineFacts) -> Finding {
         None => found,
     };
     found.run(format!("nowserving line open {name}"))
+}
+
+/// It ends by itself.
+fn draw(facts: &LineFacts) -> Finding {
+    let draw = facts.line.draw.as_ref();
+    let drawn = draw.and_then(|it| Some((it.drawn?, it.took_part?)));
+    let text = match drawn {
+        Some((drawn, took_part)) => format!(
+            "the line draws the order of those who waited for its opening: {drawn} of {took_part} are drawn, and \
+             nobody is admitted before all are"
+        ),
+        None => {
+            "the line has opened, and waits for the seed of its draw, which its leader brings in"
+                .to_owned()
+        }
+    };
+    Finding::note("draw", text)
 }
 
 /// Whether the line's gate holds nobody back.

@@ -65,6 +65,18 @@ fn each_reason_has_a_command_that_mends_it() {
     }
 }
 
+#[test]
+fn a_draw_ends_by_itself() {
+    let begins = one(&held_by("draw"));
+    assert_eq!((begins.code, begins.severity), ("draw", Severity::Note));
+    let drawing = one(&facts(|line| {
+        line["held_back_by"] = json!({"by": "draw"});
+        line["draw"] =
+            json!({"state": "running", "commitment": "00", "took_part": 900, "drawn": 17});
+    }));
+    assert!(drawing.text.contains("17 of 900 are drawn"), "{drawing:?}");
+}
+
 /// All that is printed as a command.
 fn can_be_run(found: &Finding) {
     for command in found.commands() {
