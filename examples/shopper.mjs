@@ -41,6 +41,11 @@ function union(ranges, through) {
 
 // `me` is the newest status, with the version and the holes of the newest board.
 function onBoard(board) {
+  if (board.undrawn) { // nobody has a place until the draw at the opening is done
+    delete me.position;
+    return;
+  }
+  if (!me.position) return look(); // drawn: `status` has the new number
   if (!me.holes || board.version <= me.version) return;
   const missed = board.prev_version > me.version && !board.whole;
   const lane = board.lanes.find((lane) => lane.lane === me.lane);

@@ -35,6 +35,11 @@ async def main(url, key):
 
     async def on_board(message):  # `me` is the newest status, with the version and the holes of the newest board
         board = json.loads(message.data)
+        if board.get("undrawn"):  # nobody has a place until the draw at the opening is done
+            me.pop("position", None)
+            return
+        if "position" not in me:
+            return look.set()  # drawn: `status` has the new number
         if "holes" not in me or board["version"] <= me["version"]:
             return
         whole = board.get("whole", False)
@@ -60,7 +65,7 @@ async def main(url, key):
             break
         if status["version"] >= me.get("version", 0):  # otherwise a board has overtaken it
             me = status
-            show(me["position"], me["version"], "forecast", me["eta_ms"])
+            show(me.get("position"), me["version"], "forecast", me["eta_ms"])
         try:
             await asyncio.wait_for(look.wait(), status["poll_after_ms"] / 1000)
         except asyncio.TimeoutError:

@@ -113,6 +113,8 @@ struct View {
     /// The status given out last; `None` before the first reply.
     last: Option<StatusReply>,
     place: Place,
+    /// The last board was one before the draw.
+    undrawn: bool,
     next_poll_at: Instant,
 }
 
@@ -121,6 +123,7 @@ impl Default for View {
         View {
             last: None,
             place: Place::new(0),
+            undrawn: false,
             next_poll_at: Instant::now(),
         }
     }
@@ -183,9 +186,13 @@ impl View {
             self.poll_soon(now);
             return None;
         }
-        if event.board.undrawn {
-            // Nobody has a place. The board after the draw is a reason to ask, for who is drawn and for who is not.
+        let was_undrawn = std::mem::replace(&mut self.undrawn, event.board.undrawn);
+        if event.board.undrawn || was_undrawn {
+            // Until the draw is done nobody has a place. Then all have new ones, and do not ask at once.
             self.place.forget();
+            if !event.board.undrawn {
+                self.poll_soon(now);
+            }
             return None;
         }
         let lanes = &mut event.board.lanes.iter();
@@ -226,11 +233,6 @@ impl View {
             }
             // A poll was newer than this board; the board's holes still count.
             Seen::Position(_) | Seen::Stale => None,
-            // All are drawn at once, and must not ask at once.
-            Seen::Passed if last.position.is_none() => {
-                self.poll_soon(now);
-                None
-            }
             Seen::Passed => {
                 self.next_poll_at = now;
                 None

@@ -130,6 +130,13 @@ impl Line {
             .then_some(place)
     }
 
+    /// Whether a number is one of those that the draw gives, or a later one of its lane.
+    pub(crate) fn is_issued_since_draw(&self, (lane, token): (u8, Token)) -> bool {
+        let begun = self.draw_begun();
+        let block = begun.and_then(|begun| begun.lanes.get(usize::from(lane)));
+        block.is_some_and(|block| token > block.after)
+    }
+
     fn draw_begun(&self) -> Option<&DrawBegun> {
         self.draw.as_ref()?.head.begun.as_ref()
     }

@@ -584,7 +584,11 @@ impl Line {
         if entered.version <= mine.version {
             return None;
         }
-        let later_ms = entered.at.service_ms.saturating_sub(mine.at.service_ms);
+        let compared = |at| match self.is_issued_since_draw((lane, token)) {
+            true => self.counts_as_entered(at).service_ms,
+            false => at.service_ms,
+        };
+        let later_ms = compared(entered.at).saturating_sub(compared(mine.at));
         Some(Overtaker {
             lane: self.lanes[usize::from(lane)].name.clone(),
             token,

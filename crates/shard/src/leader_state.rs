@@ -16,6 +16,7 @@ use nowserving_protocol::event::{LineEvent, TokenEvent};
 use nowserving_protocol::kv::KvEvent;
 
 use crate::boards::Boards;
+use crate::by_wall;
 use crate::clock::{ClientReachability, Micros, ServiceClock};
 use crate::command::Command;
 use crate::kick::Kicks;
@@ -23,7 +24,6 @@ use crate::limits::LeaderLimits;
 use crate::published::OutEvent;
 use crate::recycle::{self, Recycler};
 use crate::refusals::Refusals;
-use crate::renewal;
 use crate::state::{AppliedLimit, AppliedRestore, AppliedToLine, State};
 use crate::tallies::Tallies;
 
@@ -232,9 +232,11 @@ impl LeaderState {
         let by_wall = lines.due_by_wall_clock(self.wall.1);
         let by_wall = by_wall
             .filter_map(|(name, incarnation)| Some((lines.get(name)?, incarnation)))
-            .flat_map(|(line, incarnation)| self.due_by_wall(line, incarnation));
+            .flat_map(|(line, incarnation)| {
+                by_wall::due(line, incarnation, self.wall.1, &self.draw_secret)
+            });
         let rest = lines.background_work_after(now_ms, after);
-        let rest = rest.map(|(line, incarnation)| run_background(line, incarnation));
+        let rest = rest.map(|(line, incarnation)| by_wall::run_background(line, incarnation));
         let due = by_wall.chain(rest).take(BACKGROUND_LINES_MAX);
         let commands: Vec<_> = due.map(Command::Line).collect();
         if !commands.is_empty() {
@@ -243,33 +245,6 @@ impl LeaderState {
         self.background_turn = lines.next_in_background(after).cloned();
         self.background_in_flight = commands.len();
         commands
-    }
-
-    /// What a line has to do by the wall clock.
-    fn due_by_wall(&self, line: &Line, incarnation: u64) -> impl Iterator<Item = Op> + use<> {
-        let (name, wall_ms) = (line.name(), self.wall.1);
-        let renewal = line.renewal_due(wall_ms).map(|renew| Op::RenewQuota {
-            line: name.clone(),
-            incarnation,
-            next_ms: renewal::next_ms(renew, wall_ms),
-        });
-        let seal = line.needs_seed().then(|| Op::SealDraw {
-            line: name.clone(),
-            incarnation,
-            seed: self.seed_of(line),
-        });
-        let scheduled = line.schedule_due(wall_ms);
-        let scheduled = scheduled.then(|| run_background(name, incarnation));
-        renewal.into_iter().chain(seal).chain(scheduled)
-    }
-
-    /// Another one after the line was put back from a backup, as its version is another.
-    fn seed_of(&self, line: &Line) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_keyed(&self.draw_secret);
-        hasher.update(&line.incarnation().to_be_bytes());
-        hasher.update(&line.version().to_be_bytes());
-        hasher.update(line.name().as_str().as_bytes());
-        hasher.finalize().into()
     }
 
     /// An entry for its head alone: followers learn from it how far the log may be compacted. None
@@ -649,13 +624,6 @@ impl LeaderState {
                 tokens,
             })
         })
-    }
-}
-
-fn run_background(line: &LineName, incarnation: u64) -> Op {
-    Op::RunBackground {
-        line: line.clone(),
-        incarnation,
     }
 }
 

@@ -15,6 +15,7 @@
 //! Pure: no I/O, no threads, no clock, no randomness. Time comes in as numbers.
 
 pub mod boards;
+mod by_wall;
 pub mod clock;
 pub mod command;
 pub mod kick;
@@ -24,7 +25,6 @@ pub mod members;
 pub mod published;
 pub mod recycle;
 pub mod refusals;
-mod renewal;
 pub mod requests;
 pub mod restore;
 pub mod snapshot;
