@@ -2,12 +2,13 @@
 use std::collections::BTreeSet as Set;
 
 use nowserving_line::{
-    Admission, Change, LaneName, LineDump, Live, Op, Phase, Reason, Settings, SettingsPatch,
-    TakeBy, TokenRef,
+    Admission, Change, LaneName, LineDump, Live, Op, Opening, Phase, Reason, Settings,
+    SettingsPatch, TakeBy, TokenRef,
 };
 use proptest::prelude::*;
 
 use super::*;
+use crate::command::Command;
 use crate::test_world::{World, lanes, name};
 
 const SECOND_US: Micros = 1_000_000;
@@ -559,4 +560,40 @@ proptest! {
             }
         }
     }
+}
+
+/// Whoever waits for a draw asks once when it is done: the board after it lists all holes, and follows on no other.
+#[test]
+fn boards_say_that_a_draw_is_not_done() {
+    let mut world = World::new(Settings {
+        opening: Opening::Draw,
+        phase: Phase::PreOpen,
+        ..Settings::new(1, 100)
+    });
+    let tokens: Vec<TokenRef> = (0..5).map(|_| world.enter().unwrap()).collect();
+    let seal = Op::SealDraw {
+        line: name("shop"),
+        incarnation: tokens[0].incarnation,
+        seed: [1; 32],
+    };
+    world.apply_all(vec![Command::Line(seal)]);
+    world.leave(tokens[1]);
+    let boards = due(&mut world, SECOND_US);
+    assert!(
+        boards.iter().all(|it| it.board.undrawn && !it.whole),
+        "{boards:?}"
+    );
+    let patch = SettingsPatch {
+        phase: Some(Change::Set(Phase::Open)),
+        ..SettingsPatch::default()
+    };
+    world.configure(patch).unwrap();
+    let [board] = &due(&mut world, 2 * SECOND_US)[..] else {
+        panic!("one board");
+    };
+    assert!(board.whole && !board.board.undrawn, "{board:?}");
+    assert_eq!(board.prev_version, board.board.version);
+    let lane = &board.board.lanes[0];
+    assert_eq!((lane.admitted_through, lane.waiting), (6, 3));
+    assert_eq!(lane.holes, Some(vec![]));
 }

@@ -184,3 +184,21 @@ fn another_incarnation_and_a_restored_line_begin_anew() {
     assert_eq!(at(&places, 2), Standing::Position(2));
     assert!(!places.board(&whole(board((99, 9), (2, 9), 5, &[[4, 4]]))));
 }
+
+/// Nobody has a place before a draw is done, whatever was known before.
+#[test]
+fn a_board_before_a_draw_gives_no_place() {
+    let mut places = PlacesFromEvents::new();
+    assert!(places.board(&whole(board((10, 0), (3, 9), 5, &[]))));
+    assert_eq!(places.standing(&normal(), 5), Standing::Position(2));
+    let mut undrawn = board((11, 10), (3, 9), 5, &[]);
+    undrawn.board.undrawn = true;
+    assert!(places.board(&undrawn));
+    places.token(&token(12, "entered", 9, None));
+    for number in [5, 9] {
+        assert_eq!(places.standing(&normal(), number), Standing::Unknown);
+    }
+    assert!(places.board(&whole(board((13, 13), (9, 16), 6, &[]))));
+    assert_eq!(places.standing(&normal(), 5), Standing::Passed);
+    assert_eq!(places.standing(&normal(), 11), Standing::Position(2));
+}

@@ -457,3 +457,32 @@ proptest! {
         }
     }
 }
+
+/// Those who wait for a draw have no place, and the first board after it is a reason to ask, whether it lists all holes or not.
+#[test]
+fn a_draw_is_asked_about_once_when_it_is_done() {
+    for is_whole in [true, false] {
+        let (mut view, now) = synced();
+        let undrawn = |version| {
+            let FeedEvent::Board(event) = board(version, version - 1, 10, Some(vec![])) else {
+                panic!("not a board");
+            };
+            let mut event = (*event).clone();
+            event.board.undrawn = true;
+            FeedEvent::Board(Arc::new(event))
+        };
+        let poll_at = view.next_poll_at;
+        for version in [101, 102] {
+            assert!(view.event(&undrawn(version), now).is_none());
+            assert_eq!(view.next_poll_at, poll_at, "nothing to ask yet");
+        }
+        assert!(view.wants_holes());
+        let after = match is_whole {
+            true => whole_board(103, 40, vec![]),
+            false => board(103, 103, 40, Some(vec![])),
+        };
+        assert!(view.event(&after, now).is_none());
+        assert!(view.next_poll_at <= now + RESYNC_SPREAD);
+        assert!(view.event(&after, now).is_none(), "once");
+    }
+}
