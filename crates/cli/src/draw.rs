@@ -213,7 +213,7 @@ fn check(
 ) -> Result<usize, Wrong> {
     let missing = |event: &str| Unknown(format!("no event `{event}` is there"));
     let (begun_at, begun) = told.begun.ok_or_else(|| missing("draw_begun"))?;
-    let (_, sealed) = told.sealed.ok_or_else(|| missing("draw_sealed"))?;
+    let (sealed_at, sealed) = told.sealed.ok_or_else(|| missing("draw_sealed"))?;
     let (drawn_at, drawn) = told.drawn.ok_or_else(|| missing("drawn"))?;
     let seed = hash(begun.seed.as_deref()).ok_or_else(|| No("the seed is none".to_owned()))?;
     if hash(sealed.commitment.as_deref()) != Some(commitment(&seed)) {
@@ -225,6 +225,7 @@ fn check(
         return Err(No(what));
     }
     is_complete((name, incarnation), events, drawn_at)?;
+    is_sealed_in_time(events, sealed_at, begun_at)?;
     let waited = Waited::until(begun_at, events);
     let count: usize = waited.by_lane.values().map(BTreeSet::len).sum();
     if begun.took_part != Some(count as u64) {
@@ -263,12 +264,50 @@ fn is_complete(
         return Err(Unknown(format!("two events of version {version} differ")));
     }
     let gaps = gaps::of_line(name, incarnation, events);
-    match gaps.iter().find(|gap| gap.after_version < drawn_at) {
+    let of_tokens = gaps.iter().find(|gap| gap.after_version < drawn_at);
+    let of_tokens = of_tokens.map(|gap| (gap.after_version, gap.through_version));
+    match of_tokens.or(line_gap(events, drawn_at)) {
         None => Ok(()),
-        Some(gap) => Err(Unknown(format!(
-            "events are missing after version {}, up to version {}",
-            gap.after_version, gap.through_version
+        Some((after, through)) => Err(Unknown(format!(
+            "events are missing after version {after}, up to version {through}"
         ))),
+    }
+}
+
+/// Versions up to this one of which the line's own events may be missing, as far as `prev_version` shows it.
+fn line_gap(events: &LineEvents, through: u64) -> Option<(u64, u64)> {
+    let mut last = None;
+    for (version, it) in events.line.range(..=through) {
+        let after = last.replace(*version).unwrap_or(*version);
+        // A new leader names the version that it found.
+        let between = after + 1..=it.prev_version;
+        if it.prev_version > after {
+            let explained = events.tokens.range(between).count() as u64;
+            let drawn = it.draw.as_ref().and_then(|draw| draw.took_part);
+            if explained + drawn.unwrap_or(0) < it.prev_version - after {
+                return Some((after, it.prev_version));
+            }
+        }
+    }
+    None
+}
+
+/// What was committed to once the line had opened, or anew, proves nothing: the result could have been chosen.
+fn is_sealed_in_time(events: &LineEvents, sealed_at: u64, begun_at: u64) -> Result<(), Wrong> {
+    let before = events.line.range(..begun_at);
+    let sealed = before.filter(|(_, it)| &*it.event == "draw_sealed").count();
+    if sealed > 1 {
+        return Err(No(format!(
+            "the line has committed itself to {sealed} seeds"
+        )));
+    }
+    let mut phases = events.line.range(..sealed_at).rev();
+    let phase = phases.find_map(|(_, it)| it.phase.as_deref());
+    match phase {
+        Some(phase @ ("open" | "draining")) => Err(Unknown(format!(
+            "the line was {phase} before it committed itself to a seed"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -233,6 +233,11 @@ impl View {
             }
             // A poll was newer than this board; the board's holes still count.
             Seen::Position(_) | Seen::Stale => None,
+            // It was drawn, as all were: they must not ask at once.
+            Seen::Passed if last.position.is_none() => {
+                self.poll_soon(now);
+                None
+            }
             Seen::Passed => {
                 self.next_poll_at = now;
                 None

@@ -90,7 +90,7 @@ pub(crate) struct NodeCtx {
     /// [`crate::Config::seed`].
     pub seed: u64,
     /// [`crate::Config::draw_secret`].
-    pub draw_secret: [u8; 32],
+    pub draw_secret: nowserving_line::Secret,
     /// How much work on log entries is left for this turn.
     pub work_left: usize,
 }

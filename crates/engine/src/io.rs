@@ -67,7 +67,7 @@ pub struct Config {
     pub seed: u64,
     /// The seeds of draws at the opening of lines are hashes of this: random for each start in production, and kept from
     /// everybody.
-    pub draw_secret: [u8; 32],
+    pub draw_secret: nowserving_line::Secret,
 }
 
 /// This start of the node.

@@ -95,7 +95,7 @@ pub fn config(nodes: &[u64]) -> Config {
         entry_format: command::FORMAT,
         max_payload_min: 65_536,
         seed: 7,
-        draw_secret: [7; 32],
+        draw_secret: nowserving_line::Secret([7; 32]),
     }
 }
 

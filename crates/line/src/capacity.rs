@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The most live tokens of a line that holds nobody back: as many as settings can allow. Memory is bounded.
-const LIVE_MAX: u64 = SEATS_MAX as u64 + QUEUE_LIMIT_MAX as u64;
+pub(crate) const LIVE_MAX: u64 = SEATS_MAX as u64 + QUEUE_LIMIT_MAX as u64;
 
 /// A forecast of how many the quota is enough for begins as if so many visits had used all that their seats reserved.
 const VISITS_ASSUMED: u128 = 4;
@@ -100,7 +100,7 @@ impl Line {
             return limit.saturating_sub(self.live_count());
         }
         let room = LIVE_MAX.saturating_sub(self.live_count());
-        match self.phase().admits() {
+        match self.phase().admits() && !self.is_undrawn() {
             true => room,
             false => room.min(limit.saturating_sub(self.waiting())),
         }
@@ -220,13 +220,13 @@ impl Line {
 
     /// How many newcomers would be admitted on entering now.
     fn admitted_at_once(&self, now_ms: u64) -> u64 {
-        if self.phase() != Phase::Open {
+        if self.phase() != Phase::Open || self.is_undrawn() {
             return 0;
         }
         if !self.holds_back() {
             return u64::MAX;
         }
-        if self.waiting() > 0 || self.is_undrawn() || !self.admits_by_itself() {
+        if self.waiting() > 0 || !self.admits_by_itself() {
             return 0;
         }
         self.admissible().min(self.rate_units(now_ms))

@@ -7,9 +7,9 @@
 //!    smallest lot on, those who are gone too, so that a new number depends on the seed and on who took part, and on nothing
 //!    that happens meanwhile. Nobody is admitted before that is done.
 
-use crate::draw_pages::{Draw, DrawBegun, DrawBlock, DrawPage, DrawnLane, Step};
+use crate::draw_pages::{DrawBegun, DrawBlock, DrawPage, DrawnLane, Step};
 use crate::line::{Lane, Line};
-use crate::lot::{self, Hash};
+use crate::lot::{self, Hash, Secret};
 use crate::transitions::ApplyCtx;
 use crate::{
     Journaled, JournaledToken, LineChange, MovedBy, NUMBER_MAX, Opening, Phase, Timestamp, Token,
@@ -62,7 +62,7 @@ impl Line {
     pub fn draw(&self) -> Option<DrawView> {
         let draw = self.draw.as_ref()?;
         let begun = draw.head.begun.as_ref();
-        if begun.is_none() && self.settings.opening == Opening::Order {
+        if begun.is_none() && !self.awaits_draw() {
             return None;
         }
         let drawn = || draw.lanes.iter().map(|lane| u64::from(lane.drawn)).sum();
@@ -73,8 +73,8 @@ impl Line {
                 Some(_) if draw.is_done() => DrawState::Done,
                 Some(_) => DrawState::Running,
             },
-            commitment: draw.head.seed.as_ref().map(lot::commitment),
-            seed: draw.head.seed.filter(|_| begun.is_some()),
+            commitment: draw.head.seed.map(|seed| lot::commitment(&seed.0)),
+            seed: draw.head.seed.filter(|_| begun.is_some()).map(|it| it.0),
             beacon: beacon.filter(|beacon| !beacon.is_empty()),
             took_part: begun.map(|_| draw.took_part()),
             drawn: begun.map(|_| drawn()),
@@ -87,18 +87,22 @@ impl Line {
         self.draw
             .as_ref()
             .is_some_and(|draw| match draw.head.begun {
-                None => self.settings.opening == Opening::Draw,
+                None => self.awaits_draw(),
                 Some(_) => !draw.is_done(),
             })
     }
 
+    /// Whether it opens by a draw once its phase admits.
+    fn awaits_draw(&self) -> bool {
+        let draw = self.draw.as_ref().filter(|draw| draw.head.begun.is_none());
+        draw.is_some_and(|draw| draw.head.awaited) && self.settings.opening == Opening::Draw
+    }
+
     /// Whether the leader is to bring a seed in, by [`crate::Op::SealDraw`].
     pub fn needs_seed(&self) -> bool {
-        let unsealed = self
-            .draw
-            .as_ref()
-            .is_some_and(|draw| draw.head.seed.is_none());
-        unsealed && self.settings.opening == Opening::Draw && self.phase() != Phase::Closed
+        let draw = self.draw.as_ref().filter(|_| self.awaits_draw());
+        let unsealed = draw.is_some_and(|draw| draw.head.seed.is_none());
+        unsealed && self.phase() != Phase::Closed
     }
 
     /// The number that the draw gave to one that took part, before any move.
@@ -121,6 +125,12 @@ impl Line {
             .is_some_and(|place| place > drawn.into())
     }
 
+    /// Whether it took part, and is not drawn.
+    pub(crate) fn waits_for_draw(&self, (lane, token): (u8, Token)) -> bool {
+        let lane = self.drawn_lane(lane.into());
+        lane.and_then(|lane| lane.new_of(token)) == Some(0)
+    }
+
     /// The place, from 1 on, of a number in those that the draw gives in its lane.
     fn place_drawn(&self, (lane, token): (u8, Token)) -> Option<u64> {
         let block = self.draw_begun()?.lanes.get(usize::from(lane))?;
@@ -137,7 +147,7 @@ impl Line {
         block.is_some_and(|block| token > block.after)
     }
 
-    fn draw_begun(&self) -> Option<&DrawBegun> {
+    pub(crate) fn draw_begun(&self) -> Option<&DrawBegun> {
         self.draw.as_ref()?.head.begun.as_ref()
     }
 
@@ -181,14 +191,14 @@ impl Line {
     }
 
     /// A seed that comes twice, or too late, does nothing.
-    pub(crate) fn seal_draw(&mut self, seed: Hash, ctx: &mut ApplyCtx<'_>) {
+    pub(crate) fn seal_draw(&mut self, seed: Secret, ctx: &mut ApplyCtx<'_>) {
         if !self.needs_seed() {
             return;
         }
         if let Some(draw) = &mut self.draw {
             draw.head.seed = Some(seed);
         }
-        let commitment = lot::commitment(&seed);
+        let commitment = lot::commitment(&seed.0);
         self.draw_event(
             LineChange::DrawSealed { commitment },
             Journaled::DrawSealed,
@@ -204,9 +214,8 @@ impl Line {
 
     /// Prepares the draw, begins it, or goes on with it as far as the entry's work limit goes.
     pub(crate) fn run_draw(&mut self, ctx: &mut ApplyCtx<'_>) {
-        let is_awaited = self.phase() == Phase::PreOpen && self.settings.opening == Opening::Draw;
-        if self.draw.is_none() && is_awaited {
-            self.draw = Some(Draw::default());
+        if self.phase() == Phase::PreOpen && self.settings.opening == Opening::Draw {
+            self.draw.get_or_insert_default().head.awaited = true;
         }
         if self.phase().admits() {
             self.begin_draw(ctx);
@@ -263,10 +272,12 @@ impl Line {
         };
         let has_numbers = |lane: &Lane| lane.issued() + lane.waiting.len() <= NUMBER_MAX;
         if self.settings.opening == Opening::Order || !self.lanes.iter().all(has_numbers) {
-            self.draw = None;
-            return;
+            // The seed that it has committed itself to stays: it must not choose another one.
+            draw.head.awaited = false;
         }
-        let Some(seed) = draw.head.seed else { return };
+        let Some(Secret(seed)) = draw.head.seed.filter(|_| draw.head.awaited) else {
+            return;
+        };
         let mut begun = DrawBegun {
             beacon: self.settings.draw_beacon.clone().unwrap_or_default(),
             opened_at_ms: ctx.now_ms,

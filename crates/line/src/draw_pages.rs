@@ -8,15 +8,18 @@ use std::collections::BTreeSet;
 use nowserving_codec::Codec;
 
 use crate::bits::{BITS, Bits, split};
-use crate::lot::{self, BEACON_BYTES_MAX, Hash, Lots};
+use crate::capacity::LIVE_MAX;
+use crate::lot::{self, BEACON_BYTES_MAX, Hash, Lots, Secret};
 use crate::settings::is_text;
 use crate::{LaneDump, LaneName, NUMBER_MAX, Token};
 
 /// A draw without the lists of who took part.
 #[derive(Codec, Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrawHead {
+    /// The line was in phase `pre_open`, and was to open by a draw; no more once it has opened in order.
+    pub awaited: bool,
     /// `None` until a leader has brought it in.
-    pub seed: Option<Hash>,
+    pub seed: Option<Secret>,
     /// `None` until the line opens.
     pub begun: Option<DrawBegun>,
 }
@@ -78,6 +81,9 @@ pub(crate) struct DrawnLane {
     /// How many of the pages have lots.
     with_lots: usize,
     pub(crate) drawn: u32,
+    /// While it is made from a dump: the places that were given, and the largest of them.
+    seen: Vec<Bits>,
+    largest: u32,
 }
 
 pub(crate) enum Step {
@@ -98,8 +104,12 @@ impl DrawnLane {
         last.map_or(0, |(before, page)| before + page.took_part.count() as u32)
     }
 
+    fn has_lots(&self) -> bool {
+        self.with_lots == self.pages.len()
+    }
+
     fn is_done(&self) -> bool {
-        self.with_lots == self.pages.len() && self.drawn == self.count()
+        self.has_lots() && self.drawn == self.count()
     }
 
     /// The new number of a participant, from 1 on; `Some(0)` while it is not drawn, `None` if it did not take part.
@@ -144,7 +154,8 @@ impl DrawHead {
             });
             let has_lanes = (1..=lanes.len()).contains(&begun.lanes.len());
             let in_time = begun.opened_at_ms <= NUMBER_MAX;
-            self.seed.is_some() && beacon_fits && issued && has_lanes && in_time
+            let can_wait = begun.took_part() <= LIVE_MAX;
+            self.seed.is_some() && beacon_fits && issued && has_lanes && in_time && can_wait
         })
     }
 }
@@ -162,7 +173,7 @@ impl Draw {
 
     fn lots(&self, incarnation: u64) -> Option<Lots> {
         let (seed, begun) = (self.head.seed.as_ref()?, self.head.begun.as_ref()?);
-        Some(Lots::new(seed, &begun.beacon, incarnation))
+        Some(Lots::new(&seed.0, &begun.beacon, incarnation))
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -235,6 +246,9 @@ impl Draw {
             self.at = usize::from(lane);
             self.order.extend(waits);
         }
+        if !into.sees(&page) {
+            return Err(WRONG);
+        }
         into.push(page);
         Ok(())
     }
@@ -255,10 +269,12 @@ impl Draw {
         let untouched = to_come.all(|lane| lane.with_lots == 0);
         let mut blocks = begun.lanes.iter().zip(&self.lanes);
         let whole = blocks.all(|(block, lane)| lane.count() == block.count);
-        // Numbers are given once all lots of the lane are there.
-        let has_lots = |lane: &DrawnLane| lane.drawn == 0 || lane.with_lots == lane.pages.len();
-        let mut lanes = self.lanes.iter();
-        let drawn = lanes.all(|lane| has_lots(lane) && lane.is_a_permutation());
+        // Places are given once all lots of the lane are there, and in turn.
+        let fits = |lane: &mut DrawnLane| {
+            lane.seen = Vec::new();
+            lane.largest == lane.drawn && (lane.drawn == 0 || lane.has_lots())
+        };
+        let drawn = self.lanes.iter_mut().all(fits);
         match of_lane && untouched && whole && drawn {
             true => Ok(()),
             false => Err("a draw that contradicts itself"),
@@ -272,10 +288,11 @@ impl Draw {
 
     /// `name`: that of [`Draw::lane`].
     pub(crate) fn step(&mut self, incarnation: u64, name: &LaneName) -> Option<Step> {
-        let lots = self.lots(incarnation)?;
+        let needs_lots = !self.lanes.get(self.at)?.has_lots();
+        let lots = needs_lots.then(|| self.lots(incarnation)).flatten();
         let lane = self.lanes.get_mut(self.at)?;
         let block = self.head.begun.as_mut()?.lanes.get_mut(self.at)?;
-        if let Some(page) = lane.pages.get_mut(lane.with_lots) {
+        if let (Some(lots), Some(page)) = (lots, lane.pages.get_mut(lane.with_lots)) {
             let before = lane.before.get(lane.with_lots)?;
             for (bit, nth) in page.took_part.iter().zip(*before..) {
                 let token = page.no * BITS + bit;
@@ -309,17 +326,18 @@ impl Draw {
 }
 
 impl DrawnLane {
-    /// Whether its new numbers are 1, 2, 3, … in some order.
-    fn is_a_permutation(&self) -> bool {
-        let mut seen = vec![Bits::default(); self.drawn as usize / BITS as usize + 1];
-        let news = self.pages.iter().flat_map(|page| &page.drawn);
-        news.filter(|new| **new > 0).all(|new| {
-            let (no, bit) = split(u64::from(new - 1));
-            let fits = *new <= self.drawn && !seen[no as usize].contains(bit);
-            if fits {
-                seen[no as usize].set(bit);
-            }
-            fits
+    /// Takes note of the places of a page; false if one was given before.
+    fn sees(&mut self, page: &DrawPage) -> bool {
+        let given = page.drawn.iter().filter(|place| **place > 0);
+        given.copied().all(|place| {
+            let (no, bit) = split(place.into());
+            let no = no as usize;
+            self.largest = self.largest.max(place);
+            self.seen
+                .resize(self.seen.len().max(no + 1), Bits::default());
+            let is_new = !self.seen[no].contains(bit);
+            self.seen[no].set(bit);
+            is_new
         })
     }
 }

@@ -296,6 +296,8 @@ fn bad(line: &str, what: &'static str) -> BadDump {
     BadDump { line, what }
 }
 
+const NOT_DRAWN: &str = "a number that is not drawn";
+
 fn require(holds: bool, what: &'static str) -> Result<(), &'static str> {
     if holds { Ok(()) } else { Err(what) }
 }
@@ -573,7 +575,9 @@ impl Line {
     fn restore_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
         self.restore_moved(at, &live)?;
         require(self.drawn_as(at).is_none(), "a token live and drawn")?;
-        require(!self.is_to_be_drawn(at), "a number that is not drawn")?;
+        require(!self.is_to_be_drawn(at), NOT_DRAWN)?;
+        let may_be_drawn = !live.holds_seat() || !self.waits_for_draw(at);
+        require(may_be_drawn, "a seat before the draw")?;
         let counts_as_entered = self.counts_as_entered(live.entered.at);
         let lane = self.lanes.get_mut(usize::from(at.0));
         let lane = lane.ok_or("no such lane")?;
@@ -639,6 +643,7 @@ impl Line {
         require(jumps, "more jumps than moves")?;
         for old in &live.moved_from {
             require(*old != at && self.is_gone(*old), LIVE)?;
+            require(!self.is_to_be_drawn(*old), NOT_DRAWN)?;
             let new = self.moved.insert(*old, at).is_none();
             require(new, "a token moved twice")?;
         }
@@ -650,6 +655,7 @@ impl Line {
         let (_, found) = found.map_err(|_| "a gone token never issued")?;
         require(matches!(found, Found::Gone(_)), "a token live and gone")?;
         require(!self.moved.contains_key(&at), "a token moved and gone")?;
+        require(!self.is_to_be_drawn(at), NOT_DRAWN)?;
         let moved = gone.reason == Reason::Moved;
         let fits = moved == gone.moved_to.is_some() && !(moved && gone.epoch.is_some());
         let to_gone = |to| to != at && self.is_gone(to);

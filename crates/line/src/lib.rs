@@ -108,7 +108,7 @@ pub use kick::{KICK_TEXT_BYTES_MAX, KickItem, KickNote, KickSelector, Kicked};
 pub use line::Line;
 pub use lines::{Limits, Lines};
 pub use list::{ListOrder, ListedThrough};
-pub use lot::{BEACON_BYTES_MAX, Hash, Lots, commitment, digest_of, digest_with};
+pub use lot::{BEACON_BYTES_MAX, Hash, Lots, Secret, commitment, digest_of, digest_with};
 pub use name::{BadName, LaneName, LineName, NAME_BYTES_MAX};
 pub use note::{Noted, OperatorNote};
 pub use notices::PositionMark;

@@ -12,7 +12,9 @@
 //! else, so that who leaves during the draw changes nobody's place among the others.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use nowserving_codec::Codec;
 use sha2::{Digest as _, Sha256};
 
 use crate::{LaneName, Token};
@@ -20,8 +22,18 @@ use crate::{LaneName, Token};
 /// The longest beacon, in bytes.
 pub const BEACON_BYTES_MAX: usize = 128;
 
-/// A hash, or the secret from which all lots of a draw follow.
+/// A hash, or a seed that everybody may see.
 pub type Hash = [u8; 32];
+
+/// One that nobody may see before the line opens: it is not in debug output.
+#[derive(Codec, Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub Hash);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
 
 fn hash<const N: usize>(parts: [&[u8]; N]) -> Hash {
     let mut hasher = Sha256::new();
@@ -39,7 +51,7 @@ pub fn commitment(seed: &Hash) -> Hash {
 /// The lots of one draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lots {
-    key: Hash,
+    key: Secret,
     incarnation: u64,
 }
 
@@ -47,7 +59,7 @@ impl Lots {
     /// `beacon` may be empty.
     pub fn new(seed: &Hash, beacon: &str, incarnation: u64) -> Self {
         // Without the word, the key of an empty beacon would be the commitment, which everybody knows.
-        let key = hash([b"draw", seed, beacon.as_bytes()]);
+        let key = Secret(hash([b"draw", seed, beacon.as_bytes()]));
         Self { key, incarnation }
     }
 
@@ -55,7 +67,7 @@ impl Lots {
     pub fn lot(&self, lane: &LaneName, token: Token) -> u64 {
         let (incarnation, lane) = (self.incarnation.to_be_bytes(), lane.as_str().as_bytes());
         let [a, b, c, d, e, f, g, h, ..] =
-            hash([&self.key, &incarnation, &token.to_be_bytes(), lane]);
+            hash([&self.key.0, &incarnation, &token.to_be_bytes(), lane]);
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }

@@ -3,7 +3,7 @@
 use nowserving_codec::Codec;
 
 use crate::{
-    BadField, Hash, ImportRow, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts,
+    BadField, ImportRow, KickItem, KickNote, LaneName, LineName, Reason, RefusedCounts, Secret,
     Settings, SettingsPatch, State, TakeBy,
 };
 use crate::{Token, TokenBy, TokenRef};
@@ -214,7 +214,7 @@ pub enum Op {
         /// If the line has another one, nothing happens.
         incarnation: u64,
         /// Random: nobody can guess it.
-        seed: Hash,
+        seed: Secret,
     },
     /// Does the background work that is due on the line, see [`crate::Lines::background_work`].
     RunBackground {

@@ -148,11 +148,19 @@ impl LineBuilder {
     /// Shifts times of the next tokens from the service clock of the backup to that of this shard. The first call
     /// decides on the readings of both. Returns them once nothing is left to shift.
     pub fn shift_page(&mut self, from_ms: u64, to_ms: u64) -> Option<ClockShift> {
-        let mut shift = self.shift.unwrap_or(ClockShift {
-            from_ms,
-            to_ms,
-            next: (0, 0),
-        });
+        let mut shift = match self.shift {
+            Some(shift) => shift,
+            None => {
+                let next = (0, 0);
+                let shift = ClockShift {
+                    from_ms,
+                    to_ms,
+                    next,
+                };
+                self.line.shift_opening(shift);
+                shift
+            }
+        };
         let mut left = SHIFT_TOKENS;
         let mut done = false;
         while left > 0 && !done {
@@ -229,19 +237,31 @@ impl Line {
     /// Shifts the times of a page of tokens. Returns how many these are, and where the next ones begin; `None` if
     /// there are no more.
     fn shift_tokens(&mut self, shift: ClockShift) -> Option<(usize, (u8, Token))> {
+        let opened_at_ms = self.draw_begun().map_or(0, |begun| begun.opened_at_ms);
         let (id, from) = shift.next;
         let lane = self.lanes.get_mut(usize::from(id))?;
         let Some((first, _)) = lane.live.range(from..).next() else {
             return Some((0, (id + 1, 0)));
         };
         let page = WaitingSet::page_at(*first);
-        lane.waiting.shift(page.clone(), |ms| shift.shifted(ms));
-        let mut tokens = 0;
+        let (mut tokens, mut entered_ms) = (0, Vec::new());
         for (_, live) in lane.live.range_mut(page.clone()) {
             live.shift(shift);
             tokens += 1;
+            if !live.holds_seat() {
+                // As it counts between lanes, from its record: a builder that was made anew meanwhile has the same.
+                entered_ms.push(live.entered.at.service_ms.max(opened_at_ms));
+            }
         }
+        lane.waiting.set_times(page.clone(), entered_ms.into_iter());
         Some((tokens, (id, page.end)))
+    }
+
+    /// Shifts the time of the opening, by which those who were drawn count: before all others.
+    fn shift_opening(&mut self, shift: ClockShift) {
+        if let Some(begun) = self.draw.as_mut().and_then(|it| it.head.begun.as_mut()) {
+            shift.shift(&mut begun.opened_at_ms);
+        }
     }
 
     /// Shifts all other times.
@@ -253,9 +273,6 @@ impl Line {
             shift.shift(&mut arrivals.last_ms);
             // It was long ago that these were made.
             lane.callers.offers = Offers::default();
-        }
-        if let Some(begun) = self.draw.as_mut().and_then(|it| it.head.begun.as_mut()) {
-            shift.shift(&mut begun.opened_at_ms);
         }
         if let Some(told) = &mut self.told {
             shift.shift(&mut told.until_ms);

@@ -238,8 +238,8 @@ impl WaitingSet {
         first..first + PAGE_CHUNKS * CHUNK_BITS
     }
 
-    /// Changes the times at which the tokens of a page entered, on the service clock.
-    pub(crate) fn shift(&mut self, page: Range<Token>, shifted: impl Fn(u64) -> u64) {
+    /// Changes the times at which the tokens of a page entered, on the service clock; one for each, in order.
+    pub(crate) fn set_times(&mut self, page: Range<Token>, mut times: impl Iterator<Item = u64>) {
         let slot = |token| {
             let no = token / CHUNK_BITS;
             self.chunks.partition_point(|chunk| chunk.no < no)
@@ -247,7 +247,7 @@ impl WaitingSet {
         for slot in slot(page.start)..slot(page.end) {
             let chunk = &mut self.chunks[slot];
             for at in &mut chunk.entered {
-                at.service_ms = shifted(at.service_ms);
+                at.service_ms = times.next().unwrap_or(at.service_ms);
             }
             // Not the shifted one: an empty chunk has 0.
             chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     CannotAdmit, Change, DrawState, Event, HeldBackBy, LaneName, LaneSettings, Limits, LineBuilder,
-    LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Refused, Restore, Settings,
-    SettingsPatch, Stamp, State, TakeBy, Token, TokenChange, commitment, digest_of, digest_with,
+    LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Refused, Restore, Secret,
+    Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Token, TokenChange, commitment,
+    digest_of, digest_with,
 };
 
 use crate::common::{Dump, Restart, Shard, shop};
@@ -21,7 +22,7 @@ fn awaiting(work_max: u32, seats: u32, enter: u64) -> Shard {
     let settings = Settings {
         opening: Opening::Draw,
         phase: Phase::PreOpen,
-        ..Settings::new(seats, 10_000)
+        ..Settings::new(seats, 100_000)
     };
     let mut shard = Shard::with_shop(limits, settings);
     for key in 1..=enter {
@@ -43,7 +44,7 @@ fn seal(shard: &mut Shard) {
     let seal = Op::SealDraw {
         line: shop(),
         incarnation: shard.line().incarnation(),
-        seed: SEED,
+        seed: Secret(SEED),
     };
     shard.apply(&seal).unwrap();
 }
@@ -327,6 +328,98 @@ fn a_line_draws_once() {
     assert_eq!(shard.line().draw(), first);
 }
 
+/// It has committed itself to it, and must not choose another one.
+#[test]
+fn a_line_that_opened_in_order_keeps_its_seed() {
+    let mut shard = awaiting(1_000, 1, 5);
+    seal(&mut shard);
+    for (opening, phase) in [
+        (Opening::Order, Phase::Open),
+        // In an open line it does not begin by itself.
+        (Opening::Draw, Phase::Open),
+    ] {
+        let patch = SettingsPatch {
+            opening: Some(Change::Set(opening)),
+            phase: Some(Change::Set(phase)),
+            ..SettingsPatch::default()
+        };
+        shard.set(patch);
+        assert!(!shard.line().is_undrawn() && shard.line().draw().is_none());
+    }
+    let patch = SettingsPatch {
+        phase: Some(Change::Set(Phase::PreOpen)),
+        ..SettingsPatch::default()
+    };
+    shard.set(patch);
+    assert!(shard.line().is_undrawn() && !shard.line().needs_seed());
+    assert_eq!(
+        shard.line().draw().unwrap().commitment,
+        Some(commitment(&SEED))
+    );
+    open(&mut shard);
+    assert_eq!(shard.line().draw().unwrap().took_part, Some(4));
+}
+
+/// A builder that is made anew while times are being shifted has the times that the other one has.
+#[test]
+fn a_drawn_line_is_put_back_the_same_by_all_nodes() {
+    let mut shard = awaiting(1_024, 1, 40_000);
+    let lanes = vec![
+        LaneSettings::default(),
+        LaneSettings {
+            boost_ms: 700,
+            ..LaneSettings::new("vip".try_into().unwrap())
+        },
+    ];
+    shard.set(SettingsPatch {
+        lanes: Some(Change::Set(lanes)),
+        ..SettingsPatch::default()
+    });
+    shard.now_ms += 5_000;
+    let enter_vip = |shard: &mut Shard| {
+        let enter = Op::Enter {
+            line: shop(),
+            key: None,
+            lane: Some("vip".try_into().unwrap()),
+        };
+        shard.apply(&enter).unwrap();
+    };
+    enter_vip(&mut shard);
+    seal(&mut shard);
+    open(&mut shard);
+    run_all(&mut shard);
+    shard.now_ms += 500;
+    enter_vip(&mut shard);
+    let clock_ms = shard.now_ms;
+    let dump = shard.line().dump();
+    let mut builder = LineBuilder::new(dump, Limits::default()).unwrap();
+    assert_eq!(
+        builder.shift_page(clock_ms, 90_000),
+        None,
+        "more than a page"
+    );
+    let mut anew = LineBuilder::new(builder.dump(), Limits::default()).unwrap();
+    anew.resume_shift(builder.clock_shift().unwrap());
+    let places = [builder, anew].map(|builder| {
+        let mut lines = Lines::new();
+        let how = Restore {
+            clock_ms,
+            overwrite: false,
+        };
+        let stamp = Stamp {
+            index: 9,
+            op_no: 0,
+            now_ms: 90_000,
+            wall_ms: 0,
+        };
+        lines.put_back(stamp, builder, how, None).unwrap();
+        let line = lines.get(&shop()).unwrap();
+        let tokens = [(0, 40_001), (0, 60_000), (0, 80_000), (1, 2), (1, 3)];
+        tokens.map(|(lane, token)| line.place_of(lane, token))
+    });
+    assert_eq!(places[0], places[1]);
+}
+
 /// The seed of the backup may have been shown since.
 #[test]
 fn a_line_that_is_put_back_before_its_opening_gets_another_seed() {
@@ -369,9 +462,11 @@ fn a_line_without_enough_numbers_opens_in_order() {
     );
 }
 
-/// A draw of two lanes, in the midst of it.
+/// A draw in the midst of it.
 fn half_drawn() -> Dump {
     let mut shard = awaiting(3, 1, 12);
+    shard.leave(12).unwrap();
+    enter_as(&mut shard, 99);
     seal(&mut shard);
     open(&mut shard);
     while shard.line().draw().unwrap().drawn < Some(5) {
@@ -383,12 +478,31 @@ fn half_drawn() -> Dump {
 #[test]
 fn a_dump_that_no_draw_can_have_made_is_refused() {
     type Tampers = fn(&mut Dump);
-    let tamperings: [(&str, Tampers); 12] = [
+    let tamperings: [(&str, Tampers); 15] = [
+        ("a seat before the draw", |it| {
+            let live = it.lines[0].lanes[0]
+                .live
+                .iter_mut()
+                .find(|(token, _)| *token <= 13);
+            let deadline_ms = 5_000;
+            live.unwrap().1.stage = Stage::Admitted {
+                deadline_ms,
+                units: 1,
+            };
+        }),
+        ("gone under a number that is to come", |it| {
+            let mut gone = it.lines[0].gone[0];
+            gone.1 = 25;
+            it.lines[0].gone.push(gone);
+        }),
+        ("moved from a number that is to come", |it| {
+            it.lines[0].lanes[0].live[0].1.moved_from = [(0, 25)].into();
+        }),
         ("a number twice", |it| {
             it.lines[0].lanes[0].draw[0].drawn[1] = it.lines[0].lanes[0].draw[0].drawn[0].max(1)
         }),
         ("too large a number", |it| {
-            it.lines[0].lanes[0].draw[0].drawn.fill(13)
+            it.lines[0].lanes[0].draw[0].drawn.fill(14)
         }),
         ("too few", |it| {
             it.lines[0].lanes[0].draw[0].drawn.truncate(11)

@@ -279,7 +279,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (incarnation(), any::<u8>()).prop_map(|(incarnation, seed)| Op::SealDraw {
             line: shop(),
             incarnation,
-            seed: [seed; 32],
+            seed: nowserving_line::Secret([seed; 32]),
         }),
         2 => import(),
         2 => prop::option::of((any::<u32>(), number()))

@@ -208,7 +208,7 @@ impl Config {
     pub fn engine(
         &self,
         seed: u64,
-        draw_secret: [u8; 32],
+        draw_secret: nowserving_line::Secret,
         members: Members,
     ) -> nowserving_engine::Config {
         nowserving_engine::Config {

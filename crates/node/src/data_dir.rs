@@ -196,10 +196,10 @@ pub(crate) fn random_u64() -> std::io::Result<u64> {
 }
 
 /// From the operating system: nobody can guess it.
-pub(crate) fn random_secret() -> std::io::Result<[u8; 32]> {
+pub(crate) fn random_secret() -> std::io::Result<nowserving_line::Secret> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).map_err(std::io::Error::other)?;
-    Ok(secret)
+    Ok(nowserving_line::Secret(secret))
 }
 
 /// Reads the identity. That of a new node has only the id with which it asks to be added.

@@ -2,7 +2,7 @@
 
 use nowserving_line::{
     Admission, Change, Event, Line, LineChange, LineName, MovedBy, Op, Phase, Refused, Reply,
-    Settings, SettingsPatch, Status, TokenChange, TokenRef,
+    Secret, Settings, SettingsPatch, Status, TokenChange, TokenRef,
 };
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::time;
@@ -144,9 +144,9 @@ fn happened(event: &Event, line: Option<&Line>) -> Option<Happened> {
     }
 }
 
-fn draw_secret(seed: u64) -> [u8; 32] {
+fn draw_secret(seed: u64) -> Secret {
     let bytes = seed.to_le_bytes();
-    std::array::from_fn(|i| bytes[i % bytes.len()])
+    Secret(std::array::from_fn(|i| bytes[i % bytes.len()]))
 }
 
 /// The settings at that version. Several scheduled changes can be due in one entry, with admissions between them: the

@@ -263,6 +263,11 @@ impl Boards {
         if published.content.as_ref() == Some(&content) && published.holes.is_empty() {
             return None;
         }
+        // Those who waited for a draw must ask, also if there is none after all.
+        let was_undrawn = published.content.as_ref().is_some_and(|it| it.undrawn);
+        if was_undrawn && !board.undrawn {
+            (published.holes_dropped, published.whole) = (true, true);
+        }
         let mut holes = std::mem::take(&mut published.holes);
         let mut prev_version = published.version;
         if std::mem::take(&mut published.holes_dropped) {

@@ -574,7 +574,7 @@ fn boards_say_that_a_draw_is_not_done() {
     let seal = Op::SealDraw {
         line: name("shop"),
         incarnation: tokens[0].incarnation,
-        seed: [1; 32],
+        seed: nowserving_line::Secret([1; 32]),
     };
     world.apply_all(vec![Command::Line(seal)]);
     world.leave(tokens[1]);

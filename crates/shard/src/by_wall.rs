@@ -1,7 +1,7 @@
 //! What lines have to do by the leader's wall clock, and what only a leader can give them for that: the time of a
 //! quota's next renewal, as nodes of different releases may know time zones differently, and the seed of a draw.
 
-use nowserving_line::{Line, LineName, Op, Renew};
+use nowserving_line::{Line, LineName, Op, Renew, Secret};
 use nowserving_protocol::time;
 
 /// What the line has to do at this time. `draw_secret`: the seed of its draw follows from it.
@@ -9,7 +9,7 @@ pub(crate) fn due(
     line: &Line,
     incarnation: u64,
     wall_ms: u64,
-    draw_secret: &[u8; 32],
+    draw_secret: Secret,
 ) -> impl Iterator<Item = Op> + use<> {
     let name = line.name();
     let renewal = line.renewal_due(wall_ms).map(|renew| Op::RenewQuota {
@@ -35,12 +35,12 @@ pub(crate) fn run_background(line: &LineName, incarnation: u64) -> Op {
 }
 
 /// Another one after the line was put back from a backup, as its version is another.
-fn seed_of(line: &Line, draw_secret: &[u8; 32]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new_keyed(draw_secret);
+fn seed_of(line: &Line, draw_secret: Secret) -> Secret {
+    let mut hasher = blake3::Hasher::new_keyed(&draw_secret.0);
     hasher.update(&line.incarnation().to_be_bytes());
     hasher.update(&line.version().to_be_bytes());
     hasher.update(line.name().as_str().as_bytes());
-    hasher.finalize().into()
+    Secret(hasher.finalize().into())
 }
 
 /// The first renewal after this time of the wall clock.

@@ -8,8 +8,8 @@
 
 use nowserving_kv as kv;
 use nowserving_line::{
-    Event, Line, LineChange, LineName, Lines, Live, Op, Refused, Reply, Timestamp, TokenChange,
-    TokenRef,
+    Event, Line, LineChange, LineName, Lines, Live, Op, Refused, Reply, Secret, Timestamp,
+    TokenChange, TokenRef,
 };
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::event::{LineEvent, TokenEvent};
@@ -72,7 +72,7 @@ pub struct LeaderState {
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
     /// Random and kept from everybody: the seeds of draws follow from it.
-    draw_secret: [u8; 32],
+    draw_secret: Secret,
     /// [`Op::RunBackground`]s, [`Op::RenewQuota`]s and [`Op::SealDraw`]s that were proposed and are not yet applied. They are counted apart: a
     /// paced line has one in flight most of the time, and the recycler must get its turn all the same.
     background_in_flight: usize,
@@ -106,7 +106,7 @@ impl LeaderState {
             refusals: Refusals::default(),
             tallies: Tallies::default(),
             limits: LeaderLimits::new([0, 0]),
-            draw_secret: [0; 32],
+            draw_secret: Secret([0; 32]),
             own_in_flight: 0,
             background_in_flight: 0,
             background_turn: None,
@@ -120,7 +120,7 @@ impl LeaderState {
     /// Before anything is counted or proposed. Both are random: `hash_seed` is kept from clients, `draw_secret` from
     /// everybody.
     #[must_use]
-    pub fn with_secrets(self, hash_seed: [u64; 2], draw_secret: [u8; 32]) -> Self {
+    pub fn with_secrets(self, hash_seed: [u64; 2], draw_secret: Secret) -> Self {
         LeaderState {
             limits: LeaderLimits::new(hash_seed),
             draw_secret,
@@ -233,7 +233,7 @@ impl LeaderState {
         let by_wall = by_wall
             .filter_map(|(name, incarnation)| Some((lines.get(name)?, incarnation)))
             .flat_map(|(line, incarnation)| {
-                by_wall::due(line, incarnation, self.wall.1, &self.draw_secret)
+                by_wall::due(line, incarnation, self.wall.1, self.draw_secret)
             });
         let rest = lines.background_work_after(now_ms, after);
         let rest = rest.map(|(line, incarnation)| by_wall::run_background(line, incarnation));

@@ -238,7 +238,7 @@ fn a_draw_gets_its_seed_from_the_leader_once() {
     let seeds = seals(&mut world);
     assert_eq!(seeds.len(), 1);
     let draw = world.line().draw().unwrap();
-    let shown = nowserving_line::commitment(&seeds[0]);
+    let shown = nowserving_line::commitment(&seeds[0].0);
     assert_eq!((draw.commitment, draw.seed), (Some(shown), None));
     assert!(seals(&mut world).is_empty(), "once");
 }

@@ -269,7 +269,7 @@ fn op() -> impl Strategy<Value = Op> {
             Op::SealDraw {
                 line,
                 incarnation,
-                seed,
+                seed: nowserving_line::Secret(seed),
             }
         }),
         (line(), "[a-z]{0,9}", any::<u64>(), vec(import_row(), 0..5)).prop_map(

@@ -11,7 +11,7 @@ use nowserving_kv as kv;
 use nowserving_line::{
     Admission, AdmissionRate, Change, Gate, ImportRow, KickItem, KickNote, KickSelector, LaneName,
     LaneSettings, LineName, Lines, OPS_PER_ENTRY_MAX, Op, Opening, OperatorNote, Phase, Quota,
-    RecycleItem, RefusedCounts, Renew, Restore, ScheduledChange, Settings, SettingsPatch,
+    RecycleItem, RefusedCounts, Renew, Restore, ScheduledChange, Secret, Settings, SettingsPatch,
     State as TokenState, TakeBy, TokenBy, TokenRef, ZoneName,
 };
 use nowserving_protocol::keys::{KeyPrint, Rotation};
@@ -543,7 +543,7 @@ fn draw_commands(before: usize) -> [Op; 5] {
         Op::SealDraw {
             line: name("drawn"),
             incarnation: START_ENTRY * OPS_PER_ENTRY_MAX + before as u64,
-            seed: std::array::from_fn(|i| i as u8),
+            seed: Secret(std::array::from_fn(|i| i as u8)),
         },
         Op::Configure {
             line: name("drawn"),

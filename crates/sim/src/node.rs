@@ -185,7 +185,7 @@ impl Node {
             entry_format: env.builds.entry_format(id),
             max_payload_min: MAX_PAYLOAD_MIN,
             seed: env.random.next(),
-            draw_secret: std::array::from_fn(|_| env.random.next() as u8),
+            draw_secret: nowserving_line::Secret(std::array::from_fn(|_| env.random.next() as u8)),
         };
         let now = self.clock.read(env.timeline.now());
         let boot = Boot {

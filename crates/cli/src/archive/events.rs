@@ -81,8 +81,11 @@ pub enum What {
 /// A change of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OfLine {
+    pub prev_version: u64,
     pub at_ms: u64,
     pub event: Box<str>,
+    /// With `phase`: the phase.
+    pub phase: Option<Box<str>>,
     /// With an event of the draw at the opening.
     pub draw: Option<DrawTold>,
 }
@@ -215,8 +218,10 @@ impl Archive {
             digest: event.digest,
         };
         let of_line = OfLine {
+            prev_version: event.prev_version,
             at_ms: event.at_ms,
             event: event.event.into(),
+            phase: event.phase.map(Into::into),
             draw: Some(draw).filter(|draw| *draw != DrawTold::default()),
         };
         let line = line.or_default();
@@ -224,7 +229,11 @@ impl Archive {
             Entry::Vacant(place) => drop(place.insert(of_line)),
             Entry::Occupied(first) => {
                 self.duplicates += 1;
-                if *first.get() != of_line {
+                let as_published = OfLine {
+                    prev_version: first.get().prev_version,
+                    ..of_line
+                };
+                if *first.get() != as_published {
                     line.differing.insert(event.version);
                 }
             }

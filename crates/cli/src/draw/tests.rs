@@ -58,7 +58,7 @@ impl Sale {
         sale.apply(Op::SealDraw {
             line: shop(),
             incarnation,
-            seed: [9; 32],
+            seed: nowserving_line::Secret([9; 32]),
         });
         let open = SettingsPatch {
             phase: Some(Change::Set(Phase::Open)),
@@ -215,4 +215,38 @@ fn a_draw_that_was_tampered_with_does_not_hold() {
     let rows: Vec<String> = rows.iter().map(ToString::to_string).collect();
     let (other, text) = verdict(&rows, None);
     assert_eq!(other, Verdict::DoesNotHold, "{text}");
+}
+
+/// The result could have been chosen.
+#[test]
+fn a_second_commitment_does_not_hold_and_a_late_one_proves_nothing() {
+    let sale = Sale::new();
+    let at = sale
+        .rows
+        .iter()
+        .position(|row| row.contains("draw_sealed"))
+        .unwrap();
+    let mut sealed: serde_json::Value = serde_json::from_str(&sale.rows[at]).unwrap();
+    let version = sealed["version"].as_u64().unwrap();
+    let (mut twice, mut late) = (sale.rows.clone(), sale.rows.clone());
+    // In the place of one that enters, so that no version is new.
+    let entered = twice
+        .iter()
+        .position(|row| row.contains("\"entered\""))
+        .unwrap();
+    let first: serde_json::Value = serde_json::from_str(&twice[entered]).unwrap();
+    sealed["version"] = first["version"].clone();
+    sealed["commitment"] = "00".into();
+    twice.push(sealed.to_string());
+    let (other, text) = verdict(&twice, None);
+    assert_eq!(other, Verdict::DoesNotHold, "{text}");
+    assert!(text.contains("2 seeds"), "{text}");
+    let mut phase = sealed.clone();
+    phase["version"] = (version - 1).into();
+    phase["event"] = "phase".into();
+    phase["phase"] = "open".into();
+    late.push(phase.to_string());
+    let (other, text) = verdict(&late, None);
+    assert_eq!(other, Verdict::CannotTell, "{text}");
+    assert!(text.contains("was open before"), "{text}");
 }

@@ -45,16 +45,17 @@ impl Pace {
     }
 }
 
-/// Numbers issued to entrants: a token that is moved gets another number without entering again.
+/// Numbers issued to entrants: a token that is moved or drawn gets another number without entering again.
 fn entered(counts: &CountsReply) -> u64 {
-    counts.issued.saturating_sub(gone(counts, "moved"))
+    let again = counts.drawn + gone(counts, "moved");
+    counts.issued.saturating_sub(again)
 }
 
 /// Tokens that have got a seat.
 fn admitted(counts: &CountsReply) -> u64 {
     counts
         .issued
-        .saturating_sub(counts.waiting + gone_from(counts, "waiting"))
+        .saturating_sub(counts.drawn + counts.waiting + gone_from(counts, "waiting"))
 }
 
 /// Tokens gone with the reason `completed`.

@@ -41,8 +41,12 @@ pub struct PerSecond {
 
 impl Rates {
     /// Takes a board. After a gap the rates start again, because no board says how many tokens of the
-    /// gap were admitted and how many gave up waiting.
+    /// gap were admitted and how many gave up waiting. So they do after a draw, whose numbers nobody entered for.
     pub fn take(&mut self, board: &BoardReply, gap: bool, now: Instant) {
+        if board.undrawn {
+            self.boards.clear();
+            return;
+        }
         let holes: Option<u64> = board.lanes.iter().map(holes).sum();
         self.gave_up += holes.unwrap_or(0);
         let counts = counts(board, self.gave_up);

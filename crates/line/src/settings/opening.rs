@@ -1,4 +1,5 @@
-/// In which order those who wait are served once a line opens.
+//! In which order those who wait are served once a line opens.
+
 use nowserving_codec::Codec;
 
 #[derive(Codec, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

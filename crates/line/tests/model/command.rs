@@ -363,7 +363,7 @@ impl Command {
             Command::Seal { seed } => Op::SealDraw {
                 line,
                 incarnation,
-                seed: [*seed; 32],
+                seed: nowserving_line::Secret([*seed; 32]),
             },
             Command::RenewQuota { next } => Op::RenewQuota {
                 line,

@@ -390,7 +390,7 @@ impl NaiveLine {
         let mut room = limit.saturating_sub(self.live());
         if !self.holds_back() {
             room = self.room_without_gate();
-            if phase == Phase::Open {
+            if phase == Phase::Open && !self.is_undrawn() {
                 return room;
             }
             room = room.min(limit.saturating_sub(self.count(State::Waiting)));

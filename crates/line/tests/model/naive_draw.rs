@@ -13,6 +13,7 @@ use crate::shard::Entry;
 
 #[derive(Debug, Clone, Default)]
 pub struct NaiveDraw {
+    awaited: bool,
     pub seed: Option<Hash>,
     pub begun: Option<NaiveBegun>,
 }
@@ -41,7 +42,11 @@ impl NaiveLine {
     pub fn is_undrawn(&self) -> bool {
         match &self.draw {
             None => false,
-            Some(NaiveDraw { begun: None, .. }) => self.settings.opening == Opening::Draw,
+            Some(NaiveDraw {
+                begun: None,
+                awaited,
+                ..
+            }) => *awaited && self.settings.opening == Opening::Draw,
             Some(NaiveDraw {
                 begun: Some(begun), ..
             }) => !begun.todo.is_empty(),
@@ -49,7 +54,8 @@ impl NaiveLine {
     }
 
     pub fn needs_seed(&self) -> bool {
-        let unsealed = self.draw.as_ref().is_some_and(|draw| draw.seed.is_none());
+        let draw = self.draw.as_ref().filter(|draw| draw.awaited);
+        let unsealed = draw.is_some_and(|draw| draw.seed.is_none());
         unsealed && self.settings.opening == Opening::Draw && self.phase() != Phase::Closed
     }
 
@@ -84,16 +90,18 @@ impl NaiveLine {
 
     pub fn run_draw(&mut self, entry: &mut Entry<'_>) {
         let by_lot = self.settings.opening == Opening::Draw;
-        if self.draw.is_none() && by_lot && self.phase() == Phase::PreOpen {
-            self.draw = Some(NaiveDraw::default());
+        if by_lot && self.phase() == Phase::PreOpen {
+            self.draw.get_or_insert_default().awaited = true;
         }
         let admits = matches!(self.phase(), Phase::Open | Phase::Draining);
-        let waits = |draw: &NaiveDraw| draw.begun.is_none();
-        if admits && self.draw.as_ref().is_some_and(waits) {
-            match (by_lot, self.draw.as_ref().unwrap().seed) {
-                (false, _) => self.draw = None,
-                (true, Some(seed)) => self.open_by_lot(seed, entry),
-                (true, None) => {}
+        if let Some(draw) = self
+            .draw
+            .as_mut()
+            .filter(|draw| admits && draw.begun.is_none())
+        {
+            draw.awaited &= by_lot;
+            if let (true, Some(seed)) = (draw.awaited, draw.seed) {
+                self.open_by_lot(seed, entry);
             }
         }
         while entry.work > 0

@@ -168,7 +168,7 @@ fn on_line(
             Ok(Answer::Nothing)
         }
         Op::SealDraw { seed, .. } => {
-            line.seal(*seed, entry);
+            line.seal(seed.0, entry);
             Ok(Answer::Nothing)
         }
         Op::CapacityTold { told, .. } => line.capacity_told(*told, entry),

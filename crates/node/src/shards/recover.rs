@@ -106,7 +106,7 @@ mod tests {
                 },
                 Now { us: 0, wall_ms: 0 },
             );
-            let config = config.engine(1, [1; 32], Members::default());
+            let config = config.engine(1, nowserving_line::Secret([1; 32]), Members::default());
             let engine = Engine::new(config, boot, shards, &reader, now).unwrap();
             engine.shards().map(|it| it.replica.voters()).collect()
         };
