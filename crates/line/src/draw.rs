@@ -161,6 +161,14 @@ impl Line {
         }
     }
 
+    /// For dumps: the next page of a lane.
+    pub(crate) fn restore_draw(&mut self, lane: u8, page: DrawPage) -> Result<(), &'static str> {
+        const OTHERS: &str = "a draw of others";
+        let name = &self.lanes.get(usize::from(lane)).ok_or(OTHERS)?.name;
+        let draw = self.draw.as_mut().ok_or(OTHERS)?;
+        draw.add((lane, name), page, self.incarnation)
+    }
+
     /// For dumps: how many pages a lane has.
     pub(crate) fn drawn_pages_len(&self, lane: u64) -> u64 {
         self.drawn_lane(lane)

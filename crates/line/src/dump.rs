@@ -607,13 +607,6 @@ impl Line {
         Ok(())
     }
 
-    fn restore_draw(&mut self, lane: u8, page: DrawPage) -> Result<(), &'static str> {
-        const OTHERS: &str = "a draw of others";
-        let name = &self.lanes.get(usize::from(lane)).ok_or(OTHERS)?.name;
-        let draw = self.draw.as_mut().ok_or(OTHERS)?;
-        draw.add((lane, name), page, self.incarnation)
-    }
-
     fn restore_caller(&mut self, caller: Caller) -> Result<(), &'static str> {
         let Caller { lane, number, key } = caller;
         let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
