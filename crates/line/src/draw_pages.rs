@@ -272,7 +272,8 @@ impl Draw {
         // Places are given once all lots of the lane are there, and in turn.
         let fits = |lane: &mut DrawnLane| {
             lane.seen = Vec::new();
-            lane.largest == lane.drawn && (lane.drawn == 0 || lane.has_lots())
+            let largest = std::mem::take(&mut lane.largest);
+            largest == lane.drawn && (lane.drawn == 0 || lane.has_lots())
         };
         let drawn = self.lanes.iter_mut().all(fits);
         match of_lane && untouched && whole && drawn {
