@@ -3,7 +3,7 @@
 //! Shoppers take numbers before noon, when the line is in phase `pre_open`; nobody gets a seat. At noon it opens, and draws
 //! the order in which they go, so that the fastest script wins nothing. Two pay at a time. Each seat reserves two tickets; whoever needs one gives the other back,
 //! and says so on completing. The line gives out half as many numbers again as there are baskets, as some change their
-//! minds. A shopper that finds no number left asks for a callback, and is told as soon as there is one. Once eight are
+//! minds; before the draw its `queue_limit` is what limits that. A shopper that finds no number left asks for a callback, and is told as soon as there is one. Once eight are
 //! sold, those who still wait are told. The next day there are eight again.
 //!
 //! Run it with the URL of the cluster's NATS server. It checks each step, and fails if one goes wrong.
@@ -22,7 +22,7 @@ async fn main() -> Result<()> {
     let client = connect().await?;
     let settings = json!({
         "seats": 2,
-        "queue_limit": 1_000,
+        "queue_limit": 4,
         "phase": "pre_open",
         "opening": "draw",
         "quota": quota(json!({"at": half_a_day_from_now()?, "zone": ZONE})),
@@ -71,11 +71,11 @@ impl Sale {
             "11:58. Six shoppers have taken numbers. None has a seat, or a place: the draw is at noon."
         );
         for shopper in [7, 8] {
-            refused(self.line.enter(key(shopper)).await, Code::SoldOut)?;
+            refused(self.line.enter(key(shopper)).await, Code::LineFull)?;
             let asked = self.line.callback(key(shopper), None).await?;
             ensure!(!asked.room && asked.position == Some(shopper - 6));
         }
-        println!("Shoppers 7 and 8 are turned away: four baskets, and two numbers more, is all.");
+        println!("Shoppers 7 and 8 are turned away: the line holds six.");
         println!("Both ask to be called back.");
         Ok(())
     }

@@ -45,7 +45,7 @@ function onBoard(board) {
     delete me.position;
     return;
   }
-  if (!me.position) return look(); // drawn: `status` has the new number
+  if (!me.position) return sleep(Math.random() * 250).then(() => look()); // drawn: `status` knows
   if (!me.holes || board.version <= me.version) return;
   const missed = board.prev_version > me.version && !board.whole;
   const lane = board.lanes.find((lane) => lane.lane === me.lane);

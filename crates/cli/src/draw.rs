@@ -81,7 +81,16 @@ pub async fn run(args: DrawArgs, global: &Global, output: &Output) -> anyhow::Re
         *name == args.name && args.incarnation.is_none_or(|it| it == *incarnation)
     });
     let Some(((name, incarnation), events)) = lines.next() else {
-        bail!("no events of the line {} are there", args.name);
+        let others = archive.lines.keys().filter(|(name, _)| *name == args.name);
+        let others: Vec<String> = others
+            .map(|(_, incarnation)| incarnation.to_string())
+            .collect();
+        let of = match (others.is_empty(), archive.unreadable) {
+            (false, _) => format!("; of the incarnations {} there are", others.join(", ")),
+            (true, 0) => String::new(),
+            (true, rows) => format!("; {rows} rows are no events"),
+        };
+        bail!("no events of the line {} are there{of}", args.name);
     };
     let check = Check::new(name, *incarnation, events, args.beacon.as_deref());
     output.answer(&check, Check::text)?;
@@ -107,7 +116,7 @@ struct Check {
     verdict: Verdict,
     /// Why it does not hold, or cannot be told; the first of them.
     why: Option<String>,
-    took_part: usize,
+    took_part: Option<u64>,
     commitment: Option<String>,
     seed: Option<String>,
     beacon: Option<String>,
@@ -127,18 +136,18 @@ impl Check {
     fn new(name: &LineName, incarnation: u64, events: &LineEvents, beacon: Option<&str>) -> Check {
         let told = Told::of(events);
         let checked = check((name, incarnation), events, &told, beacon);
-        let (verdict, why, took_part) = match checked {
-            Ok(took_part) => (Verdict::Holds, None, took_part),
-            Err(No(why)) => (Verdict::DoesNotHold, Some(why), 0),
-            Err(Unknown(why)) => (Verdict::CannotTell, Some(why), 0),
-        };
         let begun = told.begun.map(|(_, it)| it);
+        let (verdict, why) = match checked {
+            Ok(_) => (Verdict::Holds, None),
+            Err(No(why)) => (Verdict::DoesNotHold, Some(why)),
+            Err(Unknown(why)) => (Verdict::CannotTell, Some(why)),
+        };
         Check {
             line: name.to_string(),
             incarnation,
             verdict,
             why,
-            took_part,
+            took_part: begun.and_then(|it| it.took_part),
             commitment: told.sealed.and_then(|(_, it)| it.commitment.clone()),
             seed: begun.and_then(|it| it.seed.clone()),
             beacon: begun.and_then(|it| it.beacon.clone()),
@@ -151,7 +160,7 @@ impl Check {
         let verdict = match self.verdict {
             Verdict::Holds => format!(
                 "the draw holds: {} took part, and all have the number that the seed gives",
-                number_of(self.took_part)
+                nowserving_rehearse::count(self.took_part.unwrap_or_default())
             ),
             Verdict::DoesNotHold => format!("the draw DOES NOT HOLD: {why}"),
             Verdict::CannotTell => format!("cannot tell: {why}"),
@@ -224,54 +233,82 @@ fn check(
         let what = format!("the beacon is {used:?}, and {announced:?} was announced");
         return Err(No(what));
     }
-    is_complete((name, incarnation), events, drawn_at)?;
+    is_as_it_was(events, drawn_at)?;
     is_sealed_in_time(events, sealed_at, begun_at)?;
+    let gap = first_gap((name, incarnation), events, drawn_at);
     let waited = Waited::until(begun_at, events);
     let count: usize = waited.by_lane.values().map(BTreeSet::len).sum();
-    if begun.took_part != Some(count as u64) {
-        let told = begun.took_part.unwrap_or_default();
-        return Err(No(format!("{told} took part, and {count} waited")));
-    }
-    if hash(drawn.digest.as_deref()) != Some(waited.digest(events)) {
-        return Err(No("the digest is not that of those who waited".to_owned()));
+    let told = begun.took_part.unwrap_or_default();
+    let is_told = told == count as u64;
+    // The digest alone says who took part, also if events of them are missing.
+    if !is_told || hash(drawn.digest.as_deref()) != Some(waited.digest(events)) {
+        let is_empty = events.tokens.range(..begun_at).next().is_none();
+        let is_complete = gap.is_none_or(|(after, _)| after >= begun_at) && !is_empty;
+        return Err(match (is_complete, is_told) {
+            (false, _) => Unknown(missing_events(gap)),
+            (true, true) => No("the digest is not that of those who waited".to_owned()),
+            (true, false) => No(format!("{told} took part, and {count} waited")),
+        });
     }
     let expected = waited.drawn(&Lots::new(&seed, used, incarnation), events);
-    has_numbers(events, (begun_at, drawn_at), &expected)?;
-    Ok(count)
+    let without = numbers_missing(events, (begun_at, drawn_at), &expected)?;
+    let Some(first) = without.first() else {
+        return Ok(count);
+    };
+    let first = format!("{}:{}", events.lanes[first.0], first.1);
+    Err(match gap {
+        None => No(format!("{first} took part, and is not drawn")),
+        Some(_) => Unknown(format!(
+            "of {} of the {told} that took part no event says which number they got, and the others have that which the \
+             seed gives; {}",
+            number_of(without.len()),
+            missing_events(gap)
+        )),
+    })
+}
+
+fn missing_events(gap: Option<(u64, u64)>) -> String {
+    match gap {
+        Some((after, through)) => {
+            format!("events are missing after version {after}, up to version {through}")
+        }
+        None => "the events of its tokens are missing (`token_events`)".to_owned(),
+    }
 }
 
 fn hash(hex: Option<&str>) -> Option<Hash> {
     HEXLOWER.decode(hex?.as_bytes()).ok()?.try_into().ok()
 }
 
-/// Whether all events until the end of the draw are there, as far as these show it.
-fn is_complete(
-    (name, incarnation): (&LineName, u64),
-    events: &LineEvents,
-    drawn_at: u64,
-) -> Result<(), Wrong> {
-    let is_before = |version: &u64| *version <= drawn_at;
-    let mut kinds = events.line.iter().filter(|(version, _)| is_before(version));
-    if let Some((version, _)) = kinds.clone().find(|(_, it)| &*it.event == "restored") {
+/// Not if it was put back meanwhile, or events were altered.
+fn is_as_it_was(events: &LineEvents, drawn_at: u64) -> Result<(), Wrong> {
+    let mut line = events.line.range(..=drawn_at);
+    if let Some((version, _)) = line.find(|(_, it)| &*it.event == "restored") {
         return Err(Unknown(format!(
             "the line was put back from a backup at version {version}"
         )));
     }
-    if !kinds.any(|(_, it)| &*it.event == "created") {
-        return Err(Unknown("no event `created` is there".to_owned()));
-    }
-    if let Some(version) = events.differing.iter().find(|it| is_before(it)) {
-        return Err(Unknown(format!("two events of version {version} differ")));
-    }
-    let gaps = gaps::of_line(name, incarnation, events);
-    let of_tokens = gaps.iter().find(|gap| gap.after_version < drawn_at);
-    let of_tokens = of_tokens.map(|gap| (gap.after_version, gap.through_version));
-    match of_tokens.or(line_gap(events, drawn_at)) {
+    match events.differing.range(..=drawn_at).next() {
         None => Ok(()),
-        Some((after, through)) => Err(Unknown(format!(
-            "events are missing after version {after}, up to version {through}"
-        ))),
+        Some(version) => Err(Unknown(format!("two events of version {version} differ"))),
     }
+}
+
+/// The first versions, up to the end of the draw, of which events are missing, as far as the others show it.
+fn first_gap(
+    (name, incarnation): (&LineName, u64),
+    events: &LineEvents,
+    drawn_at: u64,
+) -> Option<(u64, u64)> {
+    let of_tokens = gaps::of_line(name, incarnation, events).into_iter();
+    let of_tokens = of_tokens.map(|gap| (gap.after_version, gap.through_version));
+    let of_tokens = of_tokens.filter(|(after, _)| *after < drawn_at);
+    let has_begin = events.line.values().any(|it| &*it.event == "created");
+    let begin = (!has_begin).then_some((0, 0));
+    of_tokens
+        .chain(line_gap(events, drawn_at))
+        .chain(begin)
+        .max()
 }
 
 /// Versions up to this one of which the line's own events may be missing, as far as `prev_version` shows it.
@@ -339,12 +376,12 @@ impl Waited {
     }
 }
 
-/// Whether each has that number, or was gone when its turn came.
-fn has_numbers(
+/// Those of whom no event says that they have that number, or were gone when their turn came.
+fn numbers_missing(
     events: &LineEvents,
     (begun_at, drawn_at): (u64, u64),
     expected: &BTreeMap<Id, Id>,
-) -> Result<(), Wrong> {
+) -> Result<Vec<Id>, Wrong> {
     let mut left = expected.clone();
     let of = |(lane, token): Id| format!("{}:{token}", events.lanes[lane]);
     for happened in events.tokens.range(begun_at..drawn_at).map(|(_, it)| it) {
@@ -367,10 +404,7 @@ fn has_numbers(
             What::Entered { .. } | What::Claimed | What::Other => {}
         }
     }
-    match left.keys().next() {
-        None => Ok(()),
-        Some(id) => Err(No(format!("{} took part, and is not drawn", of(*id)))),
-    }
+    Ok(left.into_keys().collect())
 }
 
 #[cfg(test)]

@@ -184,11 +184,13 @@ pub fn board(board: &BoardReply, output: &Output) -> String {
 /// A board and what users may see of the settings.
 pub fn info(info: &InfoReply, output: &Output) -> String {
     let settings = serde_json::to_value(&info.settings).unwrap_or_default();
+    let draw = info.draw.as_ref().map(|it| format!("\n{}", draw(it)));
     format!(
-        "{}\n{}\n{}\n{}",
+        "{}\n{}\n{}{}\n{}",
         board(&info.board, output),
         held_back(&info.held_back_by),
         home(info.shard, info.leader),
+        draw.unwrap_or_default(),
         settings_table(&settings, output)
     )
 }

@@ -173,7 +173,7 @@ impl Line {
         quota.is_some_and(|quota| self.used_lately() >= quota.total)
     }
 
-    /// How many more tokens the quota lets enter. None once it is used up, even if the standby share has
+    /// How many more tokens the quota lets enter: any number while a draw is awaited. None once it is used up, even if the standby share has
     /// space: a newcomer would be ended at once.
     pub(crate) fn quota_capacity(&self) -> u64 {
         let quota = self.settings.quota.as_ref();
@@ -182,6 +182,10 @@ impl Line {
         };
         if self.sold_out() {
             return 0;
+        }
+        // The draw decides who gets a unit: not who came first.
+        if self.awaits_draw() {
+            return u64::MAX;
         }
         let per_visit = u64::from(quota.per_visit);
         let wanted = self.waiting().saturating_mul(per_visit);

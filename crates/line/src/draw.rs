@@ -93,7 +93,7 @@ impl Line {
     }
 
     /// Whether it opens by a draw once its phase admits.
-    fn awaits_draw(&self) -> bool {
+    pub(crate) fn awaits_draw(&self) -> bool {
         let draw = self.draw.as_ref().filter(|draw| draw.head.begun.is_none());
         draw.is_some_and(|draw| draw.head.awaited) && self.settings.opening == Opening::Draw
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use nowserving_line::{
     CannotAdmit, Change, DrawState, Event, HeldBackBy, LaneName, LaneSettings, Limits, LineBuilder,
-    LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Refused, Restore, Secret,
-    Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Token, TokenChange, commitment,
+    LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Quota, Refused, Restore,
+    Secret, Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Token, TokenChange, commitment,
     digest_of, digest_with,
 };
 
@@ -307,6 +307,30 @@ fn a_line_that_opens_in_order_after_all_draws_nothing() {
         (shard.status(1).state, shard.status(2).position),
         (State::Admitted, Some(1))
     );
+}
+
+/// Else who came first would have the units.
+#[test]
+fn a_quota_refuses_nobody_before_the_draw() {
+    let mut shard = awaiting(1_000, 2, 0);
+    let quota = Quota {
+        total: 4,
+        standby_percent: 0,
+        renew: None,
+        per_visit: 2,
+    };
+    shard.set(SettingsPatch {
+        quota: Some(Change::Set(quota)),
+        ..SettingsPatch::default()
+    });
+    for key in 1..=9 {
+        enter_as(&mut shard, key);
+    }
+    seal(&mut shard);
+    open(&mut shard);
+    assert_eq!(shard.line().draw().unwrap().took_part, Some(9));
+    assert_eq!((shard.board().admitted, shard.line().quota_left()), (2, 0));
+    assert_eq!(shard.enter(), Err(Refused::SoldOut));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::events::{Id, LineEvents, What};
+use super::events::{Happened, Id, LineEvents, What};
 
 /// Who waited in each lane, and the last number that it had issued.
 #[derive(Debug, Default)]
@@ -34,6 +34,20 @@ impl Waited {
                 }
                 What::Claimed | What::Other => {}
             }
+        }
+        // Of these no event is there, and numbers are issued without gaps.
+        let known = |happened: &Happened| {
+            let to = match happened.what {
+                What::Moved { to, .. } => Some(to),
+                _ => None,
+            };
+            [Some(happened.id), to].into_iter().flatten()
+        };
+        let before = events.tokens.range(..begun_at);
+        let known: BTreeSet<Id> = before.flat_map(|(_, it)| known(it)).collect();
+        for (lane, issued) in waited.issued.clone() {
+            let unknown = (1..=issued).filter(|token| !known.contains(&(lane, *token)));
+            waited.by_lane.entry(lane).or_default().extend(unknown);
         }
         waited.by_lane.retain(|_, tokens| !tokens.is_empty());
         waited

@@ -70,7 +70,9 @@ fn of_line(event: &LineEvent, keys_shown: usize) -> String {
         "draw_begun" => {
             let seed = event.seed.as_deref().unwrap_or_default();
             let took_part = event.took_part.unwrap_or_default();
-            format!("draw begun, {took_part} take part, seed {seed}")
+            let beacon = event.beacon.as_ref();
+            let beacon = beacon.map_or(String::new(), |beacon| format!(", beacon {beacon}"));
+            format!("draw begun, {took_part} take part, seed {seed}{beacon}")
         }
         "drawn" => {
             let digest = event.digest.as_deref().unwrap_or_default();

@@ -273,7 +273,7 @@ impl SettingKind {
             SettingKind::Number { least, most } => format!("{least} to {most}"),
             SettingKind::TimeMs { least, most } => format!("{least} to {most} milliseconds"),
             SettingKind::Text { most } => {
-                format!("1 to {most} visible ASCII characters, with spaces between them")
+                format!("1 to {most} visible ASCII characters; spaces only between them")
             }
             kind => format!("of type {kind:?}"),
         }

@@ -395,9 +395,16 @@ impl NaiveLine {
             }
             room = room.min(limit.saturating_sub(self.count(State::Waiting)));
         }
-        if let Some(q) = self.settings.quota.filter(|_| self.holds_back()) {
+        let quota = self
+            .settings
+            .quota
+            .filter(|_| self.holds_back() && !self.awaits_draw());
+        if let Some(q) = quota {
             let most = q.total * u64::from(100 + q.standby_percent) / 100;
-            room = room.min((most - self.in_all()).div_ceil(self.per_visit()));
+            room = room.min(
+                most.saturating_sub(self.in_all())
+                    .div_ceil(self.per_visit()),
+            );
         }
         if let Some(own) = set.queue_limit {
             let nobody = self.count(State::Waiting) == 0;

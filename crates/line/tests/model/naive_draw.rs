@@ -39,6 +39,11 @@ fn hash(parts: &[&[u8]]) -> Hash {
 }
 
 impl NaiveLine {
+    pub fn awaits_draw(&self) -> bool {
+        let begun = self.draw.as_ref().is_some_and(|draw| draw.begun.is_some());
+        self.is_undrawn() && !begun
+    }
+
     pub fn is_undrawn(&self) -> bool {
         match &self.draw {
             None => false,

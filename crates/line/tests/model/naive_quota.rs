@@ -46,7 +46,8 @@ impl NaiveLine {
     pub fn hopeless(&self) -> bool {
         let in_all = self.in_all();
         let most = |q: nowserving_line::Quota| q.total * u64::from(100 + q.standby_percent) / 100;
-        let quota = self.settings.quota.filter(|_| self.holds_back());
+        let quota = self.settings.quota;
+        let quota = quota.filter(|_| self.holds_back() && !self.awaits_draw());
         self.sold_out() || quota.is_some_and(|q| in_all >= most(q))
     }
 }
