@@ -29,6 +29,8 @@ mod naive_draw;
 mod naive_gate;
 #[path = "model/naive_moves.rs"]
 mod naive_moves;
+#[path = "model/naive_notices.rs"]
+mod naive_notices;
 #[path = "model/naive_ops.rs"]
 mod naive_ops;
 #[path = "model/naive_quota.rs"]
