@@ -52,6 +52,7 @@ pub fn findings(facts: &LineFacts) -> Vec<Finding> {
     found.extend(leader(facts));
     found.extend(deleting(facts));
     found.extend(held_back(facts));
+    found.extend(draw_that_never_is(facts));
     found.extend(gate(facts));
     found.extend(silent_backend(facts));
     found.extend(room(facts));
@@ -136,6 +137,18 @@ fn phase(facts: &LineFacts) -> Finding {
         None => found,
     };
     found.run(format!("nowserving line open {name}"))
+}
+
+/// A line is drawn if it waits for its opening, and only once.
+fn draw_that_never_is(facts: &LineFacts) -> Option<Finding> {
+    let line = &facts.line;
+    let is_wanted = line.settings.opening == "draw" && line.draw.is_none();
+    let is_open = matches!(line.board.phase.as_str(), "open" | "draining");
+    let text = "the line's opening is a draw, and it has opened without one: it was not in phase pre_open before";
+    (is_wanted && is_open).then(|| {
+        Finding::note("draw_unused", text)
+            .run(format!("nowserving line set {} --opening order", line.line))
+    })
 }
 
 /// It ends by itself.

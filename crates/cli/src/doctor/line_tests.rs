@@ -66,6 +66,21 @@ fn each_reason_has_a_command_that_mends_it() {
 }
 
 #[test]
+fn a_draw_that_the_line_has_missed_is_told() {
+    let missed = one(&facts(|line| line["settings"]["opening"] = "draw".into()));
+    assert_eq!(
+        (missed.code, missed.severity),
+        ("draw_unused", Severity::Note)
+    );
+    can_be_run(&missed);
+    let awaited = facts(|line| {
+        line["settings"]["opening"] = "draw".into();
+        line["draw"] = json!({"state": "done", "commitment": "00"});
+    });
+    assert_eq!(findings(&awaited), []);
+}
+
+#[test]
 fn a_draw_ends_by_itself() {
     let begins = one(&held_by("draw"));
     assert_eq!((begins.code, begins.severity), ("draw", Severity::Note));
