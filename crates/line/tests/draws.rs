@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use nowserving_line::{
-    CannotAdmit, Change, DrawState, Event, HeldBackBy, LaneName, LaneSettings, Limits, LineBuilder,
-    LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Quota, Refused, Restore,
-    Secret, Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Token, TokenChange, commitment,
-    digest_of, digest_with,
+    CannotAdmit, Change, DrawState, Event, HeldBackBy, LaneName, LaneSettings, Limits, Line,
+    LineBuilder, LineChange, Lines, Lots, MovedBy, NUMBER_MAX, Op, Opening, Phase, Quota, Refused,
+    Restore, Secret, Settings, SettingsPatch, Stage, Stamp, State, TakeBy, Token, TokenChange,
+    commitment, digest_of, digest_with,
 };
 
 use crate::common::{Dump, Restart, Shard, shop};
@@ -424,6 +424,9 @@ fn a_drawn_line_is_put_back_the_same_by_all_nodes() {
     );
     let mut anew = LineBuilder::new(builder.dump(), Limits::default()).unwrap();
     anew.resume_shift(builder.clock_shift().unwrap());
+    let tokens = [(0, 40_001), (0, 60_000), (0, 80_000), (1, 2), (1, 3)];
+    let places_in = |line: &Line| tokens.map(|(lane, token)| line.place_of(lane, token));
+    let before = places_in(shard.line());
     let places = [builder, anew].map(|builder| {
         let mut lines = Lines::new();
         let how = Restore {
@@ -437,11 +440,9 @@ fn a_drawn_line_is_put_back_the_same_by_all_nodes() {
             wall_ms: 0,
         };
         lines.put_back(stamp, builder, how, None).unwrap();
-        let line = lines.get(&shop()).unwrap();
-        let tokens = [(0, 40_001), (0, 60_000), (0, 80_000), (1, 2), (1, 3)];
-        tokens.map(|(lane, token)| line.place_of(lane, token))
+        places_in(lines.get(&shop()).unwrap())
     });
-    assert_eq!(places[0], places[1]);
+    assert_eq!(places, [before, before]);
 }
 
 /// The seed of the backup may have been shown since.
