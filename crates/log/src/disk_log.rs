@@ -17,7 +17,7 @@ use crate::files::Files;
 use crate::format::{self, BATCH_HEADER_BYTES, Header};
 use crate::memory::MemoryLog;
 use crate::recover::{self, Recovered};
-use crate::room::OnFull;
+use crate::room::{OnFull, is_full};
 use crate::shard_log::{self, Index, Place, ShardLog};
 use crate::synced::SyncedRecord;
 use crate::{LogError, LogStats, LogStore, io_failed, lost, read_failed};
@@ -26,6 +26,8 @@ use crate::{LogError, LogStats, LogStore, io_failed, lost, read_failed};
 const ALLOCATE_BYTES: u64 = 2 << 20;
 /// Offsets in a segment have 32 bits.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
+/// Larger batches take long to be synced.
+const SHORT_BYTES_MAX: u64 = 256 << 10;
 /// Larger batches give their memory back.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 
@@ -50,6 +52,14 @@ pub struct DiskLog {
     stopped: AtomicBool,
     /// Locked until the end.
     _lock: File,
+}
+
+/// How a batch is written.
+#[derive(Clone, Copy)]
+struct How {
+    sync: bool,
+    /// Only if nothing but a write and a sync is needed for it.
+    if_short: bool,
 }
 
 /// The newest segment.
@@ -222,12 +232,12 @@ impl DiskLog {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a batch with the records that `encode` adds, if there are any.
+    /// Writes a batch with the records that `encode` adds, if there are any. Returns whether that was done.
     fn put(
         &self,
-        sync: bool,
+        how: How,
         encode: impl FnOnce(&mut Encoder) -> std::io::Result<()>,
-    ) -> Result<(), LogError> {
+    ) -> Result<bool, LogError> {
         let writer = &mut *self.writer();
         if self.stopped.load(Ordering::Acquire) {
             return Err(LogError::Stopped);
@@ -239,8 +249,8 @@ impl DiskLog {
         let encoded = encode(&mut encoder);
         let mut batch = encoder.into_bytes();
         let written = encoded.and_then(|()| match batch.len() > BATCH_HEADER_BYTES {
-            true => self.put_batch(writer, &mut batch, sync),
-            false => Ok(()),
+            true => self.put_batch(writer, &mut batch, how),
+            false => Ok(true),
         });
         if batch.capacity() <= BUFFER_BYTES_MAX {
             writer.buffer = batch;
@@ -251,10 +261,14 @@ impl DiskLog {
         written.map_err(io_failed(format!("can't write in {}", self.dir.display())))
     }
 
-    fn put_batch(&self, writer: &mut Writer, batch: &mut [u8], sync: bool) -> std::io::Result<()> {
+    fn put_batch(&self, writer: &mut Writer, batch: &mut [u8], how: How) -> std::io::Result<bool> {
         let len = batch.len() as u64;
         if len > BATCH_BYTES_MAX {
             return Err(std::io::Error::other("a batch is too large"));
+        }
+        let has_place = writer.end + len <= writer.header.bytes.min(writer.allocated);
+        if how.if_short && (!has_place || len > SHORT_BYTES_MAX) {
+            return Ok(false);
         }
         if writer.end + len > writer.header.bytes {
             self.begin_segment(writer, len)?;
@@ -266,11 +280,20 @@ impl DiskLog {
             writer.allocated = writer.end + ahead;
         }
         format::seal(batch, writer.header.salt, writer.synced as u32);
-        self.files.write(&writer.file, batch, writer.end)?;
+        if how.if_short {
+            match self.files.write_now(&writer.file, batch, writer.end) {
+                // Nobody has read it, and the next write goes to the same place.
+                Err(error) if is_full(&error) => return Ok(false),
+                written => written?,
+            }
+            self.files.count_written(len);
+        } else {
+            self.files.write(&writer.file, batch, writer.end)?;
+        }
         let records_at = writer.end as usize + BATCH_HEADER_BYTES;
         let number = writer.header.number;
         writer.end += len;
-        if sync {
+        if how.sync {
             self.files.sync(&writer.file);
             writer.synced = writer.end;
             self.record.synced(number, writer.end)?;
@@ -279,7 +302,24 @@ impl DiskLog {
         shared.put(writer);
         let records = &batch[BATCH_HEADER_BYTES..];
         let applied = shard_log::apply(&mut shared.index, number, records_at, records);
-        applied.map_err(std::io::Error::other)
+        applied.map_err(std::io::Error::other)?;
+        Ok(true)
+    }
+
+    fn write_as(&self, writes: &[Write], if_short: bool) -> Result<bool, LogError> {
+        let sync = writes.iter().any(|write| write.must_sync);
+        self.put(How { sync, if_short }, |batch| {
+            // Before anything is written: a start would meet it again.
+            if !shard_log::fit(&self.shared().index, writes) {
+                return Err(std::io::Error::other("entries leave a hole in the log"));
+            }
+            for write in writes {
+                let start = write.start.as_ref().map(shard_log::starting);
+                let (start, hard_state) = (start.as_ref(), write.hard_state.as_ref());
+                format::put(batch, write.shard, start, hard_state, &write.entries);
+            }
+            Ok(())
+        })
     }
 
     /// Makes the next segment, with room for a batch of `len` bytes. It begins with the state of all shards.
@@ -486,30 +526,27 @@ impl LogStore for DiskLog {
     }
 
     fn write(&self, writes: &[Write]) -> Result<(), LogError> {
-        let sync = writes.iter().any(|write| write.must_sync);
-        self.put(sync, |batch| {
-            // Before anything is written: a start would meet it again.
-            if !shard_log::fit(&self.shared().index, writes) {
-                return Err(std::io::Error::other("entries leave a hole in the log"));
-            }
-            for write in writes {
-                let start = write.start.as_ref().map(shard_log::starting);
-                let (start, hard_state) = (start.as_ref(), write.hard_state.as_ref());
-                format::put(batch, write.shard, start, hard_state, &write.entries);
-            }
-            Ok(())
-        })
+        self.write_as(writes, false).map(drop)
+    }
+
+    fn write_if_short(&self, writes: &[Write]) -> Result<bool, LogError> {
+        self.write_as(writes, true)
     }
 
     fn compact(&self, shard: u32, through: u64) -> Result<(), LogError> {
-        self.put(false, |batch| {
+        let how = How {
+            sync: false,
+            if_short: false,
+        };
+        let put = self.put(how, |batch| {
             let shared = self.shared();
             let log = shared.index.get(&shard);
             if let Some(state) = log.and_then(|log| log.compacted(through)) {
                 format::put(batch, shard, Some(&state), None, &[]);
             }
             Ok(())
-        })
+        });
+        put.map(drop)
     }
 
     fn purge(&self) -> Result<Vec<u32>, LogError> {

@@ -55,9 +55,12 @@ impl Files {
     /// Writes all of it. What fails for want of room is done again at the same place.
     pub fn write(&self, file: &File, bytes: &[u8], at: u64) -> Result<()> {
         self.room.wait(|| self.write_now(file, bytes, at))?;
-        self.bytes_written
-            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.count_written(bytes.len() as u64);
         Ok(())
+    }
+
+    pub fn count_written(&self, bytes: u64) {
+        self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Writes all of it, or fails if there is no room.

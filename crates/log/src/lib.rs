@@ -47,7 +47,7 @@ pub use room::OnFull;
 
 /// The log of a node's shards.
 ///
-/// One thread writes, in the order in which the replicas handed their writes out; any thread reads.
+/// One writes at a time, in the order in which the replicas handed their writes out; any thread reads.
 pub trait LogStore: EntryReader {
     /// The state of a shard; the default of [`LogState`] if it was never written.
     ///
@@ -63,6 +63,13 @@ pub trait LogStore: EntryReader {
     /// everything from then on. A failed sync panics, and nothing may catch that: the kernel forgets which
     /// pages it could not write, so trying again "succeeds".
     fn write(&self, writes: &[Write]) -> Result<(), LogError>;
+
+    /// As [`LogStore::write`], unless that would take longer than one write and one sync, because a file is to be made or
+    /// there is no room: then it writes nothing and returns false.
+    ///
+    /// # Errors
+    /// As for [`LogStore::write`].
+    fn write_if_short(&self, writes: &[Write]) -> Result<bool, LogError>;
 
     /// Drops the entries of a shard through `through`, but keeps the last one's term. Not synced: after a
     /// crash entries may be back.

@@ -34,6 +34,8 @@ enum Step {
         entries: u64,
         bytes: usize,
         sync: bool,
+        /// At first only if it is short.
+        if_short: bool,
     },
     Start {
         shard: u32,
@@ -61,15 +63,22 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let write = (0..SHARDS, 0..4_u64, 0..6_u64, 0..300_usize, any::<bool>());
+    let write = (
+        0..SHARDS,
+        0..4_u64,
+        0..6_u64,
+        0..300_usize,
+        any::<[bool; 2]>(),
+    );
     prop_oneof![
-        16 => write.prop_map(|(shard, replaced, entries, bytes, sync)| Step::Write {
+        16 => write.prop_map(|(shard, replaced, entries, bytes, [sync, if_short])| Step::Write {
             // The last one is mostly idle: its entries keep old segments alive.
             shard: if shard == 2 && bytes < 250 { 0 } else { shard },
             replaced,
             entries,
             bytes,
             sync,
+            if_short,
         }),
         1 => (0..SHARDS, 0..20_u64).prop_map(|(shard, ahead)| Step::Start { shard, ahead }),
         6 => (0..2_u32, 0..6_u64).prop_map(|(shard, kept)| Step::Compact { shard, kept }),
@@ -175,11 +184,20 @@ impl Run {
         }
     }
 
-    fn write(&mut self, write: Write) {
+    fn write(&mut self, write: Write, if_short: bool) {
         let mut next = self.model().clone();
         apply(&mut next, &write);
         let starts = self.starts;
-        self.attempt(next, |log| log.write(std::slice::from_ref(&write)));
+        let (before, writes) = (self.model().clone(), std::slice::from_ref(&write));
+        self.attempt(next, |log| {
+            if if_short {
+                if log.write_if_short(writes)? {
+                    return Ok(());
+                }
+                assert_eq!(Run::read(log), before);
+            }
+            log.write(writes)
+        });
         if write.must_sync && starts == self.starts {
             self.states.drain(..self.states.len() - 1);
         }
@@ -207,6 +225,7 @@ impl Run {
                 entries,
                 bytes,
                 sync,
+                if_short,
             } => {
                 let before = state.last_index.saturating_sub(replaced);
                 let before = before.max(state.compact_index);
@@ -217,27 +236,31 @@ impl Run {
                     context: vec![7; bytes % 3].into(),
                     ..Entry::default()
                 };
-                self.write(Write {
+                let write = Write {
                     shard,
                     number: self.count,
                     entries: (before + 1..=before + entries).map(entry).collect(),
                     hard_state: Some(hard_state),
                     must_sync: sync,
                     start: None,
-                });
+                };
+                self.write(write, if_short);
             }
-            Step::Start { shard, ahead } => self.write(Write {
-                shard,
-                number: self.count,
-                entries: Vec::new(),
-                hard_state: Some(hard_state),
-                must_sync: true,
-                start: Some(SnapshotMeta {
-                    index: state.compact_index + 1 + ahead,
-                    term,
-                    conf_state: ConfState::of_voters(&[1, 2]),
-                }),
-            }),
+            Step::Start { shard, ahead } => {
+                let write = Write {
+                    shard,
+                    number: self.count,
+                    entries: Vec::new(),
+                    hard_state: Some(hard_state),
+                    must_sync: true,
+                    start: Some(SnapshotMeta {
+                        index: state.compact_index + 1 + ahead,
+                        term,
+                        conf_state: ConfState::of_voters(&[1, 2]),
+                    }),
+                };
+                self.write(write, false);
+            }
             Step::Compact { shard, kept } => self.compact(shard, state, kept),
             Step::Purge => self.purge(),
             Step::Restart { power } => self.restart(power),
