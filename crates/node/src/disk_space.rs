@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use nowserving_engine::Input;
 use nowserving_log::{DiskLog, LogStore as _};
+use tokio::sync::mpsc;
+
+use crate::shards::worker::Done;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 /// With less the disk counts as full. The rest is for what cannot be refused: votes, entries that are in the
@@ -26,7 +29,11 @@ struct Space {
 ///
 /// # Errors
 /// The system gives no thread.
-pub fn watch(data: PathBuf, log: Arc<DiskLog>, engine: Sender<Input>) -> std::io::Result<()> {
+pub fn watch(
+    data: PathBuf,
+    log: Arc<DiskLog>,
+    engine: mpsc::UnboundedSender<Done>,
+) -> std::io::Result<()> {
     let (wake, woken) = bounded(1);
     // Full: the thread is about to wake.
     log.wait_for_room(Some(Box::new(move || {
@@ -37,7 +44,7 @@ pub fn watch(data: PathBuf, log: Arc<DiskLog>, engine: Sender<Input>) -> std::io
     Ok(())
 }
 
-fn run(data: &Path, log: &DiskLog, engine: &Sender<Input>, woken: &Receiver<()>) {
+fn run(data: &Path, log: &DiskLog, engine: &mpsc::UnboundedSender<Done>, woken: &Receiver<()>) {
     let mut full = false;
     loop {
         let space = space(data);
@@ -45,7 +52,7 @@ fn run(data: &Path, log: &DiskLog, engine: &Sender<Input>, woken: &Receiver<()>)
         if is_full != full {
             full = is_full;
             // Closed only while the node ends.
-            let _ = engine.send(Input::DiskFull(full));
+            let _ = engine.send(Ok(Input::DiskFull(full)));
         }
         if let Some(space) = space {
             metrics::gauge!("nowserving_disk_free_bytes").set(space.free as f64);

@@ -17,7 +17,7 @@ use crate::nats::payload_limit::PayloadLimit;
 use crate::nats::peers::NatsLink;
 use crate::nats::rights::Rights;
 use crate::nats::{candidates, connect};
-use crate::{Ended, damage, data_dir, key_file, metrics_server, open_and_run};
+use crate::{Ended, data_dir, key_file, metrics_server, run_on_its_thread};
 
 /// Runs a node that was added to its cluster, or asks for that until it is; then as [`crate::run`]. In the
 /// configuration are only the settings that do not come from the cluster.
@@ -47,8 +47,7 @@ pub async fn run(
         _ => known,
     };
     let config = draft.complete(&identity)?;
-    let run = open_and_run(config, lock, health, reload, stop);
-    run.await.map_err(damage::advise)
+    run_on_its_thread(config, lock, health, reload, stop).await
 }
 
 /// The settings of a node that does not know its cluster yet.

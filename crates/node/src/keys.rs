@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
 use nowserving_engine::Input;
 use nowserving_front::keys::InUse;
 use nowserving_protocol::keys::{KeyPrint, KeyRing, LacksKey, LoadedKeys, Rotation};
@@ -14,6 +13,7 @@ use tokio::sync::watch;
 use crate::clock::now;
 use crate::key_file::{self, KeyFileError};
 use crate::nats::peers::PeerList;
+use crate::shards::to_engine::ToEngine;
 
 /// The key file is looked at this often.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ pub async fn watch(
     keys: Keys,
     path: PathBuf,
     mut list: watch::Receiver<PeerList>,
-    engine: Sender<Input>,
+    engine: ToEngine,
     mut reload: watch::Receiver<()>,
 ) -> anyhow::Result<()> {
     // An error: the node ends.
@@ -174,7 +174,7 @@ pub async fn watch(
     }
 }
 
-fn look(keys: &Keys, loaded: LoadedKeys, engine: &Sender<Input>) -> Result<(), String> {
+fn look(keys: &Keys, loaded: LoadedKeys, engine: &ToEngine) -> Result<(), String> {
     if keys.load(loaded).map_err(|error| error.to_string())? {
         let prints = keys.prints();
         tracing::info!(keys = named(&prints), "the key file has changed");

@@ -1,9 +1,9 @@
 //! The node: one process of a nowserving cluster.
 //!
-//! The tokio runtime speaks NATS ([`nats`]); one thread owns all Raft groups and lines
-//! ([`shards`]); one appends to the log ([`shards::persist`]); one makes snapshots and gives back old
-//! log files ([`shards::snapshots`]). They pass messages over channels (all bounded but the answers',
-//! each of which belongs to a request that was counted in) and share the log and counters.
+//! One thread has a runtime of its own, and in it all that a request meets: the connections to NATS ([`nats`]), and the
+//! engine with all Raft groups and lines ([`shards::engine_loop`]). Other threads do what takes long: they write the log
+//! where syncs take long ([`shards::persist`]), make snapshots and give back old log files ([`shards::snapshots`]), and
+//! serve metrics.
 
 pub mod backups;
 pub mod check;
@@ -26,11 +26,9 @@ pub mod throttle;
 pub mod traces;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nowserving_engine::envelope::{Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_front::cluster::peers::Incoming;
@@ -41,6 +39,7 @@ use nowserving_log::{DiskLog, LogStore};
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -63,7 +62,12 @@ use crate::nats::stats::Stats;
 use crate::nats::subscriptions::PlainSubjects;
 use crate::nats::witness::{self, Connections, Listening, Witness};
 use crate::nats::{candidates, connect, forward, founding, mapping, neighbours, probe};
-use crate::shards::{EngineLoop, FRAMES_MAX, Inputs, Outputs, REQUESTS_MAX};
+use crate::shards::engine_loop::EngineLoop;
+use crate::shards::outputs::{OfTurn, Outputs};
+use crate::shards::persist::Persister;
+use crate::shards::to_engine::ToEngine;
+use crate::shards::turn::Turns;
+use crate::shards::worker::Done;
 use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::published::OutEvent;
 
@@ -78,7 +82,8 @@ const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 const FLUSH_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Runs a node until `stop` completes, then hands its leadership over and ends. On a change of `reload` it looks at its
-/// key file at once, and says what it found.
+/// key file at once, and says what it found. Metrics are served by the caller's runtime, all else by a thread of the
+/// node's own.
 ///
 /// # Errors
 /// The configuration, the key file or the data directory is not usable; or the node met something
@@ -90,14 +95,40 @@ pub async fn run(
 ) -> anyhow::Result<Ended> {
     let lock = data_dir::lock(&config.data_dir)?;
     let health = metrics_server::of_node(config.metrics_addr)?;
-    let run = open_and_run(config, lock, health, reload, stop);
-    run.await.map_err(damage::advise)
+    run_on_its_thread(config, lock, health, reload, stop).await
 }
 
-pub(crate) async fn open_and_run(
-    mut config: Config,
+pub(crate) async fn run_on_its_thread(
+    config: Config,
     lock: std::fs::File,
     health: Arc<Health>,
+    reload: watch::Receiver<()>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Ended> {
+    let (stopping, stopped) = oneshot::channel();
+    let (ending, mut ended) = oneshot::channel();
+    let aside = Handle::current();
+    let thread = std::thread::Builder::new().name("node".to_owned());
+    thread.spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().context("a runtime");
+        // Dropped with the other end: the caller waits no longer.
+        let stop = async { drop(stopped.await) };
+        let run = open_and_run(config, lock, (health, aside), reload, stop);
+        let result = runtime.and_then(|it| it.block_on(run));
+        let _ = ending.send(result.map_err(damage::advise));
+    })?;
+    tokio::select! {
+        result = &mut ended => return result.context("the node's thread panicked")?,
+        () = stop => drop(stopping.send(())),
+    }
+    ended.await.context("the node's thread panicked")?
+}
+
+async fn open_and_run(
+    mut config: Config,
+    lock: std::fs::File,
+    (health, aside): (Arc<Health>, Handle),
     reload: watch::Receiver<()>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
@@ -108,6 +139,7 @@ pub(crate) async fn open_and_run(
     let keys = keys::at_start(&config.key_file, loaded, rotation)?;
     config.id = data.identity.node;
     if let Some(endpoint) = &config.otlp {
+        let _spans_are_sent_there = aside.enter();
         traces::install(endpoint, &config)?;
     }
     tracing::info!(
@@ -122,9 +154,7 @@ pub(crate) async fn open_and_run(
 
 /// The ends of the channels that the NATS side holds.
 struct NatsEnds {
-    requests: Sender<Input>,
-    frames: Sender<Input>,
-    control: Sender<Input>,
+    engine: ToEngine,
     forwards: mpsc::UnboundedReceiver<ForwardTry>,
     answers: mpsc::UnboundedReceiver<Vec<Output>>,
     events: mpsc::Receiver<Vec<OutEvent>>,
@@ -244,20 +274,19 @@ impl Node {
         }
         let known = data_dir::peers_in(&self.data.path)?;
         let (report, disks) = watch::channel(known.report());
-        let (control, control_in) = unbounded();
+        let engine_loop = EngineLoop::new(stats.clone());
+        let engine = engine_loop.inputs();
         let origin = self.origin.clone();
         let keys = self.keys.clone();
-        let senders = Senders::new(link.clone(), keys, origin, disks.clone(), control.clone());
+        let senders = Senders::new(link.clone(), keys, origin, disks.clone(), engine.clone());
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
-        let (ends, inputs, outputs) = channels(
-            senders,
-            (control, control_in),
-            welcomes_out,
-            self.health.clone(),
-        );
-        let watched = (self.data.path.clone(), self.log.clone());
-        disk_space::watch(watched.0, watched.1, ends.control.clone())?;
-        let loop_ended = self.start_loop(inputs, outputs, connection.clone(), payload.clone())?;
+        let (ends, outputs) = channels(senders, engine.clone(), welcomes_out, self.health.clone());
+        let (done, of_threads) = mpsc::unbounded_channel();
+        disk_space::watch(self.data.path.clone(), self.log.clone(), done.clone())?;
+        let turns = self
+            .open_engine(outputs, connection.clone(), payload.clone(), done)
+            .await?;
+        let loop_ended = tokio::spawn(engine_loop.run(turns, of_threads));
         let (named, connections) = watch::channel(Connections::new());
         for server in servers.each() {
             let (client, number) = connect(server, "witness", Arc::default()).await?;
@@ -267,7 +296,7 @@ impl Node {
                 subjects: self.subjects.clone(),
                 cluster: self.config.cluster.clone(),
                 connections: connections.clone(),
-                control: ends.control.clone(),
+                control: engine.clone(),
             };
             witnesses.spawn(witness::watch(witness));
         }
@@ -291,7 +320,7 @@ impl Node {
             data_dir: self.data.path.clone(),
             peers: ends.peer_list.clone(),
             standing: ends.standing.clone(),
-            frames: ends.frames.clone(),
+            engine: engine.clone(),
             report,
             connections: named,
         };
@@ -300,9 +329,9 @@ impl Node {
         let members_file = members::keep(self.data.path.clone(), ends.peer_list.clone());
         start("members file", members_file);
         let (path, list) = (self.config.key_file.clone(), ends.peer_list.clone());
-        let keys = keys::watch(self.keys.clone(), path, list, ends.control.clone(), reload);
+        let keys = keys::watch(self.keys.clone(), path, list, engine.clone(), reload);
         start("keys", keys);
-        let hearing = candidates::hear(link.clone(), self.keys.clone(), ends.frames.clone());
+        let hearing = candidates::hear(link.clone(), self.keys.clone(), engine.clone());
         start("candidates", hearing);
         let welcoming = candidates::welcome(link.clone(), self.keys.clone(), welcomes);
         start("welcomes", welcoming);
@@ -318,13 +347,11 @@ impl Node {
         start("answers to founders", answering);
         if was_empty && !self.data.identity.joined {
             let (keys, list) = (self.keys.clone(), ends.peer_list.clone());
-            let control = ends.control.clone();
-            let asking = founding::go_on_asking(link.clone(), keys, founder, list, control);
+            let asking = founding::go_on_asking(link.clone(), keys, founder, list, engine.clone());
             start("questions of a founder", asking);
         }
         let standing = ends.standing.clone();
         let list = ends.peer_list.clone();
-        let control = ends.control.clone();
         let serving = self.start_service(&service, payload.service, ends, stats)?;
         let keys = self.keys.clone();
         let renumbered = candidates::renumber(&self.data, standing, list, &link, &keys);
@@ -345,7 +372,7 @@ impl Node {
                 drop(serving.stop_plain);
                 let _ = serving.plain_closed.await;
                 // An error means that the loop is gone already.
-                let _ = control.send(Input::Stop);
+                let _ = engine.send(Input::Stop);
                 loop_ended.await
             }
         };
@@ -385,18 +412,23 @@ impl Node {
         self.origin.starts.first().copied().context("no start")
     }
 
-    /// Restores every shard and starts the loop's thread.
-    fn start_loop(
+    /// Restores every shard, and starts the threads that work for the engine.
+    async fn open_engine(
         &self,
-        inputs: Inputs,
         outputs: Outputs,
         connection: ConnectionNumber,
         payload: payload_limit::Limits,
-    ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
+        done: mpsc::UnboundedSender<Done>,
+    ) -> anyhow::Result<Turns> {
         let snapshot_dir = self.data.snapshots();
         let log: Arc<dyn LogStore> = self.log.clone();
         let joined = self.data.identity.joined;
-        let restored = shards::recover::shards(&self.config, joined, &snapshot_dir, &log)?;
+        let restored = {
+            let (config, dir, log) = (self.config.clone(), snapshot_dir.clone(), log.clone());
+            // The connections are looked after meanwhile.
+            let restore = move || shards::recover::shards(&config, joined, &dir, &log);
+            tokio::task::spawn_blocking(restore).await??
+        };
         let start = self.start_number()?;
         let reader: Arc<dyn EntryReader> = self.log.clone();
         let members = data_dir::members_in(&self.data.path)?;
@@ -408,38 +440,25 @@ impl Node {
             is_candidate: self.data.identity.candidate != 0,
             disk_refused: Some(self.data.identity.refused.clone()).filter(|it| !it.is_empty()),
         };
-        let engine = Engine::new(config, boot, restored, &reader, clock::now())?;
-        let persister = shards::persist::start(log.clone())?;
-        let transfers = shards::transfers::start(snapshot_dir.clone())?;
-        let snapshots = shards::snapshots::start(snapshot_dir, &self.config, log)?;
-        let engine_loop = EngineLoop {
-            engine,
-            inputs,
+        let snapshots = shards::snapshots::start(
+            snapshot_dir.clone(),
+            &self.config,
+            log.clone(),
+            done.clone(),
+        )?;
+        Ok(Turns {
+            engine: Engine::new(config, boot, restored, &reader, clock::now())?,
             outputs,
             connection,
             known_connection: 0,
             payload,
             known_max_payload: 0,
-            persister,
+            transfers: shards::transfers::start(snapshot_dir, done.clone())?,
+            persister: Persister::start(log, done)?,
             snapshots,
-            transfers,
             log: self.log.clone(),
-            answers: Vec::new(),
-            events: Vec::new(),
-        };
-        let (ended, wait) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("engine".into())
-            .spawn(move || {
-                // Caught to be reported; the process ends all the same.
-                let result = catch_unwind(AssertUnwindSafe(|| engine_loop.run()))
-                    .unwrap_or_else(|panic| Err(panicked("the engine loop", panic.as_ref())));
-                if let Err(error) = &result {
-                    tracing::error!(error = format!("{error:#}"), "the engine loop ended");
-                }
-                let _ = ended.send(result);
-            })?;
-        Ok(wait)
+            exit: None,
+        })
     }
 
     fn open_backups(&self) -> anyhow::Result<Arc<Backups>> {
@@ -484,7 +503,7 @@ impl Node {
             cluster: self.config.cluster.as_str().into(),
             stats: stats.clone(),
             backups: self.open_backups()?,
-            gathering: Arc::new(Gathering::new(gather, ends.requests.clone())),
+            gathering: Arc::new(Gathering::new(gather, ends.engine.clone())),
         };
         let (probed, echoes) = watch::channel(0);
         let (knows, known) = watch::channel(None);
@@ -503,12 +522,12 @@ impl Node {
             client.clone(),
             parser.forward.clone(),
             ends.forwards,
-            ends.control.clone(),
+            ends.engine.clone(),
         ));
         let service = Service {
             client: client.clone(),
             parser: Arc::new(parser),
-            requests: ends.requests,
+            engine: ends.engine.clone(),
             responder: responder.clone(),
             public_keys: PublicKeys::new(responder.clone()),
             known,
@@ -524,12 +543,12 @@ impl Node {
             closed,
         };
         start("requests", service.listen(plain));
-        let probe = probe::run(client.clone(), ends.control.clone(), stats.clone(), probed);
+        let probe = probe::run(client.clone(), ends.engine.clone(), stats.clone(), probed);
         start("probe", probe);
         let (shards, id) = (self.config.shards, self.config.id);
         let subjects = self.subjects.clone();
-        let control = ends.control.clone();
-        let mapping = mapping::run(client.clone(), subjects, shards, id, ends.control);
+        let engine = ends.engine.clone();
+        let mapping = mapping::run(client.clone(), subjects, shards, id, ends.engine);
         start("mapping", mapping);
         let list = ends.peer_list.clone();
         let discovery = Discovery::new(&self.config, self.origin.boots, list.clone(), stats);
@@ -542,7 +561,7 @@ impl Node {
             self.data.identity.joined,
             list,
             ends.standing,
-            control,
+            engine,
         );
         start("neighbours", neighbours);
         tokio::spawn(responder.clone().run_events(ends.events));
@@ -557,12 +576,10 @@ impl Node {
 
 fn channels(
     peers: Senders,
-    (control, control_in): (Sender<Input>, Receiver<Input>),
+    engine: ToEngine,
     welcomes: mpsc::Sender<Welcome>,
     health: Arc<Health>,
-) -> (NatsEnds, Inputs, Outputs) {
-    let (requests, requests_in) = bounded(REQUESTS_MAX);
-    let (frames, frames_in) = bounded(FRAMES_MAX);
+) -> (NatsEnds, Outputs) {
     let (answers_out, answers) = mpsc::unbounded_channel();
     let (events_out, events) = mpsc::channel(EVENT_TURNS_MAX);
     let (forwards_out, forwards) = mpsc::unbounded_channel();
@@ -571,9 +588,7 @@ fn channels(
     let (rules_out, rules) = watch::channel(None);
     let (standing_out, standing) = watch::channel(Standing::Waiting("starting".to_owned()));
     let ends = NatsEnds {
-        requests,
-        frames,
-        control,
+        engine,
         forwards,
         answers,
         events,
@@ -581,11 +596,6 @@ fn channels(
         standing,
         peer_list,
         rules,
-    };
-    let inputs = Inputs {
-        requests: requests_in,
-        frames: frames_in,
-        control: control_in,
     };
     let outputs = Outputs {
         answers: answers_out,
@@ -598,15 +608,9 @@ fn channels(
         subscriptions: subscriptions_out,
         standing: standing_out,
         health,
+        turn: OfTurn::default(),
     };
-    (ends, inputs, outputs)
-}
-
-/// A panic as an error, with its own message; where it happened is logged by the panic hook.
-fn panicked(what: &str, panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
-    let message = panic.downcast_ref::<String>().map(String::as_str);
-    let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-    anyhow::anyhow!("{what} panicked: {}", message.unwrap_or("no message"))
+    (ends, outputs)
 }
 
 /// Starts a task, which says how it ended.

@@ -103,7 +103,7 @@ macro_rules! is_write {
 macro_rules! operations {
     ($($on:ident {$($name:ident $effect:ident $text:literal $(: $request:ty => $reply:ty)?,)*})*) => {
         /// An operation.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Operation {
             /// Of a request that names none of the others.
             #[default]

@@ -1,10 +1,9 @@
 //! Nodes that ask to be added, and the members that hear them: [`nowserving_front::cluster::joining`] over NATS.
 
 use anyhow::Context as _;
-use crossbeam_channel::Sender;
 use futures::StreamExt as _;
+use nowserving_engine::Standing;
 use nowserving_engine::envelope::{Candidate, Welcome};
-use nowserving_engine::{Input, Standing};
 use nowserving_front::cluster::Out;
 use nowserving_front::cluster::joining::{self, Asking, Renumbering};
 use tokio::sync::{mpsc, watch};
@@ -14,6 +13,7 @@ use super::peers::{NatsLink, PeerList};
 use crate::clock::{monotonic_us, until};
 use crate::data_dir::{self, DataDir};
 use crate::keys::Keys;
+use crate::shards::to_engine::ToEngine;
 
 /// Asks until the cluster has added this node.
 ///
@@ -95,12 +95,12 @@ pub async fn renumber(
 ///
 /// # Errors
 /// The connection is closed.
-pub async fn hear(link: NatsLink, keys: Keys, inputs: Sender<Input>) -> anyhow::Result<()> {
+pub async fn hear(link: NatsLink, keys: Keys, engine: ToEngine) -> anyhow::Result<()> {
     let mut asking = link.client.subscribe(link.subjects.join()).await?;
     while let Some(message) = asking.next().await {
         if let Some(input) = joining::candidate(&message.payload, &keys.in_use().joining) {
-            // Full: it asks again.
-            let _ = inputs.try_send(input);
+            // Fails only while the node ends.
+            let _ = engine.send(input);
         }
     }
     Ok(())

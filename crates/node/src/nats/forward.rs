@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::shards::to_engine::ToEngine;
 use async_nats::client::RequestErrorKind;
 use async_nats::{Client, HeaderMap, Message, Request};
 use bytes::Bytes;
-use crossbeam_channel::Sender;
 use nowserving_engine::{ForwardResult, ForwardTry, Input};
 use nowserving_front::forward;
 use nowserving_protocol::subject::Subjects;
@@ -16,7 +16,7 @@ pub async fn run(
     client: Client,
     subjects: Subjects,
     mut tries: mpsc::UnboundedReceiver<ForwardTry>,
-    results: Sender<Input>,
+    results: ToEngine,
 ) {
     while let Some(it) = tries.recv().await {
         let (client, subjects, results) = (client.clone(), subjects.clone(), results.clone());

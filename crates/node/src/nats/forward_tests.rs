@@ -7,7 +7,7 @@ use nowserving_protocol::header::TIMEOUT_HEADER;
 use nowserving_protocol::operation::Operation;
 use nowserving_shard::requests::{Origin, RequestId};
 
-use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer};
+use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer, engine};
 use super::*;
 
 fn a_try(id: u64) -> ForwardTry {
@@ -41,7 +41,7 @@ impl Test {
     async fn start() -> Test {
         let server = TestServer::start().await;
         let (tries, inbox) = mpsc::unbounded_channel();
-        let (outbox, results) = crossbeam_channel::unbounded();
+        let (outbox, results) = engine();
         let subjects = Subjects::new("nowserving.forward".to_owned()).unwrap();
         tokio::spawn(run(server.client.clone(), subjects, inbox, outbox));
         Test {

@@ -4,10 +4,9 @@
 use anyhow::Context as _;
 use async_nats::Client;
 use async_nats::connection::State;
-use crossbeam_channel::Sender;
 use futures::StreamExt as _;
+use nowserving_engine::Standing;
 use nowserving_engine::envelope::{Founder, PeerDisk};
-use nowserving_engine::{Input, Standing};
 use nowserving_front::cluster::founding::{Doubt, Founding, Member, Outcome};
 use nowserving_front::cluster::{File, Out, members_file};
 use tokio::sync::watch;
@@ -17,6 +16,7 @@ use super::peers::{NatsLink, PeerList};
 use crate::clock::{monotonic_us, until};
 use crate::data_dir::{self, DataDir};
 use crate::keys::Keys;
+use crate::shards::to_engine::ToEngine;
 
 const CLOSED: &str = "the connection to NATS is closed";
 
@@ -102,7 +102,7 @@ pub async fn go_on_asking(
     keys: Keys,
     me: Founder,
     list: watch::Receiver<PeerList>,
-    engine: Sender<Input>,
+    engine: ToEngine,
 ) -> anyhow::Result<()> {
     let mut doubt = Doubt::new(me, monotonic_us());
     let subject = doubt.subject(&link.subjects);

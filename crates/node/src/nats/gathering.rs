@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Message};
-use crossbeam_channel::Sender;
 use futures::StreamExt as _;
 use nowserving_engine::{Input, Now, Subscription};
 use nowserving_front::gather::{Arrived, Config, Gather, NodeRequest, Output};
@@ -23,6 +22,7 @@ use super::message::viewed;
 use super::peers::PeerList;
 use super::respond::Responder;
 use crate::clock::{monotonic_us, now};
+use crate::shards::to_engine::ToEngine;
 use crate::traces;
 
 /// Between two looks whether all is answered, when the node ends.
@@ -35,7 +35,7 @@ const ASIDE_MAX: usize = 1_024;
 pub struct Gathering {
     config: Config,
     state: Mutex<State>,
-    requests: Sender<Input>,
+    requests: ToEngine,
     earlier: Notify,
     /// Held by those who carry outputs out: an answer may not be sent yet when its request has ended.
     busy: Arc<()>,
@@ -52,7 +52,7 @@ struct State {
 pub type RulesReceiver = watch::Receiver<Option<Arc<KnownRules>>>;
 
 impl Gathering {
-    pub fn new(config: Config, requests: Sender<Input>) -> Self {
+    pub fn new(config: Config, requests: ToEngine) -> Self {
         let state = State {
             gather: Gather::new(config.clone()),
             timer: None,
@@ -158,7 +158,7 @@ impl Responder {
 
     fn give(&self, input: Input) -> bool {
         let has_room = self.stats.admit();
-        let given = has_room && self.gathering.requests.try_send(input).is_ok();
+        let given = has_room && self.gathering.requests.send(input).is_ok();
         if has_room && !given {
             self.stats.answered();
         }

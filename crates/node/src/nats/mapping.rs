@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::shards::to_engine::ToEngine;
 use async_nats::connection::State;
 use async_nats::{Client, Subscriber};
-use crossbeam_channel::Sender;
 use futures::{FutureExt as _, StreamExt as _};
 use nowserving_engine::Input;
 use nowserving_front::mapping::MappingProbe;
@@ -31,7 +31,7 @@ pub async fn run(
     subjects: Subjects,
     shards: u32,
     node: u64,
-    control: Sender<Input>,
+    control: ToEngine,
 ) -> anyhow::Result<()> {
     let requests = MappingProbe::new(subjects.clone(), shards, node);
     let mut probe = Probe::new(client, requests).await?;

@@ -1,15 +1,15 @@
 //! Asks discovery for other clusters that serve on this NATS: [`nowserving_front::cluster::neighbours`].
 
 use async_nats::{Client, Message, Subscriber};
-use crossbeam_channel::Sender;
 use futures::StreamExt as _;
-use nowserving_engine::{Input, Standing};
+use nowserving_engine::Standing;
 use nowserving_front::cluster::Out;
 use nowserving_front::cluster::neighbours::{Neighbours, SUBJECT};
 use tokio::sync::watch;
 
 use super::peers::{Origin, PeerList};
 use crate::clock::{monotonic_us, until};
+use crate::shards::to_engine::ToEngine;
 
 /// Asks all nodes that serve. The answers count from here.
 ///
@@ -42,7 +42,7 @@ pub async fn run(
     joined: bool,
     list: watch::Receiver<PeerList>,
     mut standing: watch::Receiver<Standing>,
-    engine: Sender<Input>,
+    engine: ToEngine,
 ) -> anyhow::Result<()> {
     let mut neighbours = Neighbours::new(origin, joined, monotonic_us());
     let (mut answers, mut out) = (None, Vec::new());

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use async_nats::Client;
 use async_nats::client::PublishError;
-use crossbeam_channel::{Sender, TrySendError};
 use futures::StreamExt as _;
 use nowserving_engine::envelope::PeerDisk;
 use nowserving_engine::{Input, PeerBatch, Standing};
@@ -21,6 +20,7 @@ use super::witness::Connections;
 use crate::clock::monotonic_us;
 use crate::data_dir;
 use crate::keys::Keys;
+use crate::shards::to_engine::ToEngine;
 use crate::throttle::Throttle;
 
 /// Frames to one peer that wait to be sent at most; more are dropped, Raft repeats them.
@@ -69,21 +69,19 @@ pub struct Senders {
     /// What this node knows of its peers.
     disks: watch::Receiver<Vec<PeerDisk>>,
     /// Frames that were refused.
-    control: Sender<Input>,
-    runtime: tokio::runtime::Handle,
+    control: ToEngine,
     /// A removed node keeps its task: the numbers of frames to it must grow.
     peers: BTreeMap<u64, mpsc::Sender<PeerBatch>>,
 }
 
 impl Senders {
-    /// Must be called in the runtime in which the tasks run.
     #[must_use]
     pub fn new(
         link: NatsLink,
         keys: Keys,
         origin: Origin,
         disks: watch::Receiver<Vec<PeerDisk>>,
-        control: Sender<Input>,
+        control: ToEngine,
     ) -> Self {
         Senders {
             link,
@@ -91,7 +89,6 @@ impl Senders {
             origin,
             disks,
             control,
-            runtime: tokio::runtime::Handle::current(),
             peers: BTreeMap::new(),
         }
     }
@@ -103,7 +100,7 @@ impl Senders {
             let outgoing = Outgoing::new(self.origin.clone(), &self.link.subjects, to);
             let (link, keys) = (self.link.clone(), self.keys.clone());
             let (disks, control) = (self.disks.clone(), self.control.clone());
-            self.runtime.spawn(async move {
+            tokio::spawn(async move {
                 let out = (to, outgoing);
                 send_frames(link, keys, out, disks, control, inbox).await;
             });
@@ -120,7 +117,7 @@ async fn send_frames(
     keys: Keys,
     (to, mut outgoing): (u64, Outgoing),
     disks: watch::Receiver<Vec<PeerDisk>>,
-    control: Sender<Input>,
+    control: ToEngine,
     mut inbox: mpsc::Receiver<PeerBatch>,
 ) {
     while let Some(batch) = inbox.recv().await {
@@ -154,7 +151,7 @@ pub struct Receiver {
     pub data_dir: PathBuf,
     pub peers: watch::Receiver<PeerList>,
     pub standing: watch::Receiver<Standing>,
-    pub frames: Sender<Input>,
+    pub engine: ToEngine,
     /// The peers that this node knows.
     pub report: watch::Sender<Vec<PeerDisk>>,
     pub connections: watch::Sender<Connections>,
@@ -220,13 +217,6 @@ impl Receiver {
             self.connections
                 .send_if_modified(|all| all.insert(frame.from, connection) != Some(connection));
         }
-        match self.frames.try_send(input) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_)) => {
-                metrics::counter!("nowserving_peer_frames_dropped_total").increment(1);
-                true
-            }
-            Err(TrySendError::Disconnected(_)) => false,
-        }
+        self.engine.send(input).is_ok()
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
-use crossbeam_channel::Sender;
 use futures::StreamExt as _;
 
 use super::stats::Stats;
 use crate::clock::monotonic_us;
+use crate::shards::to_engine::ToEngine;
 use nowserving_engine::Input;
 use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
 use nowserving_shard::clock::Micros;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 /// The subscription cannot be made.
 pub async fn run(
     client: Client,
-    control: Sender<Input>,
+    control: ToEngine,
     stats: Arc<Stats>,
     probed: watch::Sender<Micros>,
 ) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use nowserving_protocol::user::{BoardReply, StatusReply};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use nowserving_engine::{Inbox, ReplyBody};
 
-use super::super::testing::{MAX_PAYLOAD, TestServer, config};
+use super::super::testing::{MAX_PAYLOAD, TestServer, config, engine};
 use super::*;
 
 struct Test {
@@ -33,7 +33,7 @@ impl Test {
             cluster: "test".into(),
             stats: Arc::default(),
             backups: Arc::default(),
-            gathering: Arc::new(Gathering::new(config(), crossbeam_channel::bounded(1).0)),
+            gathering: Arc::new(Gathering::new(config(), engine().0)),
         };
         Test { server, responder }
     }

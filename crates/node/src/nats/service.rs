@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_nats::{Client, Message};
-use crossbeam_channel::{Sender, TrySendError};
 use nowserving_engine::refusals::late;
 use nowserving_engine::{Input, Subscription, Via};
 use nowserving_front::parse::{Parser, Reading};
@@ -16,6 +15,7 @@ use super::gathering::RulesReceiver;
 use super::message::{reply_to, viewed};
 use super::public_keys::PublicKeys;
 use super::respond::Responder;
+use crate::shards::to_engine::{NoEngine, ToEngine};
 use crate::{clock, traces};
 
 /// Everything that handling a request needs.
@@ -24,7 +24,7 @@ pub struct Service {
     pub client: Client,
     pub parser: Arc<Parser>,
     /// Into the engine.
-    pub requests: Sender<Input>,
+    pub engine: ToEngine,
     /// Back out.
     pub responder: Responder,
     pub public_keys: PublicKeys,
@@ -67,19 +67,20 @@ impl Service {
     }
 
     async fn hand_in(&self, input: Input) {
-        let refused = if self.responder.stats.admit() {
-            match self.requests.try_send(input) {
-                Ok(()) => return,
-                Err(TrySendError::Full(input) | TrySendError::Disconnected(input)) => {
-                    self.responder.stats.answered();
-                    input
-                }
-            }
-        } else {
-            input
-        };
+        let stats = &self.responder.stats;
+        if stats.admit() {
+            let Err(NoEngine(input)) = self.engine.send(input) else {
+                return;
+            };
+            stats.answered();
+            return self.turn_away(*input).await;
+        }
+        self.turn_away(input).await;
+    }
+
+    async fn turn_away(&self, input: Input) {
         self.responder.stats.turn_away();
-        if let Some((reply, error)) = no_room(refused) {
+        if let Some((reply, error)) = no_room(input) {
             self.responder.refuse(&reply, error).await;
         }
     }

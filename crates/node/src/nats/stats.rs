@@ -1,14 +1,17 @@
 //! Counters of requests: for Prometheus, for service discovery, and the bound on how many are
 //! under way at once.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use metrics::{Counter, Histogram};
+use nowserving_engine::ReplyTo;
+use nowserving_protocol::operation::{On, Operation};
+
 use crate::clock::monotonic_us;
 use crate::traces::{self, Answered};
-use nowserving_engine::ReplyTo;
-use nowserving_protocol::operation::On;
 
 /// Requests in the shard loop or on their way back at most; more are refused as overloaded.
 pub const UNDER_WAY_MAX: usize = 16_384;
@@ -18,8 +21,25 @@ pub const UNDER_WAY_MAX: usize = 16_384;
 pub struct Stats {
     under_way: AtomicUsize,
     turned_away: AtomicU64,
+    /// Tasks that have given way to others with messages left to read.
+    unread: AtomicUsize,
+    counted: Mutex<Counted>,
+}
+
+#[derive(Default)]
+struct Counted {
     /// Of users about lines, of operators, and of users about key-values and rate limits.
-    totals: Mutex<[Totals; 4]>,
+    totals: [Totals; 4],
+    /// By operation and code: to look a metric up by its name and labels for each answer takes longer than to find the
+    /// answer.
+    here: HashMap<(Operation, &'static str), Metrics>,
+    forwarded: HashMap<(Operation, &'static str), Metrics>,
+}
+
+/// Of the answers with one code to one operation.
+struct Metrics {
+    answers: Counter,
+    took: Histogram,
 }
 
 /// The answers so far on one kind of subject.
@@ -53,6 +73,17 @@ impl Stats {
         self.turned_away.load(Ordering::Relaxed)
     }
 
+    /// While this is held, messages lie unread in this process.
+    pub fn unread(&self) -> Unread<'_> {
+        self.unread.fetch_add(1, Ordering::Relaxed);
+        Unread(self)
+    }
+
+    /// Whether all messages that have come are read.
+    pub fn all_read(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) == 0
+    }
+
     /// A counted request is answered.
     pub fn answered(&self) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -62,8 +93,8 @@ impl Stats {
     pub fn count(&self, reply: &ReplyTo, code: &'static str) {
         traces::ended(reply, code, Answered::Here);
         let took_us = monotonic_us().saturating_sub(reply.taken);
-        let mut totals = self.lock();
-        let [lines, operators, keys, limits] = &mut *totals;
+        let mut counted = self.lock();
+        let [lines, operators, keys, limits] = &mut counted.totals;
         let of = match reply.op.on() {
             on if on.is_admin() => operators,
             On::Kv => keys,
@@ -73,31 +104,57 @@ impl Stats {
         of.requests += 1;
         of.processing_us += took_us;
         of.errors += u64::from(code != "ok");
-        drop(totals);
-        record(reply.op.name(), took_us);
-        metrics::counter!("nowserving_requests_total", "op" => reply.op.name(), "code" => code)
-            .increment(1);
+        let of = counted.here.entry((reply.op, code));
+        let of = of.or_insert_with(|| Metrics::new("nowserving_requests_total", reply.op, code));
+        of.count(took_us);
     }
 
     /// Counts an answer that another node gave.
     pub fn count_forwarded(&self, reply: &ReplyTo, code: &'static str) {
         traces::ended(reply, code, Answered::ByLeader);
-        record(reply.op.name(), monotonic_us().saturating_sub(reply.taken));
-        metrics::counter!("nowserving_requests_forwarded_total", "op" => reply.op.name(), "code" => code)
-            .increment(1);
+        let took_us = monotonic_us().saturating_sub(reply.taken);
+        let mut counted = self.lock();
+        let of = counted.forwarded.entry((reply.op, code));
+        let name = "nowserving_requests_forwarded_total";
+        let of = of.or_insert_with(|| Metrics::new(name, reply.op, code));
+        of.count(took_us);
     }
 
     /// Answers so far to users about lines, to operators, and to users about key-values and rate limits.
     pub fn totals(&self) -> [Totals; 4] {
-        *self.lock()
+        self.lock().totals
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Totals; 4]> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn record(op: &'static str, took_us: u64) {
-    let took = Duration::from_micros(took_us);
-    metrics::histogram!("nowserving_request_seconds", "op" => op).record(took);
+impl std::fmt::Debug for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.totals.fmt(f)
+    }
+}
+
+impl Metrics {
+    fn new(name: &'static str, op: Operation, code: &'static str) -> Metrics {
+        Metrics {
+            answers: metrics::counter!(name, "op" => op.name(), "code" => code),
+            took: metrics::histogram!("nowserving_request_seconds", "op" => op.name()),
+        }
+    }
+
+    fn count(&self, took_us: u64) {
+        self.answers.increment(1);
+        self.took.record(Duration::from_micros(took_us));
+    }
+}
+
+/// Messages lie unread.
+pub struct Unread<'a>(&'a Stats);
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        self.0.unread.fetch_sub(1, Ordering::Relaxed);
+    }
 }

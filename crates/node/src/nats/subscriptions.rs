@@ -15,6 +15,9 @@ use tokio::sync::{oneshot, watch};
 use super::service::Service;
 use crate::clock::monotonic_us;
 
+/// A subscription's task gives way to others after so many messages.
+const AT_ONCE_MAX: usize = 256;
+
 /// A subscription's task. Dropped, it closes too, with nobody waiting.
 #[derive(Debug)]
 struct Listener {
@@ -145,7 +148,8 @@ impl Service {
         mut closing: oneshot::Receiver<()>,
         left: oneshot::Sender<()>,
     ) {
-        loop {
+        let stats = &self.responder.stats;
+        for nth in 1_usize.. {
             tokio::select! {
                 biased;
                 _ = &mut closing => break,
@@ -155,6 +159,11 @@ impl Service {
                     }
                     None => return,
                 }
+            }
+            if nth.is_multiple_of(AT_ONCE_MAX) {
+                // The turn ends meanwhile, and frames are read.
+                let _unread = stats.unread();
+                tokio::task::yield_now().await;
             }
         }
         let drained = messages.from.drain().await;

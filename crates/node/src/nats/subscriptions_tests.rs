@@ -92,7 +92,7 @@ const DRAINING: Via = Via::Shard(ShardDelivery::Draining);
 
 #[tokio::test]
 async fn a_node_subscribes_for_its_new_role_before_it_unsubscribes_the_old_one() {
-    let mut test = TestService::start(16).await;
+    let mut test = TestService::start().await;
     let _listening = test.listens(waiting());
     test.wants(Subscription::Leaderless);
     let (front, leaderless) = test.server.next_subscribed().await;
@@ -114,7 +114,7 @@ async fn a_node_subscribes_for_its_new_role_before_it_unsubscribes_the_old_one()
 
 #[tokio::test]
 async fn a_node_that_leads_no_more_takes_no_forwards_and_drains_the_rest() {
-    let mut test = TestService::start(16).await;
+    let mut test = TestService::start().await;
     let _listening = test.listens(waiting());
     test.wants(Subscription::Leader { term: 2 });
     let (_, forward) = test.server.next_subscribed::<3>().await;
@@ -130,7 +130,7 @@ async fn a_node_that_leads_no_more_takes_no_forwards_and_drains_the_rest() {
 
 #[tokio::test]
 async fn when_the_engine_ends_the_node_unsubscribes_and_handles_the_rest() {
-    let mut test = TestService::start(16).await;
+    let mut test = TestService::start().await;
     let listening = test.listens(waiting());
     test.wants(Subscription::Leaderless);
     let (_, front) = test.server.next_subscribed::<2>().await;
@@ -143,7 +143,7 @@ async fn when_the_engine_ends_the_node_unsubscribes_and_handles_the_rest() {
 
 #[tokio::test]
 async fn a_forwarded_request_carries_the_time_on_the_leaders_clock() {
-    let mut test = TestService::start(16).await;
+    let mut test = TestService::start().await;
     let _listening = test.listens(waiting());
     test.wants(Subscription::Leader { term: 2 });
     let (_, forward) = test.server.next_subscribed::<3>().await;
@@ -176,7 +176,7 @@ const PLAIN: [&str; 7] = [
 
 #[tokio::test]
 async fn plain_subjects_are_subscribed_to_while_the_node_takes_part() {
-    let mut test = TestService::start(16).await;
+    let mut test = TestService::start().await;
     let listening = test.listens(waiting());
     for _ in 0..2 {
         listening.standing.send_replace(Standing::InTouch);

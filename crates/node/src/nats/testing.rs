@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, unbounded};
 use nowserving_engine::{Input, Subscription};
 use nowserving_front::gather;
 use nowserving_front::limits::KnownRules;
@@ -28,6 +28,7 @@ use super::respond::Responder;
 use super::service::Service;
 use crate::clock::now;
 use crate::keys::Keys;
+use crate::shards::to_engine::{NoEngine, ToEngine};
 
 /// The largest payload that this server takes.
 pub const MAX_PAYLOAD: usize = 4_096;
@@ -242,6 +243,16 @@ pub fn config() -> gather::Config {
     }
 }
 
+/// In place of an engine, and what it is given. It has ended when its end is dropped.
+pub fn engine() -> (ToEngine, Receiver<Input>) {
+    let (given, inbox) = unbounded();
+    let give = move |input| {
+        let given = given.send(input);
+        given.map_err(|error| NoEngine(Box::new(error.into_inner())))
+    };
+    (ToEngine::new(give), inbox)
+}
+
 /// A service on a [`TestServer`], and the ends of its channels that the rest of the node holds.
 pub struct TestService {
     pub server: TestServer,
@@ -253,13 +264,13 @@ pub struct TestService {
 }
 
 impl TestService {
-    /// Its inbox holds so many requests, and it knows that there are no rules of limits.
-    pub async fn start(inbox_max: usize) -> TestService {
+    /// It knows that there are no rules of limits.
+    pub async fn start() -> TestService {
         let server = TestServer::start().await;
         let trust = TrustRequestInfo(false);
         let parser = Parser::new(Subjects::default(), SHARDS, trust).unwrap();
-        let (requests, inbox) = bounded(inbox_max);
-        let gathering = Arc::new(Gathering::new(config(), requests.clone()));
+        let (engine, inbox) = engine();
+        let gathering = Arc::new(Gathering::new(config(), engine.clone()));
         let keys = Keys::new(ClusterKey::new([7; 32]).into(), None).unwrap();
         let responder = Responder {
             client: server.client.clone(),
@@ -279,7 +290,7 @@ impl TestService {
         let service = Service {
             client: server.client.clone(),
             parser: Arc::new(parser),
-            requests,
+            engine,
             public_keys: PublicKeys::new(responder.clone()),
             responder,
             known: watch::channel(Some(rules)).1,

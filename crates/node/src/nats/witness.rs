@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use async_nats::{Client, Message, StatusCode, Subscriber};
-use crossbeam_channel::Sender;
 use futures::StreamExt as _;
-use nowserving_engine::Input;
 use nowserving_front::cluster::Out;
 pub use nowserving_front::cluster::witness::Connections;
 use nowserving_front::cluster::witness::{INTERVAL_US, Reply};
@@ -15,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::connect::ConnectionNumber;
 use crate::clock::{monotonic_us, until};
+use crate::shards::to_engine::ToEngine;
 
 const INTERVAL: Duration = Duration::from_micros(INTERVAL_US);
 
@@ -88,7 +87,7 @@ pub struct Witness {
     pub subjects: Subjects,
     pub cluster: String,
     pub connections: watch::Receiver<Connections>,
-    pub control: Sender<Input>,
+    pub control: ToEngine,
 }
 
 /// Asks for all peers until the loop ends, and tells it of closed connections.

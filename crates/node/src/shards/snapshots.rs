@@ -22,9 +22,10 @@ use nowserving_replica::{BOOTSTRAP_INDEX, Committed, ConfState, Payload, Snapsho
 use nowserving_shard::command;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::State;
+use tokio::sync::mpsc;
 
 use super::transfers;
-use super::worker::{Ends, Worker};
+use super::worker::{Done, Ends, Worker};
 use crate::config::Config;
 use crate::damage;
 use crate::data_dir::write_atomically;
@@ -61,10 +62,6 @@ pub struct Make {
     pub members: ConfState,
 }
 
-/// A result for the loop. An error: the last snapshot or the log is damaged, so the node could not start
-/// again, and must end.
-pub type Done = anyhow::Result<Input>;
-
 /// Starts the thread over `dir`: apart from the persister, so that a large snapshot doesn't hold up the log.
 ///
 /// # Errors
@@ -73,7 +70,8 @@ pub fn start(
     dir: PathBuf,
     config: &Config,
     log: Arc<dyn LogStore>,
-) -> std::io::Result<Worker<Job, Done>> {
+    done: mpsc::UnboundedSender<Done>,
+) -> std::io::Result<Worker<Job>> {
     // Both begin at 0, so that an alarm sees the first failure.
     for outcome in [WRITTEN, FAILED] {
         count(outcome, 0);
@@ -83,9 +81,7 @@ pub fn start(
         cluster: config.cluster.clone(),
         log,
     };
-    Worker::start("snapshots", (JOBS_MAX, JOBS_MAX), move |ends| {
-        maker.run(&ends)
-    })
+    Worker::start("snapshots", JOBS_MAX, done, move |ends| maker.run(&ends))
 }
 
 const WRITTEN: &str = "written";
@@ -102,7 +98,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn run(&self, ends: &Ends<Job, Done>) {
+    fn run(&self, ends: &Ends<Job>) {
         yield_to_others();
         let mut last_purge = Instant::now();
         loop {
@@ -130,6 +126,7 @@ impl Maker {
         }
     }
 
+    /// An error: the last snapshot or the log is damaged, so the node could not start again, and must end.
     fn tell(&self, make: Make) -> Done {
         let Make { shard, index, .. } = make;
         let made = self.make(make);

@@ -13,9 +13,10 @@ use std::sync::atomic::Ordering;
 use nowserving_engine::envelope::{SnapshotChunk, SnapshotRequest};
 use nowserving_engine::{Input, SnapshotFile};
 use nowserving_shard::snapshot::DIGEST_BYTES;
+use tokio::sync::mpsc;
 
 use super::snapshots::file_name;
-use super::worker::{Ends, Worker};
+use super::worker::{Done, Ends, Worker};
 
 /// A part of a snapshot at most; the engine says less if NATS takes less in one message.
 pub const CHUNK_BYTES: u32 = 256 << 10;
@@ -46,9 +47,9 @@ pub enum Job {
 ///
 /// # Errors
 /// The system gives no thread.
-pub fn start(dir: PathBuf) -> io::Result<Worker<Job, Input>> {
+pub fn start(dir: PathBuf, done: mpsc::UnboundedSender<Done>) -> io::Result<Worker<Job>> {
     let transfers = Transfers { dir };
-    Worker::start("transfers", (JOBS_MAX, JOBS_MAX), move |ends| {
+    Worker::start("transfers", JOBS_MAX, done, move |ends| {
         transfers.run(&ends);
     })
 }
@@ -68,13 +69,13 @@ struct Transfers {
 }
 
 impl Transfers {
-    fn run(&self, ends: &Ends<Job, Input>) {
+    fn run(&self, ends: &Ends<Job>) {
         while let Ok(job) = ends.jobs.recv() {
             if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }
             let done = self.carry_out(job);
-            if done.is_some_and(|input| ends.done.send(input).is_err()) {
+            if done.is_some_and(|input| ends.done.send(Ok(input)).is_err()) {
                 return;
             }
         }

@@ -4,44 +4,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use nowserving_engine::Input;
+use tokio::sync::mpsc;
+
+/// A result for the loop. An error: the node must end.
+pub type Done = anyhow::Result<Input>;
 
 /// The thread's ends.
 #[derive(Debug)]
-pub struct Ends<J, D> {
+pub struct Ends<J> {
     /// Its jobs; it ends when the channel closes.
     pub jobs: Receiver<J>,
-    pub done: Sender<D>,
+    /// Not bounded here: each belongs to a job, and those are.
+    pub done: mpsc::UnboundedSender<Done>,
     /// The loop has ended: queued jobs may be dropped.
     pub stopping: Arc<AtomicBool>,
 }
 
 /// The loop's ends.
 #[derive(Debug)]
-pub struct Worker<J, D> {
-    /// Its jobs, bounded.
-    pub jobs: Sender<J>,
-    pub done: Receiver<D>,
+pub struct Worker<J> {
+    jobs: Sender<J>,
+    jobs_max: usize,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
-    /// Starts a thread of this name, with room for so many jobs and outcomes.
+impl<J: Send + 'static> Worker<J> {
+    /// Starts a thread of this name, which tells `done` what has become of its jobs. So many wait at most, and besides
+    /// those that cannot be left out.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start(
         name: &str,
-        (jobs_max, done_max): (usize, usize),
-        run: impl FnOnce(Ends<J, D>) + Send + 'static,
+        jobs_max: usize,
+        done: mpsc::UnboundedSender<Done>,
+        run: impl FnOnce(Ends<J>) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (jobs, inbox) = bounded(jobs_max);
-        let (outbox, done) = bounded(done_max);
+        let (jobs, inbox) = unbounded();
         let stopping = Arc::new(AtomicBool::new(false));
         let ends = Ends {
             jobs: inbox,
-            done: outbox,
+            done,
             stopping: stopping.clone(),
         };
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -51,13 +57,13 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
         })?;
         Ok(Worker {
             jobs,
-            done,
+            jobs_max,
             stopping,
             thread,
         })
     }
 
-    /// Gives it a job; may have to wait for room.
+    /// Gives it a job that cannot be left out. The engine bounds how many of those are under way.
     ///
     /// # Errors
     /// The thread has ended.
@@ -65,6 +71,13 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
         let name = self.thread.thread().name().unwrap_or_default();
         let given = self.jobs.send(job);
         given.map_err(|_| anyhow::anyhow!("the {name} thread died"))
+    }
+
+    /// Gives it a job if there is room.
+    pub fn give_if_room(&self, job: J) {
+        if self.jobs.len() < self.jobs_max {
+            let _ = self.jobs.send(job);
+        }
     }
 
     /// Tells the thread that the loop has ended.
@@ -76,8 +89,6 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
     pub fn join(self) {
         self.stop();
         drop(self.jobs);
-        // Keep emptying, so that its last words don't block it.
-        while self.done.recv().is_ok() {}
         // A panic has ended the process already.
         let _ = self.thread.join();
     }
@@ -86,7 +97,7 @@ impl<J: Send + 'static, D: Send + 'static> Worker<J, D> {
 /// The log panics when a sync fails, as it must: the content of the disk is unknown then, and a later
 /// sync can succeed. A panic ends this thread only; this ends the process with it, before another thread
 /// relies on data that may not be on disk.
-struct EndWithMe;
+pub struct EndWithMe;
 
 impl Drop for EndWithMe {
     fn drop(&mut self) {
