@@ -145,7 +145,7 @@ impl Line {
         self.callback_now(key, lane, now_ms).err()
     }
 
-    /// The line keeps a place for a repetition, and room for a key that has a live token: `enter` answers that.
+    /// The line keeps a place for a repetition until it is being deleted, and room for a key that has a live token: `enter` answers that.
     pub(crate) fn callback(
         &mut self,
         key: &[u8],
@@ -178,6 +178,9 @@ impl Line {
     ) -> Result<Callback, Refused> {
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(BadField::new("key", "1 to 128 bytes").into());
+        }
+        if self.deleting {
+            return Err(Refused::LineClosed);
         }
         if let Some((lane, number)) = self.callers.get(key) {
             let callers = &self.lanes[usize::from(*lane)].callers;

@@ -162,6 +162,26 @@ fn the_refusals_say_what_the_matter_is() {
 }
 
 #[test]
+fn a_line_that_is_being_deleted_keeps_no_place() {
+    let mut shard = full(2_000);
+    for caller in 0..1_500 {
+        shard.call_back(&format!("key-{caller}"), None).unwrap();
+    }
+    let delete = Op::Delete {
+        line: shop(),
+        force: true,
+        incarnation: None,
+    };
+    shard.apply(&delete).unwrap();
+    assert!(shard.line().deleting().is_some(), "its callers are many");
+    assert_eq!(
+        shard.call_back("key-1499", None),
+        Err(Refused::LineClosed),
+        "nobody will be told of room any more"
+    );
+}
+
+#[test]
 fn a_sold_out_line_takes_none_and_a_unit_that_comes_back_is_offered() {
     let mut shard = full(5);
     shard.set(SettingsPatch {

@@ -32,6 +32,9 @@ impl NaiveLine {
         lane: Option<&LaneName>,
         now_ms: u64,
     ) -> Result<Answer, Refused> {
+        if self.deleting {
+            return Err(Refused::LineClosed);
+        }
         if let Some(place) = self.callers.iter().position(|it| it.1 == key) {
             return Ok(Answer::Callback(Some(self.callers_through(place))));
         }
