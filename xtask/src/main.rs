@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|ci|bench|compare|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -15,13 +15,13 @@ mod nats;
 mod packages;
 mod prometheus;
 mod python;
-mod redis;
 mod release;
 mod shell;
 mod sim;
 mod size;
 mod steps;
 mod tidy;
+mod unpacked;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -45,7 +45,8 @@ enum Command {
     /// Runs the tests, and then all that must hold before a change goes in: doc tests, benchmarks once, the simulation, that its
     /// checkers bite, fmt, tidy, clippy, the files of deploy, a release, licences
     Ci(Only),
-    /// Measures, on a release build
+    /// Measures nowserving beside JetStream, Redis, etcd and a bare NATS echo: [NAME…] [--rounds N] [--json FILE]
+    /// [--binary PATH] [--write-docs DIR]
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
     /// Kills, stops and cuts off nodes of real clusters under an audited crowd
@@ -71,10 +72,9 @@ enum Command {
     /// Measures how long large lines keep others waiting: [TOKENS] [LINES]
     #[command(disable_help_flag = true)]
     Turns(PassedOn),
-    /// Measures beside other products: rate limits beside Redis, and how long a failed leader's shards are without
-    /// service: limits|failover
+    /// Measures how long a failed leader's shards are without service, beside etcd and JetStream
     #[command(disable_help_flag = true)]
-    Compare(PassedOn),
+    Failover(PassedOn),
     /// Simulates whole clusters under faults, a seed at a time, and checks what must hold
     #[command(disable_help_flag = true)]
     Sim(PassedOn),
@@ -108,14 +108,14 @@ struct PassedOn {
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
-        Command::Bench(PassedOn { args }) => release::run("bench", &args),
+        Command::Bench(PassedOn { args }) => release::bench(&args),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Hour(PassedOn { args }) => release::measure("hour", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),
         Command::Limits(PassedOn { args }) => release::measure("limits", &args),
         Command::Upgrade { revision, args } => upgrade::run(&revision, &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
-        Command::Compare(PassedOn { args }) => release::compare(&args),
+        Command::Failover(PassedOn { args }) => release::failover(&args),
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test(Only { only }) => check::test(&only),

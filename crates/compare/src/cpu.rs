@@ -4,9 +4,20 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
+use nowserving_e2e::Process;
+
 /// Where the processor time of a process stands.
-pub fn of_process(pid: u32) -> PathBuf {
+pub fn of_pid(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/stat"))
+}
+
+/// The same of a process that was started here.
+///
+/// # Errors
+/// It has ended.
+pub fn of(process: &Process) -> Result<PathBuf> {
+    Ok(of_pid(process.pid().context("a server has ended")?))
 }
 
 /// User and system time together, up to now. `None` if one of them cannot be read.
@@ -43,7 +54,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_tells() {
-        let own = [of_process(std::process::id())];
+        let own = [of_pid(std::process::id())];
         assert!(spent(&own).is_some());
         assert_eq!(spent(&[PathBuf::from("/proc/none/stat")]), None);
     }

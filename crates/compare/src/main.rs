@@ -1,31 +1,38 @@
-//! Measures other products beside nowserving, on this machine and in one run. Not a part of the product: the clusters are
-//! those of the end-to-end tests, the load and the report those of `nowserving bench`.
+//! Measures nowserving beside other products, on this machine and in one run. Not a part of the product: the clusters
+//! are those of the end-to-end tests.
 
+mod bench;
 mod cpu;
 mod failover;
-mod limits;
 mod peers;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime;
 
-/// Measures other products beside nowserving
+/// Measures nowserving beside other products
 #[derive(Parser)]
 enum Compare {
-    Limits(limits::LimitsArgs),
+    Bench(bench::BenchArgs),
     Failover(failover::Plan),
+    #[command(hide = true)]
+    Echo(bench::EchoArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Compare::parse() {
-        Compare::Limits(args) => tokio::runtime::Runtime::new()?.block_on(limits::run(args)),
+        Compare::Bench(args) => runtime::Runtime::new()?.block_on(bench::run(args)),
         Compare::Failover(plan) => {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let mut runtime = runtime::Builder::new_current_thread();
             runtime
                 .enable_all()
                 .build()?
                 .block_on(failover::run(plan))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Compare::Echo(args) => {
+            bench::echo(args)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -185,7 +185,7 @@ impl Cluster {
         let more = limit.unwrap_or_default() + options.authorization.as_deref().unwrap_or_default();
         let mut servers = match options.nats_servers {
             1 => vec![Nats::start(folder.path(), mapped_shards, &more).await?],
-            several => Nats::start_cluster(folder.path(), several, mapped_shards, false).await?,
+            several => Nats::start_cluster(folder.path(), several, mapped_shards, None).await?,
         };
         let urls: Vec<ServerAddr> = servers
             .iter()

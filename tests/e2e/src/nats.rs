@@ -14,10 +14,20 @@ const START: Duration = Duration::from_secs(15);
 /// The password of every user.
 pub const PASSWORD: &str = "between us";
 
+/// How a cluster of servers keeps streams.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    /// Which nats-server.
+    pub program: PathBuf,
+    /// Whether it syncs each message before it acknowledges it, which servers before 2.10 cannot.
+    pub sync_always: bool,
+}
+
 /// A running nats-server on a port of 127.0.0.1 that it chose itself.
 #[derive(Debug)]
 pub struct Nats {
     pub process: Process,
+    program: PathBuf,
     folder: PathBuf,
     port: u16,
     /// Its configuration beyond the port and the mapping.
@@ -33,7 +43,8 @@ impl Nats {
     /// There is no nats-server, or it does not come up.
     pub async fn start(folder: &Path, mapped_shards: Option<u32>, more: &str) -> Result<Nats> {
         // With room for streams of any definition: only written data takes disk.
-        Nats::start_with(folder, mapped_shards, streams_in(folder) + more).await
+        let more = streams_in(folder, false) + more;
+        Nats::start_with(nats_server()?, folder, mapped_shards, more).await
     }
 
     /// Starts one with this configuration, and without streams: with JWTs these would need a system account.
@@ -41,7 +52,7 @@ impl Nats {
     /// # Errors
     /// There is no nats-server, or it does not come up.
     pub async fn start_without_streams(folder: &Path, configuration: &str) -> Result<Nats> {
-        Nats::start_with(folder, None, configuration.to_owned()).await
+        Nats::start_with(nats_server()?, folder, None, configuration.to_owned()).await
     }
 
     /// Starts so many, connected by routes to one cluster; the servers are named `nats-1` and so on.
@@ -52,7 +63,7 @@ impl Nats {
         folder: &Path,
         count: usize,
         mapped_shards: Option<u32>,
-        streams: bool,
+        streams: Option<&Streams>,
     ) -> Result<Vec<Nats>> {
         let ports: Vec<u16> = (0..count).map(|_| free_port()).collect::<Result<_>>()?;
         let routes = ports.iter().map(|port| format!("nats://127.0.0.1:{port}"));
@@ -65,17 +76,26 @@ impl Nats {
                 "server_name: \"nats-{nth}\"\n\
                  cluster {{ name: \"e2e\", listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n"
             );
-            if streams {
-                more += &streams_in(&folder);
-            }
-            servers.push(Nats::start_with(&folder, mapped_shards, more).await?);
+            let program = match streams {
+                Some(streams) => {
+                    more += &streams_in(&folder, streams.sync_always);
+                    streams.program.clone()
+                }
+                None => nats_server()?,
+            };
+            servers.push(Nats::start_with(program, &folder, mapped_shards, more).await?);
         }
         Ok(servers)
     }
 
-    async fn start_with(folder: &Path, mapped_shards: Option<u32>, more: String) -> Result<Nats> {
+    async fn start_with(
+        program: PathBuf,
+        folder: &Path,
+        mapped_shards: Option<u32>,
+        more: String,
+    ) -> Result<Nats> {
         let configuration = configuration(None, mapped_shards) + &more;
-        let process = start(folder, &configuration).await?;
+        let process = start(&program, folder, &configuration).await?;
         let ports = folder.join("ports");
         let port = eventually("nats-server tells its port", START, async || {
             port_in(&ports, process.pid())
@@ -83,6 +103,7 @@ impl Nats {
         let port = port.await.with_context(|| process.tail(20))?;
         Ok(Nats {
             process,
+            program,
             folder: folder.to_owned(),
             port,
             more,
@@ -106,7 +127,7 @@ impl Nats {
         self.process.kill().await?;
         self.more = more.to_owned();
         let configuration = configuration(Some(self.port), None) + &self.more;
-        self.process = start(&self.folder, &configuration).await?;
+        self.process = start(&self.program, &self.folder, &configuration).await?;
         Ok(())
     }
 
@@ -128,7 +149,7 @@ impl Nats {
     /// It does not come up.
     pub async fn start_again(&mut self, mapped_shards: Option<u32>) -> Result<()> {
         let configuration = configuration(Some(self.port), mapped_shards) + &self.more;
-        self.process = start(&self.folder, &configuration).await?;
+        self.process = start(&self.program, &self.folder, &configuration).await?;
         let url = self.url();
         eventually("nats-server is back", START, async || {
             Ok(async_nats::connect(&url).await.ok())
@@ -158,12 +179,17 @@ impl Nats {
     }
 }
 
-fn streams_in(folder: &Path) -> String {
+fn streams_in(folder: &Path, sync_always: bool) -> String {
     let store = folder.join("jetstream");
-    format!("jetstream {{ store_dir: {store:?}, max_file_store: 100G }}\n")
+    let sync = if sync_always {
+        ", sync_interval: always"
+    } else {
+        ""
+    };
+    format!("jetstream {{ store_dir: {store:?}, max_file_store: 100G{sync} }}\n")
 }
 
-async fn start(folder: &Path, configuration: &str) -> Result<Process> {
+async fn start(program: &Path, folder: &Path, configuration: &str) -> Result<Process> {
     let (config, ports) = (folder.join("nats.conf"), folder.join("ports"));
     std::fs::create_dir_all(&ports)?;
     std::fs::write(&config, configuration)?;
@@ -175,7 +201,7 @@ async fn start(folder: &Path, configuration: &str) -> Result<Process> {
     ];
     Process::start(
         "nats-server",
-        nats_server()?.as_os_str(),
+        program.as_os_str(),
         args,
         &folder.join("nats.log"),
     )

@@ -7,6 +7,16 @@ use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
+static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
+
+/// From now on [`program`] is this one.
+///
+/// # Errors
+/// It was asked for before.
+pub fn use_program(path: PathBuf) -> Result<()> {
+    PROGRAM.set(path).context("a program was started before")
+}
+
 /// The `nowserving` binary: `NOWSERVING_BIN`, or else the one that cargo builds beside this test.
 ///
 /// Cargo knows no dependency of a test on another package's binary. So the first caller has it
@@ -15,7 +25,6 @@ use tokio::sync::OnceCell;
 /// # Errors
 /// It cannot be built.
 pub async fn program() -> Result<PathBuf> {
-    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
     let given = std::env::var_os("NOWSERVING_BIN");
     let path = async || match given {
         Some(path) => Ok(PathBuf::from(path)),

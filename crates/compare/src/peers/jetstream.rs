@@ -7,13 +7,12 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::{MEMBERS, Peer, next};
-use nowserving_e2e::Nats;
-use nowserving_e2e::Process;
-use nowserving_e2e::eventually;
+use nowserving_e2e::{Nats, Process, Streams, eventually, nats_server};
 
 const START: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);
-const STREAM: &str = "failover";
+/// The stream, and its subject.
+pub const STREAM: &str = "compared";
 
 #[derive(Debug)]
 pub struct JetStream {
@@ -23,28 +22,13 @@ pub struct JetStream {
 }
 
 impl Peer for JetStream {
+    /// It keeps the last message alone.
     async fn start(folder: &Path) -> Result<JetStream> {
-        let servers = Nats::start_cluster(folder, MEMBERS, None, true).await?;
-        let mut clients = Vec::new();
-        for server in &servers {
-            // It is to stay with its server.
-            let options = async_nats::ConnectOptions::new()
-                .ignore_discovered_servers()
-                .retry_on_initial_connect();
-            clients.push(options.connect(server.url()).await?);
-        }
-        let stream = JetStream { servers, clients };
-        let config = json!({
-            "name": STREAM, "subjects": [STREAM], "num_replicas": MEMBERS, "storage": "file",
-            "retention": "limits", "max_msgs_per_subject": 1,
-        });
-        let subject = format!("$JS.API.STREAM.CREATE.{STREAM}");
-        eventually("JetStream has a stream", START, async || {
-            stream.ask(0, &subject, &config).await.map(Some)
-        })
-        .await?;
-        stream.wait_served().await?;
-        Ok(stream)
+        let streams = Streams {
+            program: nats_server()?,
+            sync_always: false,
+        };
+        JetStream::start_with(folder, &streams, 1).await
     }
 
     /// Once no replica is behind: a stream that heals after the last failure is no fair beginning of the next.
@@ -71,6 +55,53 @@ impl Peer for JetStream {
 }
 
 impl JetStream {
+    /// With servers of this kind; it keeps so many messages, or all of them with -1.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub async fn start_with(folder: &Path, streams: &Streams, kept: i64) -> Result<JetStream> {
+        let servers = Nats::start_cluster(folder, MEMBERS, None, Some(streams)).await?;
+        let mut clients = Vec::new();
+        for server in &servers {
+            // It is to stay with its server.
+            let options = async_nats::ConnectOptions::new()
+                .ignore_discovered_servers()
+                .retry_on_initial_connect();
+            clients.push(options.connect(server.url()).await?);
+        }
+        let stream = JetStream { servers, clients };
+        let config = json!({
+            "name": STREAM, "subjects": [STREAM], "num_replicas": MEMBERS, "storage": "file",
+            "retention": "limits", "max_msgs_per_subject": kept,
+        });
+        let subject = format!("$JS.API.STREAM.CREATE.{STREAM}");
+        eventually("JetStream has a stream", START, async || {
+            stream.ask(0, &subject, &config).await.map(Some)
+        })
+        .await?;
+        stream.wait_served().await?;
+        Ok(stream)
+    }
+
+    /// The servers' processes.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.servers.iter().map(|server| &server.process)
+    }
+
+    /// A connection to a member.
+    pub fn client(&self, member: usize) -> &async_nats::Client {
+        &self.clients[member]
+    }
+
+    /// Removes all messages.
+    ///
+    /// # Errors
+    /// There is no leader.
+    pub async fn purge(&self) -> Result<()> {
+        let subject = format!("$JS.API.STREAM.PURGE.{STREAM}");
+        self.ask(0, &subject, &json!({})).await.map(drop)
+    }
+
     /// All servers answer, and know the same leader and no member that is behind.
     async fn wait_served(&self) -> Result<()> {
         eventually("JetStream serves", START, async || {

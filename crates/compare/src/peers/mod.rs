@@ -1,17 +1,20 @@
-//! Other systems that replicate by Raft, to measure their failover beside ours: three processes on this machine,
-//! with the settings that they come with.
+//! Other systems. Those that replicate by Raft are three processes on this machine, with the settings that they come
+//! with.
 
 mod etcd;
 mod jetstream;
+pub mod redis;
+pub mod resp;
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Result;
 
 use nowserving_e2e::Process;
 
-pub use etcd::Etcd;
-pub use jetstream::JetStream;
+pub use etcd::{Etcd, Puts};
+pub use jetstream::{JetStream, STREAM};
 
 /// How many members a cluster has.
 pub const MEMBERS: usize = 3;
@@ -49,4 +52,10 @@ pub trait Peer: Sized {
 /// The member after this one.
 fn next(member: usize) -> usize {
     (member + 1) % MEMBERS
+}
+
+/// The program that a variable names, or the one in PATH.
+pub fn named(variable: &str, program: &str) -> OsString {
+    let given = std::env::var_os(variable).filter(|given| !given.is_empty());
+    given.unwrap_or_else(|| program.into())
 }

@@ -74,7 +74,7 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
             dir
         }
         None => {
-            temporary = temporary_dir("nowserving-demo-", None)?;
+            temporary = temporary_dir("nowserving-demo-")?;
             temporary.path()
         }
     };

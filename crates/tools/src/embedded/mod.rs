@@ -1,5 +1,5 @@
 //! A whole cluster on this machine: a private nats-server and three nodes as child processes.
-//! `nowserving dev`, `nowserving demo` and `nowserving bench` are built on it.
+//! `nowserving dev` and `nowserving demo` are built on it.
 
 mod child;
 mod data_dir;
@@ -68,11 +68,10 @@ pub async fn with_cluster<T>(
 /// A directory for a cluster's data, removed when the value is dropped.
 ///
 /// # Errors
-/// It cannot be made in `within` (by default the system's directory for temporary files).
-pub fn temporary_dir(prefix: &str, within: Option<&Path>) -> anyhow::Result<TempDir> {
-    let within = within.map_or_else(std::env::temp_dir, Path::to_owned);
-    let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(&within);
-    dir.with_context(|| format!("cannot make a directory in {}", within.display()))
+/// It cannot be made in the system's directory for temporary files.
+pub fn temporary_dir(prefix: &str) -> anyhow::Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix(prefix).tempdir();
+    dir.context("cannot make a directory for temporary files")
 }
 
 /// The running cluster. Dropping it kills every child; [`Cluster::stop`] ends them in good order.

@@ -19,24 +19,25 @@ use tokio::time::Instant;
 
 use super::load::Source;
 
-/// Tokens that wait and are asked for: as many as one line is designed to have.
-pub const POLLED: usize = 10_000;
-const POLLED_LINE: &str = "bench-status";
 /// Requests under way while preparing.
 const AT_ONCE: usize = 64;
+/// No token is recycled, nor loses its seat, while other systems are measured.
+const IDLE_MS: u64 = 24 * 3_600_000;
 /// Leaders that stayed this long are taken to stay.
 const CALM: Duration = Duration::from_secs(3);
 const CALM_DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const DELETE_POLL: Duration = Duration::from_millis(20);
-const DELETE_DEADLINE: Duration = Duration::from_secs(60);
+const DELETE_DEADLINE: Duration = Duration::from_secs(180);
+/// Seats of a line in which nobody waits.
+pub const SEATS: u32 = 1_000_000;
 
-/// The cluster's lines.
+/// The cluster's lines. Cheap to clone.
+#[derive(Clone)]
 pub struct Lines {
     client: Client,
     subjects: Subjects,
     shards: u32,
-    settings: SettingsPatch,
 }
 
 /// A token whose `status` is asked.
@@ -53,37 +54,26 @@ pub struct Polled {
 }
 
 impl Lines {
-    /// No token is recycled, nor loses its seat, within `idle`.
-    ///
     /// # Errors
     /// The cluster does not answer.
-    pub async fn new(client: Client, idle: Duration) -> anyhow::Result<Lines> {
+    pub async fn new(client: Client) -> anyhow::Result<Lines> {
         let status = client.admin().cluster_status().await?;
-        let idle_ms = Some(Change::Set(u64::try_from(idle.as_millis())?));
         Ok(Lines {
             client,
             subjects: Subjects::default(),
             shards: u32::try_from(status.shards.len())?,
-            settings: SettingsPatch {
-                seats: Some(Change::Set(1)),
-                queue_limit: Some(Change::Set(nowserving_line::QUEUE_LIMIT_MAX)),
-                waiting_idle_timeout_ms: idle_ms.clone(),
-                claim_timeout_ms: idle_ms,
-                ..SettingsPatch::default()
-            },
         })
     }
 
-    /// Makes the line whose tokens are asked for, and fills it.
+    /// Makes a line in which so many tokens wait.
     ///
     /// # Errors
     /// The cluster refuses, or answers what does not fit.
-    pub async fn fill_polled(&self) -> anyhow::Result<Polled> {
-        let name = LineName::try_from(POLLED_LINE)?;
-        self.create(std::slice::from_ref(&name)).await?;
-        let line = self.client.line(POLLED_LINE)?;
+    pub async fn fill_polled(&self, name: &LineName, tokens: u64) -> anyhow::Result<Polled> {
+        self.create(std::slice::from_ref(name), 1).await?;
+        let line = self.client.line(name.as_str())?;
         // The first of them takes the seat: one more, so that the rest wait.
-        let entered: Vec<StatusReply> = stream::iter(0..=POLLED)
+        let entered: Vec<StatusReply> = stream::iter(0..=tokens)
             .map(|i| {
                 let line = line.clone();
                 async move { line.enter(format!("polled-{i}").as_str()).await }
@@ -99,12 +89,12 @@ impl Lines {
             .map(|ticket| status_request(ticket).into())
             .collect();
         ensure!(
-            requests.len() == POLLED,
-            "{} tokens wait instead of {POLLED}",
+            requests.len() as u64 == tokens,
+            "{} tokens wait instead of {tokens}",
             requests.len()
         );
         requests.shuffle(&mut rand::rng());
-        let subject = self.subject(&name, "status");
+        let subject = self.subject(name, "status");
         Ok(Polled {
             answer_bytes: self.try_status(&subject, &requests[0]).await?,
             request_bytes: requests[0].len(),
@@ -126,14 +116,22 @@ impl Lines {
         Ok(answer.payload.len())
     }
 
-    /// Makes lines.
+    /// Makes lines with so many seats.
     ///
     /// # Errors
     /// The cluster refuses.
-    pub async fn create(&self, names: &[LineName]) -> anyhow::Result<()> {
+    pub async fn create(&self, names: &[LineName], seats: u32) -> anyhow::Result<()> {
+        let idle_ms = Some(Change::Set(IDLE_MS));
+        let settings = &SettingsPatch {
+            seats: Some(Change::Set(seats)),
+            queue_limit: Some(Change::Set(nowserving_line::QUEUE_LIMIT_MAX)),
+            waiting_idle_timeout_ms: idle_ms.clone(),
+            claim_timeout_ms: idle_ms,
+            ..SettingsPatch::default()
+        };
         stream::iter(names)
             .map(|name| async move {
-                let settings = self.settings.clone();
+                let settings = settings.clone();
                 let line = self.client.admin().line(name.as_str())?;
                 let create = Create { settings };
                 line.create(&create).await
@@ -194,10 +192,16 @@ impl Lines {
     }
 
     /// The subject on which only the leader listens: the SDK uses it too.
-    fn subject(&self, name: &LineName, op: &str) -> Subject {
+    pub fn subject(&self, name: &LineName, op: &str) -> Subject {
         let shard = shard_of(name.as_str(), self.shards);
         self.subjects.shard(shard, name, op).into()
     }
+}
+
+/// So many names of lines.
+pub fn names(count: u64) -> Vec<LineName> {
+    let names = (0..count).map(|i| LineName::try_from(format!("bench-{i}").as_str()));
+    names.flatten().collect()
 }
 
 /// Waits until no shard has changed its leader for a while: after a start, they are spread over
@@ -226,6 +230,11 @@ pub async fn settle(client: &Client) -> anyhow::Result<()> {
 }
 
 impl Polled {
+    /// How many tokens there are.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     /// The requests, one token after the other, to `subject`: the echo gets the very same.
     pub fn source(&self, subject: Subject) -> Source {
         let requests = self.requests.clone();
@@ -236,14 +245,19 @@ impl Polled {
     }
 }
 
-fn status_request(ticket: String) -> Vec<u8> {
+pub fn status_request(ticket: String) -> Vec<u8> {
     let body = StatusRequest::new(TokenBy::Ticket(ticket));
     codec::encode(&body, Format::MsgPack)
 }
 
-fn enter_request(number: u64) -> Vec<u8> {
+/// Ten bytes, as an order's number.
+pub fn key(number: u64) -> String {
+    format!("{number:010}")
+}
+
+pub fn enter_request(number: u64) -> Vec<u8> {
     let body = Enter {
-        key: Key::new(format!("order-{number:012}").as_bytes()).ok(),
+        key: Key::new(key(number).as_bytes()).ok(),
         lane: None,
     };
     codec::encode(&body, Format::MsgPack)

@@ -1,4 +1,4 @@
-//! A Redis server of our own, in memory only, and the two ways in which rate limits are kept there.
+//! A Redis server of our own, and what is asked of it: rate limits in two ways, and a line.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use nowserving_e2e::{Process, eventually, free_port};
 
+use super::named;
 use super::resp::{Redis, Reply, Request, encode};
-use super::{Keys, PER_HOUR, user};
+use crate::bench::check::{Keys, PER_HOUR, user};
+use crate::bench::lines::key;
 
 /// Makes the commands with this number.
 pub type Commands = Arc<dyn Fn(u64) -> Request + Send + Sync>;
@@ -17,25 +19,41 @@ pub type Commands = Arc<dyn Fn(u64) -> Request + Send + Sync>;
 const START: Duration = Duration::from_secs(15);
 const HOUR_S: u64 = 3_600;
 const GCRA: &str = include_str!("gcra.lua");
+/// A token: its number, its place in the line, and what its key has.
+const ENTER: &str = "local token = redis.call('INCR', KEYS[1])
+redis.call('ZADD', KEYS[2], token, ARGV[1])
+redis.call('HSET', KEYS[3], ARGV[1], token)
+return token";
 
 /// A running redis-server. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     pub process: Process,
     pub version: String,
+    pub port: u16,
+}
+
+/// What a server keeps on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Nothing,
+    /// Each command is synced before it is answered (`appendfsync always`).
+    Synced,
 }
 
 impl Server {
-    /// Starts `REDIS_SERVER`, or the one in `PATH`, without persistence, and connects.
+    /// Starts `REDIS_SERVER`, or the one in `PATH`, and connects.
     ///
     /// # Errors
     /// It is not there, or does not come up.
-    pub async fn start(folder: &Path) -> Result<(Server, Redis)> {
-        let given = std::env::var_os("REDIS_SERVER").filter(|given| !given.is_empty());
-        let program = given.unwrap_or_else(|| "redis-server".into());
+    pub async fn start(folder: &Path, kept: Kept) -> Result<(Server, Redis)> {
+        let program = named("REDIS_SERVER", "redis-server");
         let port = free_port()?;
-        let args = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let args = ["--bind", "127.0.0.1", "--save", ""];
         let mut args: Vec<OsString> = args.map(OsString::from).into();
+        if kept == Kept::Synced {
+            args.extend(["--appendonly", "yes", "--appendfsync", "always"].map(OsString::from));
+        }
         args.extend(["--port".into(), port.to_string().into()]);
         args.extend(["--dir".into(), folder.into()]);
         let log = folder.join("redis-server.log");
@@ -48,7 +66,12 @@ impl Server {
             Reply::Text(info) => version(&info).unwrap_or_default(),
             other => bail!("Redis answers INFO with {other:?}"),
         };
-        Ok((Server { process, version }, redis))
+        let server = Server {
+            process,
+            version,
+            port,
+        };
+        Ok((server, redis))
     }
 }
 
@@ -78,20 +101,50 @@ pub fn fixed_window(keys: Keys) -> Commands {
 /// # Errors
 /// Redis refuses the script.
 pub async fn gcra(redis: &Redis, keys: Keys) -> Result<Commands> {
-    let script = match redis.command(&["SCRIPT", "LOAD", GCRA]).await? {
-        Reply::Text(script) => script,
-        other => bail!("Redis answers SCRIPT LOAD with {other:?}"),
-    };
+    let script = load(redis, GCRA).await?;
     let per_hour = PER_HOUR.to_string();
     let burst = (PER_HOUR - 1).to_string();
     Ok(Arc::new(move |number| {
         let key = format!("throttle_{}", user(keys(number)));
-        let words = [
+        one(&[
             "EVALSHA", &script, "1", &key, &burst, &per_hour, "3600", "1",
-        ];
-        Request {
-            bytes: encode(&words).into(),
-            commands: 1,
-        }
+        ])
     }))
+}
+
+/// Loads the script by which a token enters a line; returns its name.
+///
+/// # Errors
+/// Redis refuses the script.
+pub async fn enter_script(redis: &Redis) -> Result<String> {
+    load(redis, ENTER).await
+}
+
+/// A token enters a line, by that script.
+pub fn enter(script: String) -> Commands {
+    Arc::new(move |number| {
+        one(&[
+            "EVALSHA",
+            &script,
+            "3",
+            "next",
+            "waiting",
+            "tokens",
+            &key(number),
+        ])
+    })
+}
+
+fn one(words: &[&str]) -> Request {
+    Request {
+        bytes: encode(words).into(),
+        commands: 1,
+    }
+}
+
+async fn load(redis: &Redis, script: &str) -> Result<String> {
+    match redis.command(&["SCRIPT", "LOAD", script]).await? {
+        Reply::Text(script) => Ok(script),
+        other => bail!("Redis answers SCRIPT LOAD with {other:?}"),
+    }
 }

@@ -20,8 +20,6 @@ pub struct Machine {
     pub processor: Option<String>,
     /// Operating system and architecture.
     pub system: String,
-    /// Version of nats-server.
-    pub nats_server: String,
     /// Median time of writing 4 KiB and syncing it, where the nodes keep their logs, in
     /// microseconds: no `enter` can be faster.
     pub sync_us: u64,
@@ -32,13 +30,12 @@ impl Machine {
     ///
     /// # Errors
     /// Nothing can be written there.
-    pub fn look(dir: &Path, nats: &async_nats::Client) -> anyhow::Result<Machine> {
+    pub fn look(dir: &Path) -> anyhow::Result<Machine> {
         Ok(Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             processor: processor(),
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-            nats_server: nats.server_info().version,
-            sync_us: u64::try_from(sync_time(dir)?.as_micros())?,
+            sync_us: u64::try_from(sync_time(dir, SYNCED_BYTES)?.as_micros())?,
         })
     }
 
@@ -47,7 +44,6 @@ impl Machine {
             cores,
             processor,
             system,
-            nats_server,
             sync_us,
         } = self;
         let processor = processor
@@ -55,7 +51,7 @@ impl Machine {
             .map_or(String::new(), |name| format!(" ({name})"));
         let sync_ms = *sync_us as f64 / 1_000.0;
         format!(
-            "{cores} cores{processor}, {system}, nats-server {nats_server}, \
+            "{cores} cores{processor}, {system}, \
              4 KiB written and synced in {sync_ms:.2} ms"
         )
     }
@@ -68,14 +64,19 @@ fn processor() -> Option<String> {
     Some(name.trim().to_owned())
 }
 
-fn sync_time(dir: &Path) -> anyhow::Result<Duration> {
+/// The median time of adding so many bytes to a file and syncing it.
+///
+/// # Errors
+/// Nothing can be written there.
+pub fn sync_time(dir: &Path, bytes: usize) -> anyhow::Result<Duration> {
     let path = dir.join("sync-probe");
     let context = || format!("cannot write {}", path.display());
     let mut file = File::create(&path).with_context(context)?;
+    let data = vec![b'x'; bytes];
     let mut times = Vec::with_capacity(SYNCS);
     for _ in 0..SYNCS {
         let started = Instant::now();
-        file.write_all(&[b'x'; SYNCED_BYTES])
+        file.write_all(&data)
             .and_then(|()| file.sync_data())
             .with_context(context)?;
         times.push(started.elapsed());
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn the_disk_is_tried_and_left_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(sync_time(dir.path()).unwrap() > Duration::ZERO);
+        assert!(sync_time(dir.path(), 1).unwrap() > Duration::ZERO);
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
     }
 }

@@ -1,12 +1,12 @@
 //! Sends requests, a given number in flight at once, and measures how long each takes. The same code
-//! for the echo and for the cells compared with it.
+//! for all systems.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_nats::{Message, RequestError, Subject};
+use async_nats::{Message, Subject};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use nowserving_protocol::codec;
@@ -40,7 +40,10 @@ pub struct Requests {
 impl Ask for Requests {
     async fn ask(&self, number: u64) -> Option<String> {
         let (subject, payload) = (self.source)(number);
-        failure(self.nats.request(subject, payload).await)
+        match self.nats.request(subject, payload).await {
+            Ok(message) => failure(&message),
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 
@@ -59,6 +62,13 @@ pub struct Sample {
     pub per_second: f64,
     /// The answers and failures.
     pub tally: Tally,
+}
+
+impl Sample {
+    /// This share of the answers came within so many microseconds.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        self.tally.latency_us.value_at_quantile(share) as f64
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +108,11 @@ impl Tally {
         *self.failures.entry(why).or_default() += 1;
     }
 
-    fn add(&mut self, other: Tally) -> anyhow::Result<()> {
+    /// Those of another one, too.
+    ///
+    /// # Errors
+    /// Never: both have the same digits.
+    pub fn add(&mut self, other: Tally) -> anyhow::Result<()> {
         self.latency_us.add(other.latency_us)?;
         self.answers += other.answers;
         for (failure, count) in other.failures {
@@ -186,11 +200,7 @@ impl<A: Ask> Load<A> {
 }
 
 /// Why an answer does not count.
-fn failure(answer: Result<Message, RequestError>) -> Option<String> {
-    let message = match answer {
-        Ok(message) => message,
-        Err(error) => return Some(error.to_string()),
-    };
+pub fn failure(message: &Message) -> Option<String> {
     // Good answers have no headers: nothing to look up for them.
     let headers = message.headers.as_ref()?;
     let text = headers.get(ERROR_HEADER)?;
