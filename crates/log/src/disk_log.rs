@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use nowserving_codec::Writer as Encoder;
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
@@ -232,13 +232,29 @@ impl DiskLog {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// `None`: another thread writes, and may be waiting for room.
+    fn free_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        match self.writer.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(writer)) => Some(writer.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Writes a batch with the records that `encode` adds, if there are any. Returns whether that was done.
     fn put(
         &self,
         how: How,
         encode: impl FnOnce(&mut Encoder) -> std::io::Result<()>,
     ) -> Result<bool, LogError> {
-        let writer = &mut *self.writer();
+        let writer = match how.if_short {
+            true => self.free_writer(),
+            false => Some(self.writer()),
+        };
+        let Some(mut writer) = writer else {
+            return Ok(false);
+        };
+        let writer = &mut *writer;
         if self.stopped.load(Ordering::Acquire) {
             return Err(LogError::Stopped);
         }
@@ -577,5 +593,27 @@ impl LogStore for DiskLog {
             syncs: self.files.syncs.load(Ordering::Relaxed),
             used_bytes: self.shared().used_bytes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_write_that_must_be_short_waits_for_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LogOptions {
+            segment_bytes: 1 << 20,
+            bytes_max: 4 << 20,
+        };
+        let log = DiskLog::open(&dir.path().join("log"), &options).unwrap();
+        let writes = [Write::bootstrap(0, &[1])];
+        log.write(&writes).unwrap();
+        let other = log.writer();
+        assert!(!log.write_if_short(&writes).unwrap());
+        drop(other);
+        assert!(log.write_if_short(&writes).unwrap());
     }
 }

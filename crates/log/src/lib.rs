@@ -64,8 +64,8 @@ pub trait LogStore: EntryReader {
     /// pages it could not write, so trying again "succeeds".
     fn write(&self, writes: &[Write]) -> Result<(), LogError>;
 
-    /// As [`LogStore::write`], unless that would take longer than one write and one sync, because a file is to be made or
-    /// there is no room: then it writes nothing and returns false.
+    /// As [`LogStore::write`], unless that would take longer than one write and one sync, because a file is to be made, there is
+    /// no room, or another thread is writing: then it writes nothing and returns false.
     ///
     /// # Errors
     /// As for [`LogStore::write`].

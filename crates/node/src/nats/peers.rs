@@ -168,13 +168,13 @@ pub async fn receive_frames(receiver: Receiver, mut incoming: Incoming) -> anyho
     let mut messages = link.client.subscribe(subject).await?;
     let mut out = Vec::new();
     while let Some(message) = messages.next().await {
-        let came = Message {
-            subject: &message.subject,
-            reply: None,
-            headers: &(),
-            payload: &message.payload,
-        };
         {
+            let came = Message {
+                subject: &message.subject,
+                reply: None,
+                headers: &(),
+                payload: &message.payload,
+            };
             let in_use = receiver.keys.in_use();
             let in_touch = receiver.standing.borrow().is_in_touch();
             let around = (&*receiver.peers.borrow(), in_touch);
@@ -183,7 +183,11 @@ pub async fn receive_frames(receiver: Receiver, mut incoming: Incoming) -> anyho
         for it in out.drain(..) {
             match it {
                 Out::Write(file, bytes) => {
-                    if let Err(error) = data_dir::write(&receiver.data_dir, file, &bytes) {
+                    let dir = receiver.data_dir.clone();
+                    let write = move || data_dir::write(&dir, file, &bytes);
+                    // The engine goes on meanwhile.
+                    let written = tokio::task::spawn_blocking(write).await;
+                    if let Err(error) = written? {
                         tracing::warn!(file = file.name(), %error, "not written: a frame is dropped");
                         incoming.not_written();
                         break;

@@ -1,4 +1,4 @@
-//! Answers and events on their way out: encoded here, off the shard loop's thread.
+//! Answers and events on their way out: encoded here, once the turn that made them has ended.
 
 use std::sync::Arc;
 

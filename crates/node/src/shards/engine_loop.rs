@@ -130,6 +130,8 @@ impl EngineLoop {
                 // Frames leave before the sync, so that the followers sync at the same time.
                 tokio::task::yield_now().await;
                 self.with(Turns::write_own);
+                // The sockets are read again first: the sync may have taken long.
+                tokio::task::yield_now().await;
             } else if left == 0 {
                 tokio::task::yield_now().await;
             } else {

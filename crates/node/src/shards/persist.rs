@@ -127,7 +127,8 @@ impl Persister {
     pub fn write_own(&mut self) -> anyhow::Result<Option<Input>> {
         let _end = EndWithMe;
         let log = self.log.as_ref();
-        match write(log, &self.sync_time, || log.write_if_short(&self.own)) {
+        let write = || log.write_if_short(&self.own);
+        match written(log, &self.sync_time, syncs(&self.own), write) {
             Ok(true) => {
                 let writes = std::mem::take(&mut self.own_count);
                 let persisted = persisted(&self.own, writes);
@@ -188,7 +189,8 @@ fn run(log: &dyn LogStore, sync_time: &SyncTime, ends: &Ends<Job>) {
             }
         }
         if !all.is_empty() {
-            if let Err(error) = write(log, sync_time, || log.write(&all).map(|()| true)) {
+            let write = || log.write(&all).map(|()| true);
+            if let Err(error) = written(log, sync_time, syncs(&all), write) {
                 return end(ends, &error);
             }
             if ends.done.send(Ok(persisted(&all, writes))).is_err() {
@@ -212,16 +214,23 @@ fn persisted(all: &[Write], writes: usize) -> Input {
     }
 }
 
-/// Returns whether it was written.
-fn write(
+fn syncs(writes: &[Write]) -> bool {
+    writes.iter().any(|it| it.must_sync)
+}
+
+/// Writes, and returns whether it was written.
+fn written(
     log: &dyn LogStore,
     sync_time: &SyncTime,
+    syncs: bool,
     write: impl FnOnce() -> Result<bool, LogError>,
 ) -> Result<bool, LogError> {
     let started = Instant::now();
     let written = write()?;
     if written {
-        sync_time.note(started.elapsed());
+        if syncs {
+            sync_time.note(started.elapsed());
+        }
         metrics::histogram!("nowserving_log_sync_seconds").record(started.elapsed());
         let stats = log.stats();
         metrics::counter!("nowserving_log_bytes_written_total").absolute(stats.bytes_written);
