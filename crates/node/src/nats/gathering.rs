@@ -99,7 +99,7 @@ impl Gathering {
 }
 
 impl Responder {
-    /// Takes a request. It is read, and its answer encoded, while others go on.
+    /// Takes a request.
     pub async fn gather_for(&self, message: &Message, route: Route, now: Now) {
         let (gathering, trace) = (&self.gathering, traces::begun(message.headers.as_ref()));
         let _busy = gathering.busy.clone();
