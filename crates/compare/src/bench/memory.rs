@@ -51,6 +51,15 @@ impl Empty {
         })
     }
 
+    /// Shows it beside what a full one takes: its memory in MiB, and its restart, in seconds.
+    fn show_beside(&self, section: &mut Section, memory_mib: f64, restart: Option<Spread>) {
+        section.value("memory after the restarts", "MiB", one(memory_mib));
+        let empty = one(self.memory_mib);
+        section.value("memory of an empty cluster's node", "MiB", empty);
+        section.value("restart until all shards serve", "s", restart);
+        section.value("restart of an empty cluster", "s", self.restart);
+    }
+
     /// What a restart takes beyond an empty one's.
     fn beyond(&self, restart: Option<Spread>) -> Option<Spread> {
         let (empty, restart) = (self.restart?, restart?);
@@ -130,14 +139,7 @@ pub async fn many_lines(bench: &mut Bench) -> Result<Section> {
         ],
         ..Section::default()
     };
-    section.value("memory after the restarts", "MiB", one(again));
-    section.value(
-        "memory of an empty cluster's node",
-        "MiB",
-        one(empty.memory_mib),
-    );
-    section.value("restart until all shards serve", "s", restart);
-    section.value("restart of an empty cluster", "s", empty.restart);
+    empty.show_beside(&mut section, again, restart);
     Ok(section)
 }
 
@@ -187,14 +189,7 @@ pub async fn large_line(bench: &mut Bench) -> Result<Section> {
         ],
         ..Section::default()
     };
-    section.value("memory after the restarts", "MiB", one(again));
-    section.value(
-        "memory of an empty cluster's node",
-        "MiB",
-        one(empty.memory_mib),
-    );
-    section.value("restart until all shards serve", "s", restart);
-    section.value("restart of an empty cluster", "s", empty.restart);
+    empty.show_beside(&mut section, again, restart);
     Ok(section)
 }
 
