@@ -152,5 +152,6 @@ fn replica_config(shard: u32, id: u64) -> Config {
         heartbeat_ticks: 1,
         tick: Duration::from_millis(100),
         lease: Duration::from_millis(500),
+        tells_commits: false,
     }
 }

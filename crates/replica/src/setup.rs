@@ -141,6 +141,7 @@ fn raft_config(config: &Config, applied: u64) -> raft::Config {
         check_quorum: true,
         pre_vote: true,
         max_uncommitted_size: UNCOMMITTED_BYTES,
+        skip_bcast_commit: !config.tells_commits,
         ..raft::Config::default()
     }
 }

@@ -47,6 +47,9 @@ pub struct Config {
     /// The time for which a leader may answer reads on its own, from the start of a read round. At most
     /// nine tenths of the election timeout; the rest allows for clocks of different speed.
     pub lease: Duration,
+    /// Whether followers are told at once what is committed. Else they hear of it by the next entries or the next
+    /// heartbeat: a message and an answer less for each peer, in each commit of a group without more to say.
+    pub tells_commits: bool,
 }
 
 impl Config {

@@ -313,5 +313,7 @@ fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Confi
         heartbeat_ticks: TICKS_PER_HEARTBEAT as usize,
         tick,
         lease: Duration::from_millis(config.election_ms * LEASE_PERCENT / 100),
+        // Every node acts on the members and the rules of limits; what other shards have matters to their leaders alone.
+        tells_commits: shard == 0,
     }
 }

@@ -98,6 +98,32 @@ fn a_leader_applies_nothing_before_its_own_disk_has_it() {
     assert_eq!(cluster.node(1).commands(), ["a"]);
 }
 
+/// A commit costs a message to each follower and its answer, and no more.
+#[test]
+fn a_group_that_does_not_tell_commits_says_them_with_what_it_says_anyway() {
+    let mut cluster = Cluster::led_by_1(5);
+    cluster.run(ELECTION_US);
+    let empty = Rc::new(Cell::new(0));
+    let counted = empty.clone();
+    cluster.filter = Some(Box::new(move |message| {
+        let is_append = message.get_msg_type() == MessageType::MsgAppend;
+        counted.set(counted.get() + u32::from(is_append && message.get_entries().is_empty()));
+        true
+    }));
+    for data in ["a", "b"] {
+        cluster.commit_on(1, data, &[1]);
+    }
+    assert!(
+        cluster.node(2).commands().len() <= 1,
+        "before the heartbeat"
+    );
+    cluster.run(ELECTION_US);
+    assert_eq!(empty.get(), 0);
+    for id in 1..=3 {
+        assert_eq!(cluster.node(id).commands(), ["a", "b"], "{id}");
+    }
+}
+
 fn entry(term: u64, index: u64) -> Entry {
     Entry {
         term,

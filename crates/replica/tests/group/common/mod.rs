@@ -37,6 +37,11 @@ impl Random {
 }
 
 pub fn config(id: u64) -> Config {
+    seeded_config(id, 0)
+}
+
+/// Groups of even seeds tell their followers at once what is committed.
+pub fn seeded_config(id: u64, seed: u64) -> Config {
     Config {
         shard: 0,
         id,
@@ -44,11 +49,12 @@ pub fn config(id: u64) -> Config {
         heartbeat_ticks: 2,
         tick: std::time::Duration::from_micros(TICK_US),
         lease: std::time::Duration::from_micros(LEASE_US),
+        tells_commits: seed.is_multiple_of(2),
     }
 }
 
 /// Sees a message as it is sent; returns false to drop it.
-type Filter = Box<dyn FnMut(&Message) -> bool>;
+pub type Filter = Box<dyn FnMut(&Message) -> bool>;
 
 struct Flying {
     at: Micros,

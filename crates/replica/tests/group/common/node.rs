@@ -10,7 +10,7 @@ use nowserving_replica::{
 };
 use raft::eraftpb::Message;
 
-use super::{ELECTION_TICKS, Random, TICK_US, config};
+use super::{ELECTION_TICKS, Random, TICK_US, seeded_config};
 
 /// How the disk is driven.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,7 +121,8 @@ impl Node {
         let install = self.restored().complete_install(0, &*self.log).unwrap();
         self.log.write(&Vec::from_iter(install)).unwrap();
         let restored = self.restored();
-        let replica = Replica::new(&config(self.id), restored, self.log.clone(), now).unwrap();
+        let config = seeded_config(self.id, self.seed);
+        let replica = Replica::new(&config, restored, self.log.clone(), now).unwrap();
         assert!(replica.committed() >= replica.applied(), "S6");
         self.replica = Some(replica);
         self.applied = self.snapshot.1.clone();
