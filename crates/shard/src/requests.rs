@@ -4,8 +4,6 @@
 //! on twice, and when NATS gives one message to two nodes. The first case is known by the id that the
 //! client gave; in the others the nodes made one up.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use nowserving_codec::{Codec, Malformed};
 use nowserving_kv as kv;
 use nowserving_line::{Refused, Reply, TokenRef};
@@ -13,10 +11,14 @@ use nowserving_line::{Refused, Reply, TokenRef};
 use crate::limits::{HitsAnswer, LimitReply, RulesRefused};
 use crate::members::{MembersChanged, MembersRefused};
 
+mod ring;
+
+use ring::Ring;
+
 /// An answer is remembered for this long, on the service clock.
 pub const MEMORY_MS: u64 = 120_000;
-/// Answers of a shard that are remembered at most; the oldest go first. At 100 bytes each that is
-/// 6.5 MB a shard.
+/// Answers of a shard that are remembered at most; the oldest go first. At 48 bytes each that is
+/// 3 MB a shard.
 pub const REQUESTS_MAX: usize = 65_536;
 
 /// Names a request, by 128 bits of a hash.
@@ -106,123 +108,111 @@ pub(crate) struct Remembered {
 }
 
 /// The memory. Each operation on it costs a look-up.
-#[derive(Debug, Default)]
-pub struct Requests {
-    /// No hash table: with 65,536 of them, growing took one up to 40 ms.
-    by_key: BTreeMap<u128, Remembered>,
-    /// The same keys in order of time.
-    order: VecDeque<(u64, u128)>,
+#[derive(Debug)]
+pub struct Requests(Ring);
+
+impl Default for Requests {
+    fn default() -> Self {
+        Requests::new(0)
+    }
 }
 
 impl Requests {
+    /// The seed should be unknown to clients: where the memory keeps an answer depends on it, and nothing else does.
+    #[must_use]
+    pub fn new(seed: u128) -> Self {
+        Requests(Ring::new(seed))
+    }
+
+    /// The same with another seed.
+    pub(crate) fn set_seed(&mut self, seed: u128) {
+        self.0.set_seed(seed);
+    }
+
     /// How a request with this id was answered.
     ///
     /// Two messages that came straight from clients are never copies of each other, unless a client
     /// says so: one that uses the same inbox for all it sends can send the same message twice and mean
     /// it.
     #[must_use]
-    pub fn answer(&self, id: RequestId) -> Option<&Answer> {
+    pub fn answer(&self, id: RequestId) -> Option<Answer> {
         #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S13Requests) {
             return None;
         }
-        let found = self.by_key.get(&id.key)?;
+        let found = self.0.get(id.key)?;
         let both_direct = (found.origin, id.origin) == (Origin::Direct, Origin::Direct);
-        (!both_direct).then_some(&found.answer)
+        (!both_direct).then_some(found.answer)
     }
 
-    /// Remembers an answer, and forgets the oldest ones beyond the limits. `now_ms` never falls.
+    /// Remembers an answer in place of a former one with this id, and forgets the oldest ones beyond the limits.
+    /// `now_ms` never falls.
     pub fn remember(&mut self, id: RequestId, answer: Answer, now_ms: u64) {
+        self.forget(now_ms);
         let remembered = Remembered {
             origin: id.origin,
             at_ms: now_ms,
             answer,
         };
-        self.insert(id.key, remembered);
-        self.forget(now_ms);
+        self.0.push(id.key, remembered);
     }
 
     /// The hits of this request are given back: a copy counts anew. Whether it is remembered that they counted.
     pub(crate) fn forget_hits(&mut self, key: u128) -> bool {
-        let counted = match self.by_key.get(&key) {
-            Some(it) if matches!(&it.answer, Answer::LimitHits(hits) if hits.allowed != 0) => it,
-            _ => return false,
-        };
-        let at_ms = counted.at_ms;
-        self.by_key.remove(&key);
-        self.remove_place(at_ms, key);
-        true
+        let found = self.0.get(key);
+        let counted = found
+            .is_some_and(|it| matches!(it.answer, Answer::LimitHits(hits) if hits.allowed != 0));
+        if counted {
+            self.0.remove(key);
+        }
+        counted
     }
 
     /// Forgets requests that are too old.
     pub fn forget(&mut self, now_ms: u64) {
-        while let Some((at_ms, key)) = self.order.front().copied()
-            && (at_ms.saturating_add(MEMORY_MS) <= now_ms || self.order.len() > REQUESTS_MAX)
-        {
-            self.order.pop_front();
-            self.by_key.remove(&key);
-        }
+        self.0.forget(now_ms);
     }
 
     /// Puts the next answer of a snapshot at the end.
     pub(crate) fn add(&mut self, key: u128, remembered: Remembered) -> Result<(), Malformed> {
-        let last = self.order.back();
-        let is_earlier = last.is_some_and(|(at_ms, _)| *at_ms > remembered.at_ms);
-        if is_earlier || self.by_key.contains_key(&key) {
+        let is_earlier = (self.0.newest_ms()).is_some_and(|newest| newest > remembered.at_ms);
+        if is_earlier || self.0.get(key).is_some() {
             return Err(Malformed("requests out of order"));
         }
-        self.insert(key, remembered);
+        let oldest_ms = self.0.oldest_ms().unwrap_or(remembered.at_ms);
+        if remembered.at_ms - oldest_ms >= MEMORY_MS || self.len() == REQUESTS_MAX {
+            return Err(Malformed("requests that should be forgotten"));
+        }
+        self.0.push(key, remembered);
         Ok(())
-    }
-
-    /// Puts an answer at the end.
-    fn insert(&mut self, key: u128, remembered: Remembered) {
-        self.order.push_back((remembered.at_ms, key));
-        if let Some(earlier) = self.by_key.insert(key, remembered) {
-            self.remove_place(earlier.at_ms, key);
-        }
-    }
-
-    /// Two messages of a client that are alike have one key. A place of the first one that stayed would
-    /// be missing on a node that starts from a snapshot, which would then forget at other times.
-    fn remove_place(&mut self, at_ms: u64, key: u128) {
-        let first = self.order.partition_point(|place| place.0 < at_ms);
-        let place = self.order.range(first..).position(|it| it.1 == key);
-        if let Some(place) = place {
-            self.order.remove(first + place);
-        }
     }
 
     /// How many are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.order.len()
+        self.0.len()
     }
 
     /// Whether none is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.len() == 0
     }
 
     /// The key that was remembered last, and its answer.
     #[must_use]
-    pub fn newest(&self) -> Option<(u128, &Answer)> {
-        let (_, key) = self.order.back()?;
-        self.by_key.get(key).map(|it| (*key, &it.answer))
+    pub fn newest(&self) -> Option<(u128, Answer)> {
+        self.0.newest().map(|(key, it)| (key, it.answer))
     }
 
     /// From this place on, in order of time.
-    pub(crate) fn iter_from(&self, place: usize) -> impl Iterator<Item = (u128, &Remembered)> {
-        let order = self.order.range(place.min(self.order.len())..);
-        order.filter_map(|(_, key)| Some((*key, self.by_key.get(key)?)))
+    pub(crate) fn iter_from(&self, place: usize) -> impl Iterator<Item = (u128, Remembered)> {
+        self.0.iter_from(place)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn id(key: u128, origin: Origin) -> RequestId {
@@ -247,40 +237,6 @@ mod tests {
         }
     }
 
-    proptest! {
-        /// Against a list that is searched from its end.
-        #[test]
-        fn as_a_plain_list_has_it(
-            steps in prop::collection::vec((0_u128..20, 0_u64..30_000, 0_u64..1_000), 1..200),
-        ) {
-            let mut requests = Requests::default();
-            let mut list: Vec<(u64, u128, u64)> = Vec::new();
-            let mut now_ms = 0;
-            for (key, pause_ms, remaining) in steps {
-                now_ms += pause_ms;
-                let answer = Answer::Deleted { remaining };
-                requests.remember(id(key, Origin::Client), answer, now_ms);
-                list.push((now_ms, key, remaining));
-                for key in 0..20 {
-                    let expected = list.iter().rev().find(|it| it.1 == key);
-                    let expected = expected.filter(|it| it.0 + MEMORY_MS > now_ms);
-                    let expected = expected.map(|it| Answer::Deleted { remaining: it.2 });
-                    prop_assert_eq!(
-                        requests.answer(id(key, Origin::Forwarder)),
-                        expected.as_ref()
-                    );
-                }
-                // A node that starts from a snapshot has the same places.
-                let mut restored = Requests::default();
-                for (key, remembered) in requests.iter_from(0) {
-                    restored.insert(key, remembered.clone());
-                }
-                prop_assert_eq!(&restored.order, &requests.order);
-                prop_assert_eq!(requests.by_key.len(), requests.len());
-            }
-        }
-    }
-
     #[test]
     fn hits_that_are_given_back_are_forgotten_and_nothing_else() {
         let hits = |allowed| {
@@ -301,7 +257,7 @@ mod tests {
         assert!(!requests.forget_hits(0), "once");
         let known = (0..4).map(|key| requests.answer(id(key, Origin::Client)).is_some());
         assert_eq!(known.collect::<Vec<_>>(), [false, true, true, true]);
-        assert_eq!((requests.len(), requests.by_key.len()), (3, 3));
+        assert_eq!(requests.len(), 3);
     }
 
     #[test]
@@ -311,7 +267,6 @@ mod tests {
             requests.remember(id(key, Origin::Client), Answer::Line, 5);
         }
         assert_eq!(requests.len(), REQUESTS_MAX);
-        assert_eq!(requests.by_key.len(), REQUESTS_MAX);
         assert_eq!(requests.answer(id(0, Origin::Client)), None);
         assert!(requests.answer(id(1, Origin::Client)).is_some());
     }

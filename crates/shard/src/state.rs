@@ -170,6 +170,11 @@ impl State {
         &self.requests
     }
 
+    /// Where the memory of requests keeps an answer depends on this seed, which no client should know; nothing else does.
+    pub fn set_seed(&mut self, seed: u128) {
+        self.requests.set_seed(seed);
+    }
+
     /// The members of the cluster.
     #[must_use]
     pub fn members(&self) -> &MembersState {
@@ -216,7 +221,7 @@ impl State {
                 command => (None, command),
             };
             if let Some(answer) = id.and_then(|id| self.requests.answer(id)) {
-                observer.copy(self, place, command.unnoted(), answer);
+                observer.copy(self, place, command.unnoted(), &answer);
                 continue;
             }
             let (note, command) = match command {

@@ -117,7 +117,7 @@ impl Engine {
             let replica_config = replica_config(shard, &config, tick);
             let snapshot = restored.snapshot.clone();
             let replica = Replica::new(&replica_config, restored, reader.clone(), now.us)?;
-            let mut restored = Shard::new(shard, replica, state, now.us);
+            let mut restored = Shard::new(shard, replica, state, config.seed, now.us);
             if let Some(file) = file {
                 let own = &mut restored.snapshots.own;
                 own.on_disk(snapshot, file, &mut restored.replica);

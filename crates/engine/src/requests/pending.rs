@@ -54,6 +54,14 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// `seed`: of the memory of refusals.
+    pub fn new(seed: u128) -> Self {
+        Pending {
+            refused: Requests::new(seed),
+            ..Pending::default()
+        }
+    }
+
     pub fn is_full(&self) -> bool {
         self.queue.len() >= QUEUE_MAX
     }
@@ -120,7 +128,7 @@ impl Pending {
         self.refused.remember(id, answer, now_ms);
     }
 
-    pub fn refused(&self, id: RequestId) -> Option<&Answer> {
+    pub fn refused(&self, id: RequestId) -> Option<Answer> {
         self.refused.answer(id)
     }
 

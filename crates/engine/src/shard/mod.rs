@@ -20,6 +20,7 @@ use nowserving_shard::state::State;
 use crate::agreement::Agreement;
 use crate::ctx::{KnownLeader, NodeCtx};
 use crate::delivery::Via;
+use crate::draw::draw;
 use crate::following::Following;
 use crate::io::{Dropped, ExitReason, Now, Output, ReadFailure, Subscription};
 use crate::leading::{Leading, Offer};
@@ -41,6 +42,12 @@ mod limits;
 mod limits_tests;
 #[cfg(test)]
 mod replay_tests;
+
+/// Of tables whose keys clients have a say in.
+fn table_seed(seed: u64, shard: u32) -> u128 {
+    let [high, low] = [3, 4].map(|nth| u128::from(draw([seed, shard.into(), nth])));
+    high << 64 | low
+}
 
 /// The shards of a node, by number.
 pub(crate) type Shards = BTreeMap<u32, Shard>;
@@ -65,7 +72,9 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub fn new(id: u32, replica: Replica, state: State, now: Micros) -> Self {
+    pub fn new(id: u32, replica: Replica, mut state: State, seed: u64, now: Micros) -> Self {
+        let seed = table_seed(seed, id);
+        state.set_seed(seed);
         Shard {
             id,
             state,
@@ -76,7 +85,7 @@ impl Shard {
             agreement: Agreement::default(),
             following: Following::new(&replica, now),
             leading: Leading::default(),
-            pending: Pending::default(),
+            pending: Pending::new(seed),
             committed: VecDeque::new(),
             replica,
         }
@@ -192,7 +201,7 @@ impl Shard {
             let in_lease = self.in_lease(ctx.now.us);
             let answered = self.state.requests().answer(id).filter(|_| in_lease);
             // What is done is the newer answer: a later leader may have done what this node refused as an earlier one.
-            if let Some(answer) = answered.or(self.pending.refused(id)).cloned() {
+            if let Some(answer) = answered.or_else(|| self.pending.refused(id)) {
                 if let Some(leader_state) = &mut self.leader_state {
                     leader_state.limits.keep(id.key);
                 }
@@ -534,10 +543,11 @@ impl Shard {
     /// Raft installed another one, which is a bug; this node's state would be wrong.
     fn install(&mut self, meta: &SnapshotMeta, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
         let (shard, index) = (self.id, meta.index);
-        let Some(state) = self.snapshots.receiving.take_installed(shard, meta) else {
+        let Some(mut state) = self.snapshots.receiving.take_installed(shard, meta) else {
             let what = format!("shard {shard}: no state for the snapshot through {index}");
             return Err(ExitReason::EntryUnreadable(what));
         };
+        state.set_seed(table_seed(ctx.seed, shard));
         ctx.rules_changed = true;
         let old = std::mem::replace(&mut self.state, state);
         #[cfg(feature = "bite")]

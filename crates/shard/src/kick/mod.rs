@@ -104,7 +104,7 @@ impl Kicks {
             return None;
         }
         Some(match state.requests().answer(id)? {
-            Answer::Refused(refused) => Err(refused.clone().into()),
+            Answer::Refused(refused) => Err(refused.into()),
             // An earlier leader began it, and nobody knows how far it came.
             _ => Err(unknown()),
         })
