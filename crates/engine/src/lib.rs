@@ -4,7 +4,7 @@
 //! node: bytes ─► Input ─► Engine::step ─► Vec<Output> ─► node: bytes, files, subscriptions
 //!
 //! fn Engine::new(Config, Boot, Vec<RestoredShard>, &Arc<dyn EntryReader>, Now) -> Result<Engine, NewError>
-//! fn Engine::step(&mut self, Now, Input) -> Vec<Output>
+//! fn Engine::step(&mut self, Now, Input, &mut Vec<Output>)
 //! fn Engine::next_due(&self) -> Micros      // EndTurn is due at this time at the latest
 //! ```
 //!

@@ -15,7 +15,7 @@ use crate::request::{Outcome, ReplyTo};
 /// woken once.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Returned by this step.
+    /// The list of this step's caller.
     pub outputs: Vec<Output>,
     /// By peer.
     pub messages: BTreeMap<u64, Vec<OutMessage>>,

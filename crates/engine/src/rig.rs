@@ -213,7 +213,9 @@ impl Rig {
             wall_ms: self.wall_ms,
         };
         let mut written = Vec::new();
-        for output in self.engine.step(now, input) {
+        let mut outputs = Vec::new();
+        self.engine.step(now, input, &mut outputs);
+        for output in outputs {
             match output {
                 Output::Reply { result, .. } => self.replies.push(result),
                 Output::Event(event) => self.events.push(event),

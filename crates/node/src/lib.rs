@@ -449,6 +449,7 @@ impl Node {
         Ok(Turns {
             engine: Engine::new(config, boot, restored, &reader, clock::now())?,
             outputs,
+            of_step: Vec::new(),
             connection,
             known_connection: 0,
             payload,

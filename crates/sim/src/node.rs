@@ -392,7 +392,8 @@ impl Node {
         let number = env.connection_number(self.id);
         if std::mem::replace(&mut running.known_connection, number) != number {
             env.steps += 1;
-            outputs.extend(running.engine.step(now, Input::ConnectionNumber(number)));
+            let input = Input::ConnectionNumber(number);
+            running.engine.step(now, input, &mut outputs);
         }
         for _ in 0..TURN_INPUTS_MAX {
             let Some(input) = running.inbox.pop_front() else {
@@ -400,16 +401,17 @@ impl Node {
             };
             env.steps += 1;
             env.hear(self.id, &input);
-            outputs.extend(running.engine.step(now, input));
+            running.engine.step(now, input, &mut outputs);
         }
         if std::mem::take(&mut running.crowded) {
             env.steps += 1;
-            outputs.extend(running.engine.step(now, Input::RequestsDropped));
+            let input = Input::RequestsDropped;
+            running.engine.step(now, input, &mut outputs);
         }
         let inbox_empty = running.inbox.is_empty() && running.service.is_drained();
         env.steps += 1;
         let end_turn = Input::EndTurn { inbox_empty };
-        outputs.extend(running.engine.step(now, end_turn));
+        running.engine.step(now, end_turn, &mut outputs);
         let next = match running.inbox.is_empty() {
             true => self.clock.when(running.engine.next_due()),
             false => 0,

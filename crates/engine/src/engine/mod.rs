@@ -177,13 +177,15 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Takes one input. After an [`Output::Exit`] requests are refused, and nothing else happens.
-    pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
+    /// Takes one input, and puts what comes of it at the end of `outputs`: a caller that gives the same list each time
+    /// saves each step an allocation. After an [`Output::Exit`] requests are refused, and nothing else happens.
+    pub fn step(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
         self.ctx.now = now;
+        std::mem::swap(&mut self.ctx.out.outputs, outputs);
         if let Err(reason) = self.take_in(now, input) {
             self.exit(now.us, reason);
         }
-        std::mem::take(&mut self.ctx.out.outputs)
+        std::mem::swap(&mut self.ctx.out.outputs, outputs);
     }
 
     /// `step(EndTurn)` is due at this time at the latest.

@@ -56,15 +56,14 @@ fn refused_frame(
         us: rig.now,
         wall_ms: 0,
     };
-    let outputs = rig
-        .engine
-        .step(now, Input::Frame(Box::new(frame)))
-        .into_iter();
+    let mut outputs = Vec::new();
+    let input = Input::Frame(Box::new(frame));
+    rig.engine.step(now, input, &mut outputs);
     let to_4 = |output| match output {
         Output::Frame { to: 4, batch } => Some(batch),
         _ => None,
     };
-    outputs.filter_map(to_4).collect()
+    outputs.into_iter().filter_map(to_4).collect()
 }
 
 /// Its disk is empty, and the nodes in its configuration are gone.

@@ -72,7 +72,7 @@ fn engine(entries: &[u64], command: &Command) -> Engine {
 }
 
 fn turn(engine: &mut Engine) {
-    engine.step(NOW, Input::EndTurn { inbox_empty: true });
+    engine.step(NOW, Input::EndTurn { inbox_empty: true }, &mut Vec::new());
 }
 
 fn applied(engine: &Engine) -> Vec<u64> {

@@ -20,6 +20,8 @@ use crate::nats::payload_limit::Limits;
 pub struct Turns {
     pub engine: Engine,
     pub outputs: Outputs,
+    /// What came of a step, between steps empty.
+    pub of_step: Vec<Output>,
     /// Of the service connection.
     pub connection: ConnectionNumber,
     /// The number that the engine knows.
@@ -63,11 +65,14 @@ impl Turns {
         if let Input::Persisted { writes, .. } = &input {
             self.persister.note_written(*writes);
         }
-        for output in self.engine.step(now(), input) {
+        let mut outputs = std::mem::take(&mut self.of_step);
+        self.engine.step(now(), input, &mut outputs);
+        for output in outputs.drain(..) {
             if let Some(of_disk) = self.outputs.take(output) {
                 self.give_to_disk(of_disk)?;
             }
         }
+        self.of_step = outputs;
         Ok(())
     }
 
