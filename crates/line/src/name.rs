@@ -1,6 +1,8 @@
 //! Names of lines and lanes.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use nowserving_codec::{Codec, Malformed, Reader, Writer};
@@ -21,18 +23,81 @@ fn check(name: &str) -> Result<(), BadName> {
     if fits && clean { Ok(()) } else { Err(BadName) }
 }
 
+/// The longest name that is kept in place.
+const SHORT_MAX: usize = 22;
+
+/// The text of a name. Most are short, and kept in place: a request that names a line allocates nothing for it, and a copy
+/// touches no counter that others share.
+#[derive(Clone)]
+enum Text {
+    Short { length: u8, bytes: [u8; SHORT_MAX] },
+    Long(Arc<str>),
+}
+
+impl Text {
+    fn new(name: &str) -> Text {
+        let (length, mut bytes) = (name.len(), [0; SHORT_MAX]);
+        match bytes.get_mut(..length) {
+            Some(short) => {
+                short.copy_from_slice(name.as_bytes());
+                let length = length as u8;
+                Text::Short { length, bytes }
+            }
+            None => Text::Long(name.into()),
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Text::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Text::Long(text) => text.as_bytes(),
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        // It was text: this never fails.
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+}
+
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
         /// 1 to 64 of `A-Z a-z 0-9 _ -`, so that it needs no escaping as a token of a NATS subject.
         /// Cloning is cheap: every event and status carries one.
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
+        #[derive(Clone)]
+        pub struct $name(Text);
 
         impl $name {
             pub fn as_str(&self) -> &str {
-                &self.0
+                self.0.as_str()
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.0.as_bytes() == other.0.as_bytes()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.0.as_bytes().cmp(other.0.as_bytes())
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, to: &mut H) {
+                self.0.as_bytes().hash(to);
             }
         }
 
@@ -40,7 +105,7 @@ macro_rules! name_type {
             type Error = BadName;
             fn try_from(name: &str) -> Result<Self, BadName> {
                 check(name)?;
-                Ok(Self(name.into()))
+                Ok(Self(Text::new(name)))
             }
         }
 
@@ -53,7 +118,7 @@ macro_rules! name_type {
 
         impl Codec for $name {
             fn encode(&self, to: &mut Writer) {
-                to.text(&self.0);
+                to.text(self.as_str());
             }
 
             fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -63,19 +128,19 @@ macro_rules! name_type {
 
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
-                &self.0
+                self.as_str()
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
             }
         }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
+                fmt::Debug::fmt(self.as_str(), f)
             }
         }
     };
@@ -93,17 +158,34 @@ name_type! {
 /// The name of the only lane of a line that sets no lanes.
 impl Default for LaneName {
     fn default() -> Self {
-        Self(crate::LANE_DEFAULT.into())
+        Self(Text::new(crate::LANE_DEFAULT))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
     fn the_default_lane_has_a_good_name() {
         assert_eq!(LaneName::try_from("normal"), Ok(LaneName::default()));
+    }
+
+    #[test]
+    fn names_of_all_lengths_are_kept_and_compared_as_text() {
+        let texts: Vec<String> = (1..=NAME_BYTES_MAX)
+            .flat_map(|length| ["a", "B"].map(|text| text.repeat(length)))
+            .collect();
+        for one in &texts {
+            let name = LineName::try_from(one.as_str()).unwrap();
+            assert_eq!((name.as_str(), name.clone()), (one.as_str(), name.clone()));
+            for other in &texts {
+                let compared = name.cmp(&LineName::try_from(other.as_str()).unwrap());
+                assert_eq!(compared, one.cmp(other), "{one} {other}");
+            }
+        }
     }
 
     #[test]
