@@ -64,10 +64,21 @@ impl Bits {
 
     /// Those that are set, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + use<> {
-        self.words().flat_map(|(base, word)| {
-            let bits = 0..WORD_BITS;
-            let set = bits.filter(move |bit| word >> bit & 1 == 1);
-            set.map(move |bit| base + bit)
+        self.iter_from(0)
+    }
+
+    /// Those from this one on.
+    pub(crate) fn iter_from(&self, bit: usize) -> impl Iterator<Item = u64> + use<> {
+        let first = bit as u64 / WORD_BITS * WORD_BITS;
+        let words = self.words().skip(bit / WORD_BITS as usize);
+        words.flat_map(move |(base, word)| {
+            let below = if base == first { bit % 64 } else { 0 };
+            let mut rest = word & (u64::MAX << below);
+            std::iter::from_fn(move || {
+                let next = (rest != 0).then(|| base + u64::from(rest.trailing_zeros()))?;
+                rest &= rest - 1;
+                Some(next)
+            })
         })
     }
 

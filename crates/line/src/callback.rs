@@ -106,7 +106,7 @@ impl Callers {
     }
 
     pub(crate) fn add(&mut self, number: u64, key: Arc<[u8]>) {
-        self.numbers.push(number, Timestamp::default());
+        self.numbers.push(number, Timestamp::default(), ());
         self.keys.insert(number, key);
     }
 

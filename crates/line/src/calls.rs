@@ -210,7 +210,7 @@ impl Line {
         }
         self.check_open()?;
         let at = self.resolve(self.taken_token(by)?);
-        let waits = match self.live_mut(at) {
+        let waits = match self.open_live(at) {
             Err(Refused::TicketInvalid) => return Err(Refused::TokenNotFound),
             live => !live?.holds_seat(),
         };
@@ -277,7 +277,7 @@ impl Line {
     }
 
     fn called_token(&self, (lane, token): (u8, Token)) -> CalledToken {
-        let key = |live: &Live| live.key.clone();
+        let key = |live: Live<'_>| live.key.map(Into::into);
         CalledToken {
             lane,
             token,

@@ -79,7 +79,7 @@ fn check_sizes(shop: &Shop) {
     let line = shop.lines.get(&shop.line).unwrap();
     let in_line = usize::try_from(STAY).unwrap() + 2;
     let lane = &line.lanes[0];
-    assert_eq!(lane.live.len(), in_line);
+    assert_eq!(lane.live_count(), in_line as u64);
     assert_eq!(line.keys.len(), in_line);
     assert!(lane.waiting.chunks() <= 12, "{}", lane.waiting.chunks());
     // Memory is given back once less than a quarter of it is used, except for a few slots in each chunk.

@@ -342,24 +342,21 @@ impl Line {
         let Some(lane) = self.lanes.get_mut(usize::from(lane_id)) else {
             return;
         };
-        if !lane.waiting.remove(from) {
-            return;
-        }
-        let Some(mut live) = lane.live.remove(&from) else {
+        let Some(mut live) = lane.waiting.take(from) else {
             return;
         };
         live.eta_given = None;
         let entered = live.entered;
         if let Some(key) = &live.key {
-            self.keys.insert(key.clone(), (lane_id, to));
+            self.keys.remove(key, (lane_id, from));
+            self.keys.add(key, (lane_id, to));
         }
         for former in &live.moved_from {
             self.moved.insert(*former, (lane_id, to));
         }
         let counts_as = self.counts_as_entered(entered.at);
         let lane = &mut self.lanes[usize::from(lane_id)];
-        lane.waiting.insert(to, counts_as);
-        lane.live.insert(to, live);
+        lane.waiting.insert(to, counts_as, live.view());
         let what = TokenChange::Moved {
             to_lane: lane.name.clone(),
             to: self.token_ref(lane_id, to),

@@ -13,11 +13,12 @@ use crate::draw_pages::Draw;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::journal_details::AllDetails;
+use crate::key_index::KeyIndex;
 use crate::line::{Found, Lane};
 use crate::{
     Arrivals, Bucket, CallItem, Caller, ClockShift, DrawHead, DrawPage, Forecast, GoneFrom,
     Imported, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line,
-    LineName, Lines, Live, MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX, PositionMark,
+    LineName, Lines, LiveRecord, MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX, PositionMark,
     Reason, RefusedCounts, SEATS_MAX, Settings, SettingsChange, Shadow, Stage, Token, Told, Totals,
 };
 
@@ -100,7 +101,7 @@ pub struct LaneDump {
     /// Who took part in the draw, in order of number.
     pub draw: Vec<DrawPage>,
     /// In order of number.
-    pub live: Vec<(Token, Live)>,
+    pub live: Vec<(Token, LiveRecord)>,
     pub offers: Offers,
     /// The keys that wait to be told of room, in the order of their numbers.
     pub callers: Vec<(u64, Arc<[u8]>)>,
@@ -220,7 +221,7 @@ impl Line {
 impl Lane {
     /// With the live tokens of these numbers, and the callers at these places.
     fn dump(&self, tokens: Range<Token>, callers: Range<u64>) -> LaneDump {
-        let live = self.live.range(tokens);
+        let live = self.live_range(tokens);
         let many = usize::try_from(callers.end.saturating_sub(callers.start)).unwrap_or(usize::MAX);
         let callers = self.callers.at(callers.start).take(many);
         LaneDump {
@@ -230,7 +231,9 @@ impl Lane {
             marks: self.marks.clone(),
             arrivals: self.arrivals,
             draw: Vec::new(),
-            live: live.map(|(token, live)| (*token, live.clone())).collect(),
+            live: live
+                .map(|(token, live)| (token, live.to_record()))
+                .collect(),
             offers: self.callers.offers,
             callers: callers.map(|(number, key)| (number, key.clone())).collect(),
         }
@@ -333,7 +336,7 @@ impl Lines {
 #[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub enum LineItem {
     Draw(u8, DrawPage),
-    Live(u8, Token, Live),
+    Live(u8, Token, LiveRecord),
     Caller(Caller),
     Gone(u8, Token, Gone),
     Journal(JournalEntry),
@@ -436,7 +439,7 @@ impl LineBuilder {
             order: Vec::new(),
             told: dump.told,
             bucket: dump.bucket,
-            keys: BTreeMap::new(),
+            keys: KeyIndex::new(limits.hash_seed),
             callers: BTreeMap::new(),
             called_back: dump.called_back,
             moved: BTreeMap::new(),
@@ -510,11 +513,11 @@ impl LineBuilder {
 
     fn is_without_tokens(&self) -> bool {
         let mut lanes = self.line.lanes.iter();
-        let has_none = lanes.all(|lane| lane.live.is_empty());
+        let has_none = lanes.all(|lane| lane.live_count() == 0);
         has_none && self.line.callers.is_empty() && self.line.gone.len() == 0
     }
 
-    fn add_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
+    fn add_live(&mut self, at: (u8, Token), live: LiveRecord) -> Result<(), &'static str> {
         let last = self.last.get_mut(usize::from(at.0)).ok_or("no such lane")?;
         require(last.0 < at.1, "live tokens out of order")?;
         last.0 = at.1;
@@ -572,18 +575,18 @@ impl Line {
         Ok(())
     }
 
-    fn restore_live(&mut self, at: (u8, Token), live: Live) -> Result<(), &'static str> {
+    fn restore_live(&mut self, at: (u8, Token), live: LiveRecord) -> Result<(), &'static str> {
         self.restore_moved(at, &live)?;
         require(self.drawn_as(at).is_none(), "a token live and drawn")?;
         require(!self.is_to_be_drawn(at), NOT_DRAWN)?;
-        let may_be_drawn = !live.holds_seat() || !self.waits_for_draw(at);
+        let may_be_drawn = !live.stage.holds_seat() || !self.waits_for_draw(at);
         require(may_be_drawn, "a seat before the draw")?;
         let counts_as_entered = self.counts_as_entered(live.entered.at);
         let lane = self.lanes.get_mut(usize::from(at.0));
         let lane = lane.ok_or("no such lane")?;
         require(at.1 < lane.next_token, "live tokens out of order")?;
         match live.stage {
-            Stage::Waiting { .. } => lane.waiting.push(at.1, counts_as_entered),
+            Stage::Waiting { .. } => {}
             Stage::Admitted { .. } => self.admitted += 1,
             Stage::InCheckout { epoch, .. } => {
                 require((1..=self.epoch).contains(&epoch), "an epoch never given")?;
@@ -591,8 +594,8 @@ impl Line {
                 lane.in_checkout += 1;
             }
         }
-        let units = live.units();
-        let reserves = !live.holds_seat() || (1..=PER_VISIT_MAX).contains(&units);
+        let units = live.stage.units();
+        let reserves = !live.stage.holds_seat() || (1..=PER_VISIT_MAX).contains(&units);
         require(reserves, "units that no seat reserves")?;
         self.reserved = self.reserved.saturating_add(units.into());
         let entered = (1..=self.version).contains(&live.entered.version);
@@ -600,10 +603,16 @@ impl Line {
         if let Some(key) = &live.key {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
             require(fits, "a key of no or too many bytes")?;
-            let known = self.keys.insert(key.clone(), at);
-            require(known.is_none(), "two live tokens of one key")?;
+            require(self.find(key).is_none(), "two live tokens of one key")?;
+            self.keys.add(key, at);
         }
-        lane.live.insert(at.1, live);
+        let lane = &mut self.lanes[usize::from(at.0)];
+        match live.stage.holds_seat() {
+            true => {
+                lane.seated.insert(at.1, Box::new(live));
+            }
+            false => lane.waiting.push(at.1, counts_as_entered, live.view()),
+        }
         Ok(())
     }
 
@@ -611,7 +620,7 @@ impl Line {
         let Caller { lane, number, key } = caller;
         let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
         require(fits, "a key of no or too many bytes")?;
-        require(!self.keys.contains_key(&key), "a caller who is in the line")?;
+        require(self.find(&key).is_none(), "a caller who is in the line")?;
         require(
             (1..=self.called_back).contains(&number),
             "a caller who never asked",
@@ -628,7 +637,7 @@ impl Line {
     }
 
     /// The former numbers of a token are gone, also those that come later.
-    fn restore_moved(&mut self, at: (u8, Token), live: &Live) -> Result<(), &'static str> {
+    fn restore_moved(&mut self, at: (u8, Token), live: &LiveRecord) -> Result<(), &'static str> {
         const LIVE: &str = "moved from a token that is not gone";
         require(!self.moved.contains_key(&at), LIVE)?;
         require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;

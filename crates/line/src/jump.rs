@@ -20,7 +20,7 @@ impl Line {
         if at.lane == to_id {
             return Ok(at);
         }
-        let live = self.live_mut(at)?;
+        let live = self.open_live(at)?;
         let (waits, jumps, moves) = (!live.holds_seat(), live.jumps, live.moved_from.len());
         let mut lanes = self.settings.lanes.iter();
         if !lanes.any(|set| set.name == *to && set.jump) {

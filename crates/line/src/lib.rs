@@ -58,6 +58,7 @@ mod import;
 mod journal;
 mod journal_details;
 mod jump;
+mod key_index;
 mod kick;
 mod line;
 mod lines;
@@ -70,6 +71,7 @@ mod notices;
 mod op;
 mod operations;
 mod rate;
+mod records;
 mod refused_counts;
 mod renew;
 mod restore;
@@ -126,7 +128,9 @@ pub use settings::{
     ZONE_BYTES_MAX, ZoneName,
 };
 pub use status::{Board, Counts, LaneBoard, Poll, Status, Totals};
-pub use token::{Entered, Live, Reason, Stage, State, TakeBy, Token, TokenBy, TokenRef};
+pub use token::{
+    Entered, Live, LiveRecord, Reason, Stage, State, TakeBy, Token, TokenBy, TokenRef,
+};
 pub use told::Told;
 
 /// The most lanes of a line.

@@ -3,6 +3,7 @@
 //! Changes are in `operations` and `transitions`, ETAs in `eta`, free capacity in `capacity`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::background::Due;
@@ -12,13 +13,15 @@ use crate::draw_pages::Draw;
 use crate::eta::poll_after_ms;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
+use crate::key_index::KeyIndex;
+use crate::records::Records;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
 use crate::{
     Arrivals, BadField, Board, Bucket, Counts, Event, Forecast, GoneFrom, Imported, JournalEntry,
-    LANE_TABLE_MAX, LaneName, LaneSettings, Limits, LineChange, LineName, Live, NUMBER_MAX, Phase,
-    Poll, PositionMark, Reason, Refused, RefusedCounts, Settings, SettingsChange, Shadow, State,
-    Status, Timestamp, Token, TokenBy, TokenRef, Told, Totals,
+    LANE_TABLE_MAX, LaneName, LaneSettings, Limits, LineChange, LineName, Live, LiveRecord,
+    NUMBER_MAX, Phase, Poll, PositionMark, Reason, Refused, RefusedCounts, Settings,
+    SettingsChange, Shadow, State, Status, Timestamp, Token, TokenBy, TokenRef, Told, Totals,
 };
 
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub struct Line {
     /// `Some` exactly while there is an admission rate.
     pub(crate) bucket: Option<Bucket>,
     /// The live token of each key.
-    pub(crate) keys: BTreeMap<Arc<[u8]>, (u8, Token)>,
+    pub(crate) keys: KeyIndex,
     /// The keys that wait to be told of room, by the lane and their number.
     pub(crate) callers: BTreeMap<Arc<[u8]>, (u8, u64)>,
     /// The number of the newest one that asked for that.
@@ -92,10 +95,9 @@ pub(crate) struct NewLine {
 
 /// A token that this incarnation has issued.
 pub(crate) enum Found<'a> {
-    /// Read from the waiting set alone. The tree of live tokens is large, and the place in the waiting set
-    /// is all that a poll needs.
+    /// Its place is all that a poll needs.
     Waiting(Place),
-    Seated(&'a Live),
+    Seated(&'a LiveRecord),
     /// Gone; `None` once that is forgotten.
     Gone(Option<Gone>),
 }
@@ -105,11 +107,10 @@ pub(crate) enum Found<'a> {
 pub(crate) struct Lane {
     pub(crate) name: LaneName,
     pub(crate) next_token: Token,
-    /// Every live token, by number.
-    pub(crate) live: BTreeMap<Token, Live>,
-    /// The waiting ones of `live`.
-    pub(crate) waiting: WaitingSet,
-    /// How many of `live` have claimed their seat.
+    pub(crate) waiting: WaitingSet<Records>,
+    /// The tokens with a seat, by number. They are few beside the waiting ones.
+    pub(crate) seated: BTreeMap<Token, Box<LiveRecord>>,
+    /// How many of these have claimed it.
     pub(crate) in_checkout: u64,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
     pub(crate) called_through: Token,
@@ -139,7 +140,7 @@ impl Line {
             order: Vec::new(),
             told: None,
             bucket: None,
-            keys: BTreeMap::new(),
+            keys: KeyIndex::new(new.limits.hash_seed),
             callers: BTreeMap::new(),
             called_back: 0,
             moved: BTreeMap::new(),
@@ -222,7 +223,7 @@ impl Line {
         };
         let (state, place, seated, gone) = match found {
             Found::Waiting(place) => (State::Waiting, Some(place), None, None),
-            Found::Seated(live) => (live.state(), None, Some(live), None),
+            Found::Seated(live) => (live.stage.state(), None, Some(live), None),
             Found::Gone(gone) => (State::Gone, None, None, Some(gone)),
         };
         // Decisions go by the true position; only the one that is shown is capped.
@@ -260,11 +261,11 @@ impl Line {
             held_back_by: place.map(|_| self.held_back_by(now_ms)),
             call_ahead: position.is_some_and(|it| self.is_called(lane, at.token, it)),
             admitted_through: self.admitted_through(at.lane, lane),
-            epoch: seated.and_then(Live::epoch).or(gone_epoch),
-            deadline_ms: seated.and_then(Live::deadline_ms),
+            epoch: seated.and_then(|live| live.stage.epoch()).or(gone_epoch),
+            deadline_ms: seated.and_then(|live| live.stage.deadline_ms()),
             units: seated
                 .filter(|_| self.settings.quota.is_some())
-                .map(Live::units),
+                .map(|live| live.stage.units()),
             reason: gone.map(|gone| gone.map(|gone| gone.reason)),
             entered_at_ms: entered.map(|entered| entered.wall_ms),
             poll_after_ms: poll_after_ms(&self.settings, state, pause, at.token),
@@ -287,7 +288,11 @@ impl Line {
 
     /// The live token that has this key.
     pub fn find(&self, key: &[u8]) -> Option<TokenRef> {
-        let (lane, token) = *self.keys.get(key)?;
+        let has_key = |(lane, token): (u8, Token)| {
+            let lane = self.lanes.get(usize::from(lane));
+            lane.is_some_and(|lane| lane.has_key(token, key))
+        };
+        let (lane, token) = self.keys.find(key, has_key)?;
         Some(self.token_ref(lane, token))
     }
 
@@ -344,23 +349,23 @@ impl Line {
     }
 
     /// A live token, by lane id and number.
-    pub fn live(&self, lane: u8, token: Token) -> Option<&Live> {
-        self.lanes.get(usize::from(lane))?.live.get(&token)
+    pub fn live(&self, lane: u8, token: Token) -> Option<Live<'_>> {
+        self.lanes.get(usize::from(lane))?.live(token)
     }
 
     /// Live tokens in the order of (lane id, number), from `cursor` on.
-    pub fn live_from(&self, cursor: (u8, Token)) -> impl Iterator<Item = (u8, Token, &Live)> {
+    pub fn live_from(&self, cursor: (u8, Token)) -> impl Iterator<Item = (u8, Token, Live<'_>)> {
         let lanes = (0..).zip(&self.lanes).skip(usize::from(cursor.0));
         lanes.flat_map(move |(id, lane): (u8, &Lane)| {
             let from = if id == cursor.0 { cursor.1 } else { 0 };
-            let live = lane.live.range(from..);
-            live.map(move |(token, live)| (id, *token, live))
+            let live = lane.live_range(from..Token::MAX);
+            live.map(move |(token, live)| (id, token, live))
         })
     }
 
     /// When a live token expires by its clock: a waiting one as its client was not seen for longer than the
     /// timeout, which is 1 ms past it. From then on [`crate::Op::Recycle`] ends it.
-    pub fn due_at_ms(&self, live: &Live) -> u64 {
+    pub fn due_at_ms(&self, live: Live<'_>) -> u64 {
         match live.deadline_ms() {
             Some(deadline_ms) => deadline_ms,
             #[cfg(feature = "bite")]
@@ -375,7 +380,7 @@ impl Line {
     }
 
     /// When a waiting token has waited for longer than `max_wait_ms`, 1 ms past it. A move does not change that.
-    pub fn wait_expires_at_ms(&self, live: &Live) -> Option<u64> {
+    pub fn wait_expires_at_ms(&self, live: Live<'_>) -> Option<u64> {
         let most_ms = self.settings.max_wait_ms.filter(|_| !live.holds_seat())?;
         let entered_ms = live.entered.at.service_ms;
         Some(entered_ms.saturating_add(most_ms).saturating_add(1))
@@ -453,7 +458,7 @@ impl Line {
             .ok_or(Refused::TicketInvalid)?;
         let found = if let Some(place) = lane.waiting.place(at.token) {
             Found::Waiting(place)
-        } else if let Some(live) = lane.live.get(&at.token) {
+        } else if let Some(live) = lane.seated.get(&at.token) {
             Found::Seated(live)
         } else {
             Found::Gone(self.gone.get(at.lane, at.token))
@@ -478,11 +483,16 @@ impl Line {
     pub fn resolve(&self, at: TokenRef) -> TokenRef {
         let lane = self.lanes.get(usize::from(at.lane));
         let issued = lane.is_some_and(|lane| at.token < lane.next_token);
-        if at.incarnation != self.incarnation || !issued || self.live(at.lane, at.token).is_some() {
+        if at.incarnation != self.incarnation || !issued || self.is_live((at.lane, at.token)) {
             return at;
         }
         let (lane, token) = self.resolve_number((at.lane, at.token));
         self.token_ref(lane, token)
+    }
+
+    fn is_live(&self, (lane, token): (u8, Token)) -> bool {
+        let lane = self.lanes.get(usize::from(lane));
+        lane.is_some_and(|lane| lane.is_live(token))
     }
 
     /// That of a number which is not live.
@@ -496,7 +506,7 @@ impl Line {
         }
         match self.drawn_as(at) {
             // It may have been moved since.
-            Some(token) if self.live(at.0, token).is_none() => self.resolve_number((at.0, token)),
+            Some(token) if !self.is_live((at.0, token)) => self.resolve_number((at.0, token)),
             Some(token) => (at.0, token),
             None => at,
         }
@@ -550,7 +560,7 @@ impl Line {
         let in_use = self
             .lanes
             .iter()
-            .find(|lane| !lane.live.is_empty() && !kept(lane));
+            .find(|lane| lane.live_count() > 0 && !kept(lane));
         if let Some(lane) = in_use {
             let limit = format!("`{}` stays until nobody is in it", lane.name);
             return Err(BadField::new("lanes", limit));
@@ -582,8 +592,8 @@ impl Lane {
         Self {
             name,
             next_token: 1,
-            live: BTreeMap::new(),
             waiting: WaitingSet::default(),
+            seated: BTreeMap::new(),
             in_checkout: 0,
             called_through: 0,
             marks: Vec::new(),
@@ -594,8 +604,7 @@ impl Lane {
 
     /// Tokens with a seat that they have not claimed.
     pub(crate) fn admitted(&self) -> u64 {
-        let held = (self.live.len() as u64).saturating_sub(self.waiting.len());
-        held.saturating_sub(self.in_checkout)
+        (self.seated.len() as u64).saturating_sub(self.in_checkout)
     }
 
     /// The largest number issued.
@@ -610,10 +619,43 @@ impl Lane {
 
     /// The end of the longest prefix of gone numbers.
     pub(crate) fn done_through(&self) -> Token {
-        match self.live.first_key_value() {
-            Some((first, _)) => first - 1,
-            None => self.issued(),
-        }
+        let seated = self.seated.first_key_value().map(|(first, _)| *first);
+        let first = self.waiting.first().into_iter().chain(seated).min();
+        first.map_or(self.issued(), |first| first - 1)
+    }
+
+    pub(crate) fn live_count(&self) -> u64 {
+        self.waiting.len() + self.seated.len() as u64
+    }
+
+    pub(crate) fn is_live(&self, token: Token) -> bool {
+        self.waiting.contains(token) || self.seated.contains_key(&token)
+    }
+
+    pub(crate) fn live(&self, token: Token) -> Option<Live<'_>> {
+        let seated = || Some(self.seated.get(&token)?.view());
+        self.waiting.get(token).or_else(seated)
+    }
+
+    fn has_key(&self, token: Token, key: &[u8]) -> bool {
+        let is_of = |live: &Box<LiveRecord>| live.key.as_deref() == Some(key);
+        self.waiting.has_key(token, key) || self.seated.get(&token).is_some_and(is_of)
+    }
+
+    /// Live tokens with these numbers, in order.
+    pub(crate) fn live_range(
+        &self,
+        numbers: Range<Token>,
+    ) -> impl Iterator<Item = (Token, Live<'_>)> {
+        let mut waiting = self.waiting.range(numbers.clone()).peekable();
+        let mut seated = self.seated.range(numbers).peekable();
+        std::iter::from_fn(move || {
+            let of_seated = seated.peek().map_or(Token::MAX, |(token, _)| **token);
+            match waiting.peek() {
+                Some((token, _)) if *token < of_seated => waiting.next(),
+                _ => seated.next().map(|(token, live)| (*token, live.view())),
+            }
+        })
     }
 }
 

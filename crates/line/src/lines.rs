@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
-/// so that a few tokens reach them.
+/// so that a few tokens reach them. With them goes a seed, which is each replica's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// [`WORK_MAX`]
@@ -29,6 +29,9 @@ pub struct Limits {
     pub calls_kept: usize,
     /// [`CALLED_KEPT`]
     pub called_kept: usize,
+    /// Of the hashes by which tokens are found by their keys, which clients choose: random, and kept from them. Every
+    /// replica may have its own, as nothing that can be seen depends on it.
+    pub hash_seed: u64,
 }
 
 impl Default for Limits {
@@ -40,6 +43,7 @@ impl Default for Limits {
             journal_changes_bytes: JOURNAL_CHANGES_BYTES,
             calls_kept: CALLS_KEPT,
             called_kept: CALLED_KEPT,
+            hash_seed: 0,
         }
     }
 }

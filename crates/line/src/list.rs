@@ -39,8 +39,8 @@ impl Line {
     ) -> impl Iterator<Item = (u8, Token)> + use<'a> {
         let lanes = self.lanes_from(lane, after);
         lanes.into_iter().flat_map(|(id, lane, _, first)| {
-            let live = lane.live.range(first..);
-            live.map(move |(token, _)| (id, *token))
+            let live = lane.live_range(first..Token::MAX);
+            live.map(move |(token, _)| (id, token))
         })
     }
 
@@ -85,7 +85,7 @@ impl Line {
     }
 
     /// A live token and its reference, by lane id and number.
-    pub fn live_at(&self, lane: u8, token: Token) -> Option<(crate::TokenRef, &Live)> {
+    pub fn live_at(&self, lane: u8, token: Token) -> Option<(crate::TokenRef, Live<'_>)> {
         Some((self.token_ref(lane, token), self.live(lane, token)?))
     }
 

@@ -214,7 +214,7 @@ impl Line {
             version: self.version.saturating_add(1),
         };
         let token = self.issue(lane, Live::newcomer(key, entered), ctx.now_ms)?;
-        self.entered_event((lane, token), entered, ctx);
+        self.entered_event((lane, token), key, entered, ctx);
         if !self.is_undrawn() {
             self.lanes[usize::from(lane)].mark_newcomer(token);
         }
@@ -231,7 +231,7 @@ impl Line {
     /// Records the ETA that a waiting newcomer is given: if no guess was in it, it is compared with the true wait on
     /// admission.
     fn record_eta(&mut self, lane: u8, token: Token, now_ms: u64) {
-        if self.live(lane, token).is_none_or(Live::holds_seat) {
+        if !self.lanes[usize::from(lane)].waiting.contains(token) {
             return;
         }
         // It is the last in its lane.
@@ -240,8 +240,9 @@ impl Line {
         let given = eta.and_then(|eta| Some((eta.given()?, eta.from)));
         self.forecast.record_given(given.map(|(_, from)| from));
         let judged = given.filter(|_| !self.is_partly_guessed());
-        if let Some(live) = self.lanes[usize::from(lane)].live.get_mut(&token) {
-            live.eta_given = judged.map(|(given, _)| given);
+        if let Some((given, _)) = judged {
+            let waiting = &mut self.lanes[usize::from(lane)].waiting;
+            waiting.set_eta(token, Some(given));
         }
     }
 
@@ -265,18 +266,20 @@ impl Line {
             false => claim_epoch,
         };
         let deadline_ms = self.checkout_deadline_ms(ctx.now_ms, ctx.now_ms);
-        let live = self.live_mut(at)?;
+        let live = self.open_live(at)?;
         match live.stage {
             Stage::Waiting { .. } => return Err(Refused::NotAdmitted),
             Stage::InCheckout { .. } => {}
             Stage::Admitted { units, .. } => {
                 let entered = live.entered;
-                live.stage = Stage::InCheckout {
-                    deadline_ms,
-                    claimed_at_ms: ctx.now_ms,
-                    epoch: claim_epoch,
-                    units,
-                };
+                if let Some(stage) = self.seat_mut(at) {
+                    *stage = Stage::InCheckout {
+                        deadline_ms,
+                        claimed_at_ms: ctx.now_ms,
+                        epoch: claim_epoch,
+                        units,
+                    };
+                }
                 self.epoch = claim_epoch;
                 self.admitted -= 1;
                 self.in_checkout += 1;
@@ -304,9 +307,9 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
-        let claimed_at_ms = claim_of(self.live_mut(at)?, Some(epoch))?;
+        let claimed_at_ms = claim_of(self.open_live(at)?.stage, Some(epoch))?;
         let new_ms = self.checkout_deadline_ms(ctx.now_ms, claimed_at_ms);
-        if let Stage::InCheckout { deadline_ms, .. } = &mut self.live_mut(at)?.stage {
+        if let Some(Stage::InCheckout { deadline_ms, .. }) = self.seat_mut(at) {
             // The deadline never moves earlier, even if the timeouts were lowered.
             *deadline_ms = new_ms.max(*deadline_ms);
         }
@@ -330,10 +333,9 @@ impl Line {
                 Ok(at)
             };
         }
-        let live = self.live_mut(at)?;
-        claim_of(live, epoch)?;
+        claim_of(self.open_live(at)?.stage, epoch)?;
         // What it did not use is free again before its seat goes to the next one.
-        if let (Stage::InCheckout { units, .. }, Some(used)) = (&mut live.stage, used) {
+        if let (Some(Stage::InCheckout { units, .. }), Some(used)) = (self.seat_mut(at), used) {
             let reserved = *units;
             let fits = used <= reserved;
             #[cfg(feature = "bite")]
@@ -353,7 +355,7 @@ impl Line {
     fn leave(&mut self, at: TokenRef, ctx: &mut ApplyCtx<'_>) -> Result<TokenRef, Refused> {
         let at = self.resolve(at);
         if self.gone_as(at, Reason::Left)?.is_none() {
-            self.live_mut(at)?;
+            self.open_live(at)?;
             self.end_and_fill(at, Gone::new(Reason::Left, None), ctx);
         }
         Ok(at)
@@ -372,7 +374,7 @@ impl Line {
         let to_id = to_id.ok_or_else(|| self.no_lane("to", to))?;
         let asked = self.token_ref(from_id, token);
         let at = self.resolve(asked);
-        let live = match self.live_mut(at) {
+        let live = match self.open_live(at) {
             Err(Refused::TicketInvalid) => return Err(Refused::TokenNotFound),
             live => live?,
         };
@@ -407,14 +409,14 @@ impl Line {
         self.measure(ctx.now_ms);
         let live = self.remove_live(at.lane, at.token);
         let live = live.ok_or(Refused::TicketInvalid)?;
-        let mut moved_from = live.moved_from.into_vec();
+        let mut moved_from = live.moved_from.to_vec();
         moved_from.push((at.lane, at.token));
         let entered = live.entered;
         let live = Live {
-            moved_from: moved_from.clone().into(),
+            moved_from: &moved_from,
             jumps: live.jumps + u8::from(by == MovedBy::Jump),
             eta_given: None,
-            ..live
+            ..live.view()
         };
         let to = self.issue(to_id, live, ctx.now_ms)?;
         for old in moved_from {
@@ -460,7 +462,7 @@ impl Line {
 
     /// The reason for which a token has expired. It must not have changed since the proposer looked, but to be
     /// seen meanwhile does not let a client wait for longer.
-    fn expired_for(&self, live: &Live, item: &RecycleItem, now_ms: u64) -> Option<Reason> {
+    fn expired_for(&self, live: Live<'_>, item: &RecycleItem, now_ms: u64) -> Option<Reason> {
         let is_past = |at_ms: u64| at_ms <= now_ms;
         if self.wait_expires_at_ms(live).is_some_and(is_past) && item.state == State::Waiting {
             return Some(Reason::WaitExpired);
@@ -488,22 +490,33 @@ impl Line {
     /// Restarts the idle clock of a waiting token.
     fn touch(&mut self, at: TokenRef, seen_ms: u64) {
         let at = self.resolve(at);
-        let lane = self.lanes.get_mut(usize::from(at.lane));
-        let live = lane.and_then(|lane| lane.live.get_mut(&at.token));
-        if let Some(Stage::Waiting { last_seen_ms }) = live.map(|live| &mut live.stage) {
-            *last_seen_ms = seen_ms.max(*last_seen_ms);
+        let Some(lane) = self.lanes.get_mut(usize::from(at.lane)) else {
+            return;
+        };
+        let live = lane.waiting.get(at.token);
+        if live.is_some_and(|live| live.clock_ms() < seen_ms) {
+            lane.waiting.set_seen(at.token, seen_ms);
         }
     }
 
     /// A live token of an open line. A gone one is refused with its reason.
-    pub(crate) fn live_mut(&mut self, at: TokenRef) -> Result<&mut Live, Refused> {
-        if let Found::Gone(gone) = self.locate(at)?.1 {
+    pub(crate) fn open_live(&self, at: TokenRef) -> Result<Live<'_>, Refused> {
+        let (lane, found) = self.locate(at)?;
+        if let Found::Gone(gone) = found {
             return Err(Refused::TokenGone(gone.map(|gone| gone.reason)));
         }
         self.check_open()?;
-        let lane = self.lanes.get_mut(usize::from(at.lane));
-        let live = lane.and_then(|lane| lane.live.get_mut(&at.token));
+        let live = match found {
+            Found::Seated(live) => Some(live.view()),
+            _ => lane.waiting.get(at.token),
+        };
         live.ok_or(Refused::TicketInvalid)
+    }
+
+    /// The stage of a token with a seat.
+    fn seat_mut(&mut self, at: TokenRef) -> Option<&mut Stage> {
+        let lane = self.lanes.get_mut(usize::from(at.lane))?;
+        Some(&mut lane.seated.get_mut(&at.token)?.stage)
     }
 
     /// The record of a token that is gone for this very reason: the repetition of an operation gets the
@@ -522,8 +535,8 @@ impl Line {
 }
 
 /// When the token claimed. Refused if it has not, or if the epoch is not the one of its claim.
-fn claim_of(live: &Live, epoch: Option<u64>) -> Result<u64, Refused> {
-    match live.stage {
+fn claim_of(stage: Stage, epoch: Option<u64>) -> Result<u64, Refused> {
+    match stage {
         Stage::Waiting { .. } => Err(Refused::NotAdmitted),
         Stage::Admitted { .. } => Err(Refused::NotClaimed),
         Stage::InCheckout {

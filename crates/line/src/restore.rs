@@ -20,8 +20,8 @@ use crate::line::{Lane, Line};
 use crate::lines::incarnation_at;
 use crate::waiting::WaitingSet;
 use crate::{
-    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, Live, NUMBER_MAX,
-    Offers, OperatorNote, Reason, Refused, Stage, Stamp, Token, Totals,
+    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, LiveRecord,
+    NUMBER_MAX, Offers, OperatorNote, Reason, Refused, Stage, Stamp, Token, Totals,
 };
 
 /// Tokens whose times are shifted in one [`LineBuilder::shift_page`], about: some fifty nanoseconds each.
@@ -240,20 +240,19 @@ impl Line {
         let opened_at_ms = self.draw_begun().map_or(0, |begun| begun.opened_at_ms);
         let (id, from) = shift.next;
         let lane = self.lanes.get_mut(usize::from(id))?;
-        let Some((first, _)) = lane.live.range(from..).next() else {
+        let first = lane.live_range(from..Token::MAX).next();
+        let Some((first, _)) = first else {
             return Some((0, (id + 1, 0)));
         };
-        let page = WaitingSet::page_at(*first);
-        let (mut tokens, mut entered_ms) = (0, Vec::new());
-        for (_, live) in lane.live.range_mut(page.clone()) {
+        let page = WaitingSet::<()>::page_at(first);
+        let mut tokens = 0;
+        for (_, live) in lane.seated.range_mut(page.clone()) {
             live.shift(shift);
             tokens += 1;
-            if !live.holds_seat() {
-                // As it counts between lanes, from its record: a builder that was made anew meanwhile has the same.
-                entered_ms.push(live.entered.at.service_ms.max(opened_at_ms));
-            }
         }
-        lane.waiting.set_times(page.clone(), entered_ms.into_iter());
+        // As they count between lanes, from their records: a builder that was made anew meanwhile has the same.
+        let waiting = &mut lane.waiting;
+        tokens += waiting.shift(page.clone(), &|ms| shift.shifted(ms), opened_at_ms);
         Some((tokens, (id, page.end)))
     }
 
@@ -285,7 +284,7 @@ impl Line {
     }
 }
 
-impl Live {
+impl LiveRecord {
     fn shift(&mut self, shift: ClockShift) {
         shift.shift(&mut self.entered.at.service_ms);
         match &mut self.stage {

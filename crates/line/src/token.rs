@@ -1,4 +1,4 @@
-//! Tokens: numbers, states, reasons, and the record of a live token.
+//! Tokens: numbers, states, reasons, and a live token as it is stored and read.
 
 use std::sync::Arc;
 
@@ -164,9 +164,9 @@ pub struct Entered {
     pub version: u64,
 }
 
-/// The record of a token that is not gone.
+/// The record of a token that is not gone, as it is stored and as a token with a seat has it.
 #[derive(Codec, Debug, Clone, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveRecord {
     /// The backend's name for its holder.
     pub key: Option<Arc<[u8]>>,
     pub entered: Entered,
@@ -181,53 +181,117 @@ pub struct Live {
     pub eta_given: Option<EtaGiven>,
 }
 
-impl Live {
-    pub(crate) fn newcomer(key: Option<&[u8]>, entered: Entered) -> Self {
+/// A token that is not gone, as it is read: the fields of its [`LiveRecord`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Live<'a> {
+    pub key: Option<&'a [u8]>,
+    pub entered: Entered,
+    pub stage: Stage,
+    pub moved_from: &'a [(u8, Token)],
+    pub jumps: u8,
+    pub eta_given: Option<EtaGiven>,
+}
+
+impl LiveRecord {
+    pub(crate) fn view(&self) -> Live<'_> {
+        Live {
+            key: self.key.as_deref(),
+            entered: self.entered,
+            stage: self.stage,
+            moved_from: &self.moved_from,
+            jumps: self.jumps,
+            eta_given: self.eta_given,
+        }
+    }
+}
+
+impl<'a> Live<'a> {
+    pub(crate) fn newcomer(key: Option<&'a [u8]>, entered: Entered) -> Self {
         Self {
-            key: key.map(Into::into),
+            key,
             entered,
             stage: Stage::Waiting {
                 last_seen_ms: entered.at.service_ms,
             },
-            moved_from: Box::default(),
+            moved_from: &[],
             jumps: 0,
             eta_given: None,
         }
     }
 
+    pub(crate) fn to_record(self) -> LiveRecord {
+        LiveRecord {
+            key: self.key.map(Into::into),
+            entered: self.entered,
+            stage: self.stage,
+            moved_from: self.moved_from.into(),
+            jumps: self.jumps,
+            eta_given: self.eta_given,
+        }
+    }
+
     /// Never [`State::Gone`].
     pub fn state(&self) -> State {
-        match self.stage {
+        self.stage.state()
+    }
+
+    /// While it holds a seat: when it expires.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.stage.deadline_ms()
+    }
+
+    /// In checkout: the fencing number of its claim.
+    pub fn epoch(&self) -> Option<u64> {
+        self.stage.epoch()
+    }
+
+    /// How many units of the quota its seat reserves; 0 while it waits.
+    pub fn units(&self) -> u32 {
+        self.stage.units()
+    }
+
+    /// `last_seen_ms` or `deadline_ms`: an [`crate::RecycleItem`] must name the current value.
+    pub fn clock_ms(&self) -> u64 {
+        self.stage.clock_ms()
+    }
+
+    pub(crate) fn holds_seat(&self) -> bool {
+        self.stage.holds_seat()
+    }
+}
+
+impl Stage {
+    pub(crate) fn state(self) -> State {
+        match self {
             Stage::Waiting { .. } => State::Waiting,
             Stage::Admitted { .. } => State::Admitted,
             Stage::InCheckout { .. } => State::InCheckout,
         }
     }
 
-    /// While it holds a seat: when it expires.
-    pub fn deadline_ms(&self) -> Option<u64> {
+    /// With a seat: when it expires.
+    pub(crate) fn deadline_ms(self) -> Option<u64> {
         self.holds_seat().then(|| self.clock_ms())
     }
 
     /// In checkout: the fencing number of its claim.
-    pub fn epoch(&self) -> Option<u64> {
-        match self.stage {
+    pub(crate) fn epoch(self) -> Option<u64> {
+        match self {
             Stage::InCheckout { epoch, .. } => Some(epoch),
             _ => None,
         }
     }
 
-    /// How many units of the quota its seat reserves; 0 while it waits.
-    pub fn units(&self) -> u32 {
-        match self.stage {
+    /// How many units of the quota its seat reserves; 0 without a seat.
+    pub fn units(self) -> u32 {
+        match self {
             Stage::Waiting { .. } => 0,
             Stage::Admitted { units, .. } | Stage::InCheckout { units, .. } => units,
         }
     }
 
-    /// `last_seen_ms` or `deadline_ms`: an [`crate::RecycleItem`] must name the current value.
-    pub fn clock_ms(&self) -> u64 {
-        match self.stage {
+    fn clock_ms(self) -> u64 {
+        match self {
             Stage::Waiting { last_seen_ms: ms }
             | Stage::Admitted {
                 deadline_ms: ms, ..
@@ -238,8 +302,8 @@ impl Live {
         }
     }
 
-    pub(crate) fn holds_seat(&self) -> bool {
-        !matches!(self.stage, Stage::Waiting { .. })
+    pub(crate) fn holds_seat(self) -> bool {
+        !matches!(self, Stage::Waiting { .. })
     }
 }
 

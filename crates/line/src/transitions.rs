@@ -3,11 +3,11 @@
 //! held go to the next ones (`fill_freed_seats`: the hole rule).
 
 use crate::gone::Gone;
-use crate::line::Line;
+use crate::line::{Lane, Line};
 use crate::{
     AdmissionRate, AdmittedBy, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken,
-    KickNote, Kicked, LineChange, Live, NUMBER_MAX, Reason, Refused, Stage, State, Timestamp,
-    Token, TokenChange, TokenRef,
+    KickNote, Kicked, LineChange, Live, LiveRecord, NUMBER_MAX, Reason, Refused, Stage, State,
+    Timestamp, Token, TokenChange, TokenRef,
 };
 
 /// The context in which an operation is applied to a line.
@@ -41,7 +41,12 @@ impl Line {
 
     /// The one place that issues numbers, to newcomers and to moved tokens. The caller has checked the
     /// capacity.
-    pub(crate) fn issue(&mut self, lane: u8, live: Live, now_ms: u64) -> Result<Token, Refused> {
+    pub(crate) fn issue(
+        &mut self,
+        lane: u8,
+        live: Live<'_>,
+        now_ms: u64,
+    ) -> Result<Token, Refused> {
         self.measure(now_ms);
         let counts_as_entered = self.counts_as_entered(live.entered.at);
         let into = self.lanes.get_mut(usize::from(lane));
@@ -53,15 +58,14 @@ impl Line {
         if nowserving_bite::is(nowserving_bite::Break::S7) && token % 8 == 0 {
             into.next_token += 1;
         }
-        into.waiting.push(token, counts_as_entered);
+        into.waiting.push(token, counts_as_entered, live);
         // An operator's move says nothing about how many will enter.
         if live.moved_from.is_empty() {
             into.arrivals.add(now_ms);
         }
-        if let Some(key) = &live.key {
-            self.keys.insert(key.clone(), (lane, token));
+        if let Some(key) = live.key {
+            self.keys.add(key, (lane, token));
         }
-        into.live.insert(token, live);
         self.next_version();
         Ok(token)
     }
@@ -114,12 +118,12 @@ impl Line {
         let units = self.next_reservation();
         let deadline_ms = ctx.now_ms.saturating_add(self.settings.claim_timeout_ms);
         let lane = &mut self.lanes[usize::from(lane_id)];
-        lane.waiting.remove(token);
         let (mut entered, mut eta_given) = (Entered::default(), None);
-        if let Some(live) = lane.live.get_mut(&token) {
+        if let Some(mut live) = lane.waiting.take(token) {
             live.stage = Stage::Admitted { deadline_ms, units };
             entered = live.entered;
             eta_given = live.eta_given.take();
+            lane.seated.insert(token, Box::new(live));
         }
         self.admitted += 1;
         self.reserved = self.reserved.saturating_add(units.into());
@@ -159,22 +163,21 @@ impl Line {
     }
 
     /// Removes a live token from the state. The caller records its end or its move.
-    pub(crate) fn remove_live(&mut self, lane_id: u8, token: Token) -> Option<Live> {
+    pub(crate) fn remove_live(&mut self, lane_id: u8, token: Token) -> Option<LiveRecord> {
         let lane = self.lanes.get_mut(usize::from(lane_id))?;
-        let live = lane.live.remove(&token)?;
+        let seated = |lane: &mut Lane| Some(*lane.seated.remove(&token)?);
+        let live = lane.waiting.take(token).or_else(|| seated(lane))?;
         match live.stage {
-            Stage::Waiting { .. } => {
-                lane.waiting.remove(token);
-            }
+            Stage::Waiting { .. } => {}
             Stage::Admitted { .. } => self.admitted -= 1,
             Stage::InCheckout { .. } => {
                 self.in_checkout -= 1;
                 lane.in_checkout -= 1;
             }
         }
-        self.reserved -= u64::from(live.units());
+        self.reserved -= u64::from(live.stage.units());
         if let Some(key) = &live.key {
-            self.keys.remove(key);
+            self.keys.remove(key, (lane_id, token));
         }
         Some(live)
     }
@@ -200,13 +203,13 @@ impl Line {
     ) -> Option<State> {
         self.measure(ctx.now_ms);
         let live = self.remove_live(lane_id, token)?;
-        if live.holds_seat() {
+        if live.stage.holds_seat() {
             let seats = self.seats();
             self.forecast.released(gone.reason, seats);
         } else {
             self.forecast.left(gone.reason);
         }
-        let (reason, epoch) = (gone.reason, live.epoch());
+        let (reason, epoch) = (gone.reason, live.stage.epoch());
         // The former numbers go into the ring first, so that they are forgotten before the number they
         // lead to.
         for (old_lane, old) in &live.moved_from {
@@ -215,21 +218,21 @@ impl Line {
                 .push(*old_lane, *old, Gone::moved((lane_id, token)));
         }
         self.gone.push(lane_id, token, Gone { epoch, ..gone });
-        self.count_gone(reason, live.state());
-        let units = (reason == Reason::Completed).then(|| live.units());
+        self.count_gone(reason, live.stage.state());
+        let units = (reason == Reason::Completed).then(|| live.stage.units());
         let used = self.used.saturating_add(units.unwrap_or(0).into());
         self.used = used.min(NUMBER_MAX);
-        let was_waiting = !live.holds_seat();
+        let was_waiting = !live.stage.holds_seat();
         let what = TokenChange::Gone {
             reason,
             was_waiting,
             units,
         };
         self.next_version();
-        self.newest_token_event((lane_id, token), Some(&live), what, ctx);
+        self.newest_token_event((lane_id, token), live.key.as_deref(), what, ctx);
         let what = JournaledToken::Gone { reason, units };
         self.journal_token((lane_id, token), live.entered, what, ctx.wall_ms);
-        Some(live.state())
+        Some(live.stage.state())
     }
 
     /// The one place that counts departures.
@@ -270,19 +273,21 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) {
         self.next_version();
-        // The tree of live tokens is large: it is read only for subscribers.
+        // Looking it up costs time: that is done only for subscribers.
         let live = match &what {
             _ if ctx.events.is_none() || !self.settings.event_key => None,
             TokenChange::Moved { to, .. } => self.live(to.lane, to.token),
             _ => self.live(lane_id, token),
         };
-        self.newest_token_event((lane_id, token), live, what, ctx);
+        let key = live.and_then(|live| live.key);
+        self.newest_token_event((lane_id, token), key, what, ctx);
     }
 
     /// A newcomer got its number, with a version of its own: that is the event's. It is the last in its lane.
     pub(crate) fn entered_event(
         &mut self,
         (lane_id, token): (u8, Token),
+        key: Option<&[u8]>,
         entered: Entered,
         ctx: &mut ApplyCtx<'_>,
     ) {
@@ -290,22 +295,21 @@ impl Line {
         let what = TokenChange::Entered {
             position: (!self.is_undrawn()).then_some(position),
         };
-        self.newest_token_event((lane_id, token), self.live(lane_id, token), what, ctx);
+        self.newest_token_event((lane_id, token), key, what, ctx);
         let what = JournaledToken::Entered { position };
         self.journal_token((lane_id, token), entered, what, ctx.wall_ms);
     }
 
-    /// The event of the change that made the line's version what it is. The key is that of `live`, the token's
-    /// record now or when it ended.
+    /// The event of the change that made the line's version what it is, with the key that the token has or had.
     fn newest_token_event(
         &self,
         (lane_id, token): (u8, Token),
-        live: Option<&Live>,
+        key: Option<&[u8]>,
         what: TokenChange,
         ctx: &mut ApplyCtx<'_>,
     ) {
         if let Some(events) = &mut ctx.events {
-            let live = live.filter(|_| self.settings.event_key);
+            let key = key.filter(|_| self.settings.event_key);
             events.push(Event::Token {
                 line: self.name.clone(),
                 incarnation: self.incarnation,
@@ -314,7 +318,7 @@ impl Line {
                 lane: self.lanes[usize::from(lane_id)].name.clone(),
                 lane_id,
                 token,
-                key: live.and_then(|live| live.key.clone()),
+                key: key.map(Into::into),
                 what,
             });
         }
@@ -396,8 +400,6 @@ impl Ended {
 }
 
 #[cfg(feature = "bite")]
-fn second_waiting(lane: &crate::line::Lane) -> Option<Token> {
-    let live = lane.live.iter();
-    let mut waiting = live.filter(|(_, live)| !live.holds_seat());
-    waiting.nth(1).map(|(token, _)| *token)
+fn second_waiting(lane: &Lane) -> Option<Token> {
+    lane.waiting.select(1)
 }

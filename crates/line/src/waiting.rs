@@ -1,9 +1,7 @@
 //! The waiting numbers of a lane and when they entered: a bitmap in chunks, a Fenwick tree over the counts of the
-//! chunks, and in each chunk the packed times.
+//! chunks, and in each chunk the packed times, and rows of whatever else belongs to the numbers (`records`).
 //!
-//! A poll of a waiting token needs nothing else, and this takes a few dense bytes a token. The rest of a token's record
-//! (its key, the clock on it) is several times as large, and looking it up in a tree of a million took longer than
-//! everything else in a poll. Rank (how many wait before a number) and select are O(log chunks). Empty chunks are
+//! A poll of a waiting token needs no more than bitmap and time. Rank (how many wait before a number) and select are O(log chunks). Empty chunks are
 //! dropped, so memory follows the waiting tokens and not the numbers issued. A balanced tree with counts would do the
 //! same with thirty more bytes a token; the bitmap takes one or two bits.
 //!
@@ -16,7 +14,8 @@ use std::ops::Range;
 
 use crate::bits::{BITS as CHUNK_BITS, Bits, split};
 use crate::max_tree::MaxTree;
-use crate::{Timestamp, Token};
+use crate::records::Records;
+use crate::{EtaGiven, Live, LiveRecord, Timestamp, Token};
 
 const PAGE_CHUNKS: u64 = 8;
 /// Fewer empty chunks are not worth compacting.
@@ -42,8 +41,27 @@ pub(crate) struct Place {
     pub(crate) entered: Timestamp,
 }
 
+/// What else is kept of the numbers of a chunk, in their order.
+pub(crate) trait Rows: Default {
+    type Row<'a>;
+
+    /// `counts_as`: the time with which its number is added.
+    fn insert(&mut self, place: usize, counts_as: Timestamp, row: Self::Row<'_>);
+
+    fn remove(&mut self, place: usize);
+}
+
+/// Nothing else.
+impl Rows for () {
+    type Row<'a> = ();
+
+    fn insert(&mut self, _: usize, _: Timestamp, (): ()) {}
+
+    fn remove(&mut self, _: usize) {}
+}
+
 #[derive(Debug)]
-struct Chunk {
+struct Chunk<R> {
     /// The chunk has the numbers from `no * 512` on.
     no: u64,
     bits: Bits,
@@ -54,9 +72,10 @@ struct Chunk {
     latest_ms: u64,
     /// Each is as large as the one before it: no token was moved in since the chunk was last empty.
     in_order: bool,
+    rows: R,
 }
 
-impl Chunk {
+impl<R: Rows> Chunk<R> {
     fn new(no: u64) -> Self {
         Self {
             no,
@@ -64,6 +83,7 @@ impl Chunk {
             entered: VecDeque::new(),
             latest_ms: 0,
             in_order: true,
+            rows: R::default(),
         }
     }
 
@@ -71,20 +91,23 @@ impl Chunk {
         self.entered.len() as u64
     }
 
-    fn push(&mut self, bit: usize, entered: Timestamp) {
+    fn push(&mut self, bit: usize, entered: Timestamp, row: R::Row<'_>) {
+        self.rows.insert(self.entered.len(), entered, row);
         self.bits.set(bit);
         self.in_order =
             self.entered.is_empty() || (self.in_order && self.latest_ms <= entered.service_ms);
         self.latest_ms = self.latest_ms.max(entered.service_ms);
+        reserve(&mut self.entered);
         self.entered.push_back(entered);
     }
 
     /// The same of a number that may not be the last one.
-    fn insert(&mut self, bit: usize, entered: Timestamp) {
+    fn insert(&mut self, bit: usize, entered: Timestamp, row: R::Row<'_>) {
         let place = self.bits.rank(bit);
         if place == self.entered.len() {
-            return self.push(bit, entered);
+            return self.push(bit, entered, row);
         }
+        self.rows.insert(place, entered, row);
         self.bits.set(bit);
         let earlier = |at: &Timestamp| at.service_ms <= entered.service_ms;
         let after_last = place
@@ -93,19 +116,25 @@ impl Chunk {
         let before_next = entered.service_ms <= self.entered[place].service_ms;
         self.in_order = self.in_order && after_last && before_next;
         self.latest_ms = self.latest_ms.max(entered.service_ms);
+        reserve(&mut self.entered);
         self.entered.insert(place, entered);
     }
 
     fn remove(&mut self, bit: usize) {
-        let removed = self.entered.remove(self.bits.rank(bit));
+        let place = self.bits.rank(bit);
+        let removed = self.entered.remove(place);
+        self.rows.remove(place);
         self.bits.clear(bit);
         if removed.is_some_and(|it| it.service_ms == self.latest_ms) {
             self.latest_ms = self.latest_of_first(self.entered.len());
         }
-        let (len, capacity) = (self.entered.len(), self.entered.capacity());
-        if capacity > TIMES_MIN && capacity >= len * 4 {
-            self.entered.shrink_to((len * 2).max(TIMES_MIN));
-        }
+        shrink(&mut self.entered);
+    }
+
+    /// The place of a number in the chunk, if it waits.
+    fn place(&self, bit: usize) -> Option<(usize, Timestamp)> {
+        let within = self.bits.contains(bit).then(|| self.bits.rank(bit))?;
+        Some((within, *self.entered.get(within)?))
     }
 
     /// When the latest of the first so many entered (service clock); 0 if there are none. Where nobody was moved in it
@@ -139,11 +168,28 @@ impl Chunk {
     }
 }
 
+/// Makes room for one more. Doubling would leave more unused than a small line has in use.
+pub(crate) fn reserve<T>(list: &mut VecDeque<T>) {
+    let len = list.len();
+    if len == list.capacity() {
+        let left = (CHUNK_BITS as usize).saturating_sub(len);
+        list.reserve_exact((len / 2).clamp(4, left.max(4)));
+    }
+}
+
+/// Gives memory back once less than a quarter of it is used.
+pub(crate) fn shrink<T>(list: &mut VecDeque<T>) {
+    let (len, capacity) = (list.len(), list.capacity());
+    if capacity > TIMES_MIN && capacity >= len * 4 {
+        list.shrink_to((len * 2).max(TIMES_MIN));
+    }
+}
+
 /// The waiting numbers of a lane. They come in ascending order, except in a draw, and leave in any.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingSet {
+pub(crate) struct WaitingSet<R = ()> {
     /// Ascending by `no`; some may be empty until the next compaction.
-    chunks: Vec<Chunk>,
+    chunks: Vec<Chunk<R>>,
     /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
     tree: Vec<u64>,
     /// [`Chunk::latest_ms`] of `chunks`.
@@ -156,7 +202,7 @@ pub(crate) struct WaitingSet {
     len: u64,
 }
 
-impl WaitingSet {
+impl<R: Rows> WaitingSet<R> {
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -174,7 +220,7 @@ impl WaitingSet {
 
     /// Adds a number larger than any before it; others are ignored. (Numbers are issued in order, and no token
     /// waits again.)
-    pub(crate) fn push(&mut self, token: Token, entered: Timestamp) {
+    pub(crate) fn push(&mut self, token: Token, entered: Timestamp, row: R::Row<'_>) {
         debug_assert!(self.last < token, "numbers come in order");
         if token <= self.last {
             return;
@@ -182,12 +228,13 @@ impl WaitingSet {
         self.last = token;
         let (no, bit) = split(token);
         if self.chunks.last().is_none_or(|last| last.no < no) {
+            grow_by_half(&mut self.chunks);
             self.push_chunk(Chunk::new(no));
         }
         let slot = self.chunks.len() - 1;
         let chunk = &mut self.chunks[slot];
         self.empty -= usize::from(chunk.count() == 0);
-        chunk.push(bit, entered);
+        chunk.push(bit, entered, row);
         self.latest.set(slot, chunk.latest_ms);
         self.add(slot, 1);
         if self.len == 0 {
@@ -198,9 +245,9 @@ impl WaitingSet {
 
     /// Adds a number that may be smaller than others; one that waits already is ignored. Where its chunk is missing the
     /// chunks are counted anew, as in a compaction.
-    pub(crate) fn insert(&mut self, token: Token, entered: Timestamp) {
+    pub(crate) fn insert(&mut self, token: Token, entered: Timestamp, row: R::Row<'_>) {
         if token > self.last {
-            return self.push(token, entered);
+            return self.push(token, entered, row);
         }
         let (no, bit) = split(token);
         let slot = match self.slot(no) {
@@ -216,7 +263,7 @@ impl WaitingSet {
             return;
         }
         self.empty -= usize::from(chunk.count() == 0);
-        chunk.insert(bit, entered);
+        chunk.insert(bit, entered, row);
         self.latest.set(slot, chunk.latest_ms);
         self.add(slot, 1);
         self.front = match self.len {
@@ -238,23 +285,6 @@ impl WaitingSet {
         first..first + PAGE_CHUNKS * CHUNK_BITS
     }
 
-    /// Changes the times at which the tokens of a page entered, on the service clock; one for each, in order.
-    pub(crate) fn set_times(&mut self, page: Range<Token>, mut times: impl Iterator<Item = u64>) {
-        let slot = |token| {
-            let no = token / CHUNK_BITS;
-            self.chunks.partition_point(|chunk| chunk.no < no)
-        };
-        for slot in slot(page.start)..slot(page.end) {
-            let chunk = &mut self.chunks[slot];
-            for at in &mut chunk.entered {
-                at.service_ms = times.next().unwrap_or(at.service_ms);
-            }
-            // Not the shifted one: an empty chunk has 0.
-            chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());
-            self.latest.set(slot, chunk.latest_ms);
-        }
-    }
-
     /// False if the number was not there.
     pub(crate) fn remove(&mut self, token: Token) -> bool {
         let (no, bit) = split(token);
@@ -273,7 +303,7 @@ impl WaitingSet {
         if emptied {
             self.empty += 1;
             self.compact();
-            let empty = |chunk: &&Chunk| chunk.count() == 0;
+            let empty = |chunk: &&Chunk<R>| chunk.count() == 0;
             self.front += self.chunks[self.front..].iter().take_while(empty).count();
         }
         true
@@ -283,15 +313,17 @@ impl WaitingSet {
     pub(crate) fn place(&self, token: Token) -> Option<Place> {
         let (no, bit) = split(token);
         let slot = self.slot(no).ok()?;
-        let chunk = self
-            .chunks
-            .get(slot)
-            .filter(|chunk| chunk.bits.contains(bit))?;
-        let within = chunk.bits.rank(bit);
+        let (within, entered) = self.chunks.get(slot)?.place(bit)?;
         Some(Place {
-            entered: *chunk.entered.get(within)?,
+            entered,
             ahead: self.sum_before(slot) + within as u64,
         })
+    }
+
+    pub(crate) fn contains(&self, token: Token) -> bool {
+        let (no, bit) = split(token);
+        let slot = self.slot(no).ok();
+        slot.is_some_and(|slot| self.chunks[slot].bits.contains(bit))
     }
 
     /// How many smaller numbers wait.
@@ -350,7 +382,7 @@ impl WaitingSet {
     }
 
     /// The chunk of the number before which exactly `nth` wait, and how many of these `nth` are in the chunk.
-    fn chunk_of(&self, nth: u64) -> Option<(&Chunk, u64)> {
+    fn chunk_of(&self, nth: u64) -> Option<(&Chunk<R>, u64)> {
         if nth >= self.len {
             return None;
         }
@@ -421,7 +453,7 @@ impl WaitingSet {
         found.map(|slot| low + slot).map_err(|slot| low + slot)
     }
 
-    fn push_chunk(&mut self, chunk: Chunk) {
+    fn push_chunk(&mut self, chunk: Chunk<R>) {
         let count = chunk.count();
         self.empty += usize::from(count == 0);
         self.latest.set(self.chunks.len(), chunk.latest_ms);
@@ -477,6 +509,101 @@ impl WaitingSet {
         for chunk in old {
             self.push_chunk(chunk);
         }
+    }
+}
+
+impl WaitingSet<Records> {
+    /// The record of a token that waits.
+    pub(crate) fn get(&self, token: Token) -> Option<Live<'_>> {
+        let (no, bit) = split(token);
+        let chunk = &self.chunks[self.slot(no).ok()?];
+        let (place, entered) = chunk.place(bit)?;
+        chunk.rows.get(place, entered)
+    }
+
+    pub(crate) fn has_key(&self, token: Token, key: &[u8]) -> bool {
+        let (no, bit) = split(token);
+        let chunk = self.slot(no).ok().map(|slot| &self.chunks[slot]);
+        chunk.is_some_and(|chunk| {
+            let place = chunk.place(bit);
+            place.is_some_and(|(place, _)| chunk.rows.has_key(place, key))
+        })
+    }
+
+    /// Removes a token that waits.
+    pub(crate) fn take(&mut self, token: Token) -> Option<LiveRecord> {
+        let record = self.get(token)?.to_record();
+        self.remove(token);
+        Some(record)
+    }
+
+    pub(crate) fn set_seen(&mut self, token: Token, last_seen_ms: u64) {
+        if let Some((rows, place, entered)) = self.rows_of(token) {
+            rows.set_seen(place, entered, last_seen_ms);
+        }
+    }
+
+    pub(crate) fn set_eta(&mut self, token: Token, eta: Option<EtaGiven>) {
+        if let Some((rows, place, entered)) = self.rows_of(token) {
+            rows.set_eta(place, entered, eta);
+        }
+    }
+
+    fn rows_of(&mut self, token: Token) -> Option<(&mut Records, usize, Timestamp)> {
+        let (no, bit) = split(token);
+        let slot = self.slot(no).ok()?;
+        let chunk = &mut self.chunks[slot];
+        let (place, entered) = chunk.place(bit)?;
+        Some((&mut chunk.rows, place, entered))
+    }
+
+    /// Those with these numbers, in order.
+    pub(crate) fn range(&self, numbers: Range<Token>) -> impl Iterator<Item = (Token, Live<'_>)> {
+        let (no, bit) = split(numbers.start);
+        let (Ok(slot) | Err(slot)) = self.slot(no);
+        let records = self.chunks[slot..].iter().flat_map(move |chunk| {
+            let first_bit = if chunk.no == no { bit } else { 0 };
+            let places = chunk.bits.rank(first_bit)..;
+            let bits = chunk.bits.iter_from(first_bit).zip(places);
+            bits.filter_map(|(bit, place)| {
+                let live = chunk.rows.get(place, *chunk.entered.get(place)?)?;
+                Some((chunk.no * CHUNK_BITS + bit, live))
+            })
+        });
+        records.take_while(move |(token, _)| *token < numbers.end)
+    }
+
+    /// Changes the times of the tokens of a page, on the service clock. None counts as having entered before `least_ms`.
+    /// Returns how many they are.
+    pub(crate) fn shift(
+        &mut self,
+        page: Range<Token>,
+        shifted: &impl Fn(u64) -> u64,
+        least_ms: u64,
+    ) -> usize {
+        let slot = |token| {
+            let no = token / CHUNK_BITS;
+            self.chunks.partition_point(|chunk| chunk.no < no)
+        };
+        let mut tokens = 0;
+        for slot in slot(page.start)..slot(page.end) {
+            let chunk = &mut self.chunks[slot];
+            for (place, at) in chunk.entered.iter_mut().enumerate() {
+                at.service_ms = chunk.rows.shift(place, *at, shifted, least_ms);
+            }
+            tokens += chunk.entered.len();
+            // Not the shifted one: an empty chunk has 0.
+            chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());
+            self.latest.set(slot, chunk.latest_ms);
+        }
+        tokens
+    }
+}
+
+/// Of many chunks there need not be twice as many as are in use.
+fn grow_by_half<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact((list.len() / 2).max(1));
     }
 }
 

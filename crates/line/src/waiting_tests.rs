@@ -108,13 +108,13 @@ proptest! {
 
     #[test]
     fn agrees_with_a_sorted_list(steps in prop::collection::vec(step(), 1..60)) {
-        let mut set = WaitingSet::default();
+        let mut set = WaitingSet::<()>::default();
         let mut list: Vec<Token> = Vec::new();
         let mut next = 1;
         for step in steps {
             match step {
                 Step::Push { count, apart } => for _ in 0..count {
-                    set.push(next, entered(next));
+                    set.push(next, entered(next), ());
                     list.push(next);
                     next += apart;
                 },
@@ -151,9 +151,9 @@ proptest! {
 
 #[test]
 fn the_ends_of_words_and_chunks() {
-    let mut set = WaitingSet::default();
+    let mut set = WaitingSet::<()>::default();
     for token in 1..=2_048 {
-        set.push(token, at(token));
+        set.push(token, at(token), ());
     }
     for token in [1, 63, 64, 65, 511, 512, 513, 2_047] {
         assert_eq!(set.rank(token), token - 1);
@@ -170,9 +170,9 @@ fn the_ends_of_words_and_chunks() {
 
 #[test]
 fn too_many_holes_are_given_up() {
-    let mut set = WaitingSet::default();
+    let mut set = WaitingSet::<()>::default();
     for token in 1..=600_000 {
-        set.push(token, at(token));
+        set.push(token, at(token), ());
     }
     // Few holes, but too many words on the way.
     assert_eq!(set.holes_before(250_000), Some(Vec::new()));
@@ -190,10 +190,10 @@ fn too_many_holes_are_given_up() {
 
 #[test]
 fn memory_follows_the_number_of_waiting_tokens() {
-    let mut set = WaitingSet::default();
-    set.push(1, at(1));
+    let mut set = WaitingSet::<()>::default();
+    set.push(1, at(1), ());
     for token in 2..=2_000_000 {
-        set.push(token, at(token));
+        set.push(token, at(token), ());
         if token > 1_000 {
             assert!(set.remove(token - 900));
         }
@@ -206,9 +206,9 @@ fn memory_follows_the_number_of_waiting_tokens() {
 
 #[test]
 fn a_full_chunk_that_empties_gives_its_room_back() {
-    let mut set = WaitingSet::default();
+    let mut set = WaitingSet::<()>::default();
     for token in 0..CHUNK_BITS {
-        set.push(CHUNK_BITS + token, at(token));
+        set.push(CHUNK_BITS + token, at(token), ());
     }
     for token in 0..CHUNK_BITS - 1 {
         assert!(set.remove(CHUNK_BITS + token));

@@ -8,7 +8,7 @@ use crate::common::{Restart, Shard, name, shop};
 use nowserving_line::{
     Admission, AdmissionRate, CallItem, Change, Entered, Gate, Gone, ImportRow, JournalEntry,
     Journaled, JournaledToken, KickItem, KickNote, KickSelector, LaneDump, LaneSettings, Limits,
-    LineDump, Lines, Live, NUMBER_MAX, Op, Opening, Phase, Quota, Reason, RecycleItem,
+    LineDump, Lines, LiveRecord, NUMBER_MAX, Op, Opening, Phase, Quota, Reason, RecycleItem,
     RefusedCounts, ScheduledChange, Settings, SettingsPatch, Stage, Stamp, State, TakeBy,
     Timestamp, TokenBy, TokenRef,
 };
@@ -504,7 +504,7 @@ fn a_dump_that_contradicts_itself_is_refused() {
 #[test]
 fn seats_go_to_the_first_over_all_lanes() {
     let waiting = |token, entered_at_ms| {
-        let live = Live {
+        let live = LiveRecord {
             key: None,
             entered: Entered {
                 at: Timestamp {

@@ -59,6 +59,7 @@ use shard::Naive;
 
 /// Small, so that a handful of tokens runs into them.
 const LIMITS: Limits = Limits {
+    hash_seed: 7,
     work_max: 3,
     gone_kept: 6,
     journal_kept: 20,

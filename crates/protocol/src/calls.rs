@@ -136,7 +136,7 @@ impl CalledReply {
     /// The answer of a `take` without a `call_id`.
     pub fn of_token(line: &line::Line, at: TokenRef) -> CalledReply {
         let live = line.live(at.lane, at.token);
-        let key = live.and_then(|live| live.key.as_deref());
+        let key = live.and_then(|live| live.key);
         CalledReply {
             admitted: vec![reply(line, (at.lane, at.token), key)],
         }

@@ -146,7 +146,7 @@ impl TokensReply {
         line: &line::Line,
         request: &ListTokens,
         now: Timestamp,
-        last_seen_ms: impl Fn(TokenRef, &Live) -> u64,
+        last_seen_ms: impl Fn(TokenRef, Live<'_>) -> u64,
     ) -> Result<TokensReply, ApiError> {
         let lane = request.lane.as_ref();
         let lane = lane.map(|lane| lane_id(line, "lane", lane)).transpose()?;
@@ -173,7 +173,8 @@ impl TokensReply {
                 break;
             }
             if wanted.is_none_or(|state| state == live.state()) {
-                let seen_ms = |live: &Live| now.service_ms.saturating_sub(last_seen_ms(at, live));
+                let seen_ms =
+                    |live: Live<'_>| now.service_ms.saturating_sub(last_seen_ms(at, live));
                 let token = listed(line, at, live, now, seen_ms);
                 more = !room.takes(&token);
                 if more {
@@ -202,9 +203,9 @@ impl TokensReply {
 fn listed(
     line: &line::Line,
     at: TokenRef,
-    live: &Live,
+    live: Live<'_>,
     now: Timestamp,
-    seen_ms: impl Fn(&Live) -> u64,
+    seen_ms: impl Fn(Live<'_>) -> u64,
 ) -> ListedToken {
     let place = line.place_of(at.lane, at.token);
     let claimed_at_ms = match live.stage {
@@ -215,7 +216,7 @@ fn listed(
         lane: lane_name(line, at.lane),
         token: at.token,
         // Keys of live tokens have 1 to 128 bytes.
-        key: live.key.as_deref().and_then(|key| Key::new(key).ok()),
+        key: live.key.and_then(|key| Key::new(key).ok()),
         state: live.state(),
         entered_at_ms: live.entered.at.wall_ms,
         last_seen_ms: place.map(|_| seen_ms(live)),

@@ -2,7 +2,7 @@
 use std::collections::BTreeSet as Set;
 
 use nowserving_line::{
-    Admission, Change, LaneName, LineDump, Live, Op, Opening, Phase, Reason, Settings,
+    Admission, Change, LaneName, LineDump, LiveRecord, Op, Opening, Phase, Reason, Settings,
     SettingsPatch, TakeBy, TokenRef,
 };
 use proptest::prelude::*;
@@ -206,7 +206,7 @@ fn sparse(line: &str, count: usize, numbers: u64) -> LineDump {
         lane.next_token = numbers + 1;
         lane.live.clear();
         for token in (1..=numbers).step_by(512) {
-            let mut live: Live = first.clone();
+            let mut live: LiveRecord = first.clone();
             live.entered.version = token;
             lane.live.push((token, live));
         }

@@ -594,7 +594,7 @@ impl LeaderState {
 
     /// When the client of a waiting token was last seen (service clock), as far as this leader knows.
     #[must_use]
-    pub fn last_seen_ms(&self, at: TokenRef, live: &Live) -> u64 {
+    pub fn last_seen_ms(&self, at: TokenRef, live: Live<'_>) -> u64 {
         self.recycler.known_seen_ms(at, live)
     }
 

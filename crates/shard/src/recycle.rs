@@ -78,7 +78,7 @@ impl Recycler {
     }
 
     /// A token entered, was admitted or claimed in this leadership: its clock starts here.
-    pub fn started(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) {
+    pub fn started(&mut self, line: &Line, at: TokenRef, live: Live<'_>, now_ms: u64) {
         self.watch(line, at, live, Some(now_ms), None);
     }
 
@@ -91,7 +91,7 @@ impl Recycler {
 
     /// An operator moved a waiting token: it is another one now. Its clock runs on, and it stays seen
     /// when it was.
-    pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: &Live) {
+    pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: Live<'_>) {
         let mut inherited_deadline_ms = None;
         if let Some(old) = self.watched.remove(from) {
             self.by_due.remove(&(old.due_ms, from));
@@ -118,7 +118,7 @@ impl Recycler {
     /// checkpoint. False if the client must not be answered before an [`Op::Touch`] of it is applied: were
     /// this leader lost, the next one's grace would not cover the poll.
     #[must_use]
-    pub fn touch(&mut self, line: &Line, at: TokenRef, live: &Live, now_ms: u64) -> bool {
+    pub fn touch(&mut self, line: &Line, at: TokenRef, live: Live<'_>, now_ms: u64) -> bool {
         if live.state() != State::Waiting {
             return true;
         }
@@ -152,7 +152,7 @@ impl Recycler {
     /// When the client of a waiting token was last seen: by this leader, or at the latest by an earlier one that the
     /// state does not know of.
     #[must_use]
-    pub fn last_seen_ms(&self, line: &Line, at: TokenRef, live: &Live) -> u64 {
+    pub fn last_seen_ms(&self, line: &Line, at: TokenRef, live: Live<'_>) -> u64 {
         let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms);
         let grace_ms = line.settings().waiting_idle_timeout_ms / 16 * 7;
         seen_ms.unwrap_or_else(|| live.clock_ms().saturating_add(grace_ms))
@@ -160,7 +160,7 @@ impl Recycler {
 
     /// When the client of a waiting token was last seen by this leader, or else as far as the state knows.
     #[must_use]
-    pub fn known_seen_ms(&self, at: TokenRef, live: &Live) -> u64 {
+    pub fn known_seen_ms(&self, at: TokenRef, live: Live<'_>) -> u64 {
         let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms);
         seen_ms.unwrap_or(0).max(live.clock_ms())
     }
@@ -189,7 +189,7 @@ impl Recycler {
         &mut self,
         line: &Line,
         at: TokenRef,
-        live: &Live,
+        live: Live<'_>,
         last_seen_ms: Option<u64>,
         inherited_deadline_ms: Option<u64>,
     ) {
@@ -344,7 +344,7 @@ impl Recycler {
     }
 }
 
-fn item(at: TokenRef, live: &Live) -> RecycleItem {
+fn item(at: TokenRef, live: Live<'_>) -> RecycleItem {
     RecycleItem {
         lane: at.lane,
         token: at.token,
@@ -353,7 +353,7 @@ fn item(at: TokenRef, live: &Live) -> RecycleItem {
     }
 }
 
-fn timeout_ms(live: &Live, settings: &Settings) -> u64 {
+fn timeout_ms(live: Live<'_>, settings: &Settings) -> u64 {
     match live.state() {
         State::Waiting => settings.waiting_idle_timeout_ms,
         State::Admitted => settings.claim_timeout_ms,
@@ -363,7 +363,7 @@ fn timeout_ms(live: &Live, settings: &Settings) -> u64 {
 
 /// When a token expires: as the state says, or later if this leader has seen it since, or cannot know
 /// whether an earlier leader has.
-fn deadline_ms(line: &Line, live: &Live, watched: &Watched) -> u64 {
+fn deadline_ms(line: &Line, live: Live<'_>, watched: &Watched) -> u64 {
     let due_ms = line.due_at_ms(live);
     let timeout_ms = timeout_ms(live, line.settings());
     let grace_ms = if live.state() == State::Waiting {

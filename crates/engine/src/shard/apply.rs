@@ -324,7 +324,7 @@ impl Shard {
         ask: &ListTokens,
         now: Timestamp,
     ) -> Result<Outcome, ApiError> {
-        let last_seen_ms = |at, live: &Live| match &self.leader_state {
+        let last_seen_ms = |at, live: Live<'_>| match &self.leader_state {
             Some(leader_state) => leader_state.last_seen_ms(at, live),
             None => live.clock_ms(),
         };

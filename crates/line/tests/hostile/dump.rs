@@ -2,7 +2,7 @@
 
 use nowserving_line::{
     AdmissionRate, CallItem, CalledToken, Change, Entered, GoneFrom, Journaled, JournaledToken,
-    KickItem, KickNote, KickSelector, LaneSettings, Limits, LineDump, Live, NUMBER_MAX, Op,
+    KickItem, KickNote, KickSelector, LaneSettings, Limits, LineDump, LiveRecord, NUMBER_MAX, Op,
     PositionMark, Reason, RefusedCounts, Settings, SettingsPatch, Stage, State, TakeBy, Timestamp,
     Token, Told,
 };
@@ -128,7 +128,7 @@ pub fn apply_tampering(dump: &mut Dump, (what, n, stage, settings): (u8, u64, St
 }
 
 /// Adds a former number to a token.
-pub fn move_from(live: &mut Live, old: (u8, Token)) {
+pub fn move_from(live: &mut LiveRecord, old: (u8, Token)) {
     live.moved_from = live.moved_from.iter().copied().chain([old]).collect();
 }
 

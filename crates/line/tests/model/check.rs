@@ -304,9 +304,7 @@ fn keys(line: &Line, model: &NaiveLine) {
         let found = line.find(&key).map(|at| (at.lane, at.token));
         assert_eq!(found, model.find(&key), "key {k}");
     }
-    let live = line
-        .live_from((0, 0))
-        .filter_map(|(_, _, live)| live.key.as_deref());
+    let live = line.live_from((0, 0)).filter_map(|(_, _, live)| live.key);
     let live: Vec<&[u8]> = live.collect();
     let distinct: BTreeSet<_> = live.iter().collect();
     assert_eq!(live.len(), distinct.len(), "one live token a key");
@@ -357,10 +355,7 @@ fn token_against_recount(line: &Line, model: &NaiveLine, asked: Id, naive: &Naiv
         assert_eq!(status.epoch, tok.epoch);
         assert_eq!(status.entered_at_ms, Some(tok.entered.wall_ms));
         assert_eq!(status.deadline_ms, held.then_some(tok.deadline_ms));
-        assert_eq!(
-            live.and_then(|live| live.key.as_deref()),
-            tok.key.as_deref()
-        );
+        assert_eq!(live.and_then(|live| live.key), tok.key.as_deref());
     }
     if let Some(position) = position {
         holes(line, model, id, position);

@@ -51,7 +51,10 @@ pub fn shard(
     let found = snapshots::read(snapshot_dir, cluster, id)?;
     let (snapshot, state, file) = match found {
         Some(found) => (found.meta, found.state, Some(found.file)),
-        None => (SnapshotMeta::default(), State::default(), None),
+        None => {
+            let state = State::with_limits(snapshots::bounds()?);
+            (SnapshotMeta::default(), state, None)
+        }
     };
     let mut restored = Restored {
         log: load(id, log)?,

@@ -17,6 +17,7 @@ use anyhow::Context as _;
 use crossbeam_channel::RecvTimeoutError;
 use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_engine::{Input, NotInstalled, ReceivedState, SnapshotFile};
+use nowserving_line::Limits;
 use nowserving_log::LogStore;
 use nowserving_replica::{BOOTSTRAP_INDEX, Committed, ConfState, Payload, SnapshotMeta};
 use nowserving_shard::command;
@@ -28,7 +29,7 @@ use super::transfers;
 use super::worker::{Done, Ends, Worker};
 use crate::config::Config;
 use crate::damage;
-use crate::data_dir::write_atomically;
+use crate::data_dir::{self, write_atomically};
 
 /// The part of the log in memory at once while a snapshot is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
@@ -210,8 +211,13 @@ impl Maker {
             found.as_ref() == Some(file),
             "another file than was offered"
         );
-        let (header, state) =
-            snapshot::decode(bytes.into(), command::FORMAT, &self.cluster, shard)?;
+        let (header, state) = snapshot::decode_with(
+            bounds()?,
+            bytes.into(),
+            command::FORMAT,
+            &self.cluster,
+            shard,
+        )?;
         anyhow::ensure!(
             meta_of(header) == *meta,
             "another snapshot than was offered"
@@ -225,7 +231,7 @@ impl Maker {
             // A peer's has come meanwhile.
             Some(own) if own.meta.index >= index => return Ok((own.meta, own.file)),
             Some(own) => (own.meta.index, own.state),
-            None => (BOOTSTRAP_INDEX, State::default()),
+            None => (BOOTSTRAP_INDEX, State::with_limits(bounds()?)),
         };
         self.replay(shard, from + 1, index, &mut state)?;
         let meta = SnapshotMeta {
@@ -286,6 +292,17 @@ pub struct Found {
     pub file: SnapshotFile,
 }
 
+/// The bounds of the lines of a state, and a random seed for their look-ups.
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn bounds() -> anyhow::Result<Limits> {
+    Ok(Limits {
+        hash_seed: data_dir::random_u64()?,
+        ..Limits::default()
+    })
+}
+
 /// Reads a shard's snapshot; `None` if there is none yet.
 ///
 /// # Errors
@@ -299,7 +316,8 @@ pub fn read(dir: &Path, cluster: &str, shard: u32) -> anyhow::Result<Option<Foun
     };
     let file = SnapshotFile::of(&bytes);
     let read = || {
-        let (header, state) = snapshot::decode(bytes.into(), command::FORMAT, cluster, shard)?;
+        let (header, state) =
+            snapshot::decode_with(bounds()?, bytes.into(), command::FORMAT, cluster, shard)?;
         anyhow::Ok(Found {
             meta: meta_of(header),
             state,

@@ -75,13 +75,13 @@ fn lane_id(line: &Line, name: &LaneName, field: &str) -> Result<u8, ApiError> {
     })
 }
 
-pub(super) fn shown(line: &Line, at: TokenRef, live: &Live) -> KickedToken {
+pub(super) fn shown(line: &Line, at: TokenRef, live: Live<'_>) -> KickedToken {
     let lane = line.lane_names().nth(usize::from(at.lane));
     KickedToken {
         lane: lane.cloned().unwrap_or_default(),
         token: at.token,
         // Keys of live tokens have 1 to 128 bytes.
-        key: live.key.as_deref().and_then(|key| Key::new(key).ok()),
+        key: live.key.and_then(|key| Key::new(key).ok()),
         state: live.state(),
     }
 }

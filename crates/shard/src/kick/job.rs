@@ -174,7 +174,7 @@ impl Job {
     }
 
     /// Whether its client was not seen for long enough, if that matters.
-    fn is_idle(&self, eyes: Eyes<'_>, at: TokenRef, live: &Live) -> bool {
+    fn is_idle(&self, eyes: Eyes<'_>, at: TokenRef, live: Live<'_>) -> bool {
         self.ask.idle_over_ms.is_none_or(|over_ms| {
             let seen_ms = || eyes.recycler.last_seen_ms(eyes.line, at, live);
             live.state() == TokenState::Waiting && eyes.now_ms.saturating_sub(seen_ms()) > over_ms
@@ -190,7 +190,7 @@ impl Job {
         }
     }
 
-    fn is_in_other_state(&self, live: &Live) -> bool {
+    fn is_in_other_state(&self, live: Live<'_>) -> bool {
         let state = self.item_state();
         state.is_some_and(|state| state != live.state())
     }
@@ -319,7 +319,7 @@ impl Scan {
     fn page(&mut self, line: &Line, most: usize) -> Vec<TokenRef> {
         let kept = self.missed.len().saturating_sub(most);
         let mut page = self.missed.split_off(kept);
-        let of_lane = |(id, _, _): &(u8, Token, &Live)| self.lane.is_none_or(|lane| lane == *id);
+        let of_lane = |(id, _, _): &(u8, Token, Live<'_>)| self.lane.is_none_or(|lane| lane == *id);
         let rest = line.live_from(self.next).take_while(of_lane);
         page.extend(
             rest.take(most - page.len())
@@ -338,7 +338,7 @@ impl Scan {
 }
 
 impl Pass {
-    fn has(self, live: &Live) -> bool {
+    fn has(self, live: Live<'_>) -> bool {
         let waits = live.state() == TokenState::Waiting;
         match self {
             Pass::Any => true,

@@ -125,7 +125,7 @@ impl Ghosts {
         let former = std::iter::successors(Some(of), |of| self.moved_from.get(of).copied());
         let heard_at = former.filter_map(|of| env.heard.get(&(shard, of)).copied());
         let live = line.live(of.lane, of.token);
-        let key = live.and_then(|live| live.key.as_deref());
+        let key = live.and_then(|live| live.key);
         let by_key = key.and_then(|key| env.heard_by_key.get(&(line.name().clone(), key.into())));
         let heard_at = heard_at.chain(by_key.copied()).max().unwrap_or(0);
         let began_at = self.began_at.get(&of).copied().unwrap_or(0);

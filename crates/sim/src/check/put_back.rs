@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use nowserving_line::{Line, Live, Stage};
+use nowserving_line::{Line, LiveRecord, Stage};
 
 use super::Place;
 use super::shadow::{Broken, Shadow};
@@ -95,7 +95,7 @@ fn same_tokens(ours: (&Line, u64), saved: (&Line, u64)) -> Result<(), Broken> {
 
 /// A token's key, former numbers and stage, its times as of a reading of the service clock, its epoch and
 /// its units.
-fn as_of(live: &Live, now_ms: u64) -> impl Debug + PartialEq {
+fn as_of(live: &LiveRecord, now_ms: u64) -> impl Debug + PartialEq {
     let of = |ms: u64| i128::from(ms) - i128::from(now_ms);
     let (stage, times, epoch) = match live.stage {
         Stage::Waiting { last_seen_ms } => (0, [of(last_seen_ms), 0], 0),
@@ -108,5 +108,12 @@ fn as_of(live: &Live, now_ms: u64) -> impl Debug + PartialEq {
         } => (2, [of(deadline_ms), of(claimed_at_ms)], epoch),
     };
     let former = live.moved_from.clone();
-    (live.key.clone(), former, stage, times, epoch, live.units())
+    (
+        live.key.clone(),
+        former,
+        stage,
+        times,
+        epoch,
+        live.stage.units(),
+    )
 }
