@@ -12,6 +12,7 @@ use std::sync::Arc;
 use nowserving_codec::Codec;
 
 use crate::line::{Lane, Line};
+use crate::seldom::Seldom;
 use crate::transitions::ApplyCtx;
 use crate::waiting::WaitingSet;
 use crate::{
@@ -27,10 +28,15 @@ pub const ROOM_KEYS_MAX: usize = 100;
 /// The keys that wait to be told of room in one lane.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    /// Their numbers, which say in which order they asked. The times in it are not used.
-    numbers: WaitingSet,
-    keys: BTreeMap<u64, Arc<[u8]>>,
+    keys: Seldom<Keys>,
     pub(crate) offers: Offers,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    /// In the order in which they asked. The times in it are not used.
+    numbers: WaitingSet,
+    by_number: BTreeMap<u64, Arc<[u8]>>,
 }
 
 /// Places that were offered to callers and may not be taken yet.
@@ -102,35 +108,45 @@ impl Offers {
 
 impl Callers {
     pub(crate) fn len(&self) -> u64 {
-        self.numbers.len()
+        self.keys.get().map_or(0, |keys| keys.numbers.len())
     }
 
     pub(crate) fn add(&mut self, number: u64, key: Arc<[u8]>) {
-        self.numbers.push(number, Timestamp::default(), ());
-        self.keys.insert(number, key);
+        let keys = self.keys.get_mut();
+        keys.numbers.push(number, Timestamp::default(), ());
+        keys.by_number.insert(number, key);
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<[u8]>> {
-        self.numbers.remove(number);
-        self.keys.remove(&number)
+        let keys = self.keys.get_mut();
+        keys.numbers.remove(number);
+        keys.by_number.remove(&number)
+    }
+
+    fn first(&self) -> Option<u64> {
+        self.keys.get()?.numbers.first()
     }
 
     fn position(&self, number: u64) -> u64 {
-        self.numbers.rank(number) + 1
+        self.keys.get().map_or(0, |keys| keys.numbers.rank(number)) + 1
     }
 
     /// From this place on, 0 being the first.
     pub(crate) fn at(&self, place: u64) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
-        let from = self.numbers.select(place).unwrap_or(u64::MAX);
-        let keys = self.keys.range(from..);
+        let keys = self.keys.get().into_iter().flat_map(move |keys| {
+            let from = keys.numbers.select(place).unwrap_or(u64::MAX);
+            keys.by_number.range(from..)
+        });
         keys.map(|(number, key)| (*number, key))
     }
 
     /// For dumps: whether this number is larger than all others.
     pub(crate) fn is_next(&self, number: u64) -> bool {
-        self.keys
-            .last_key_value()
-            .is_none_or(|(last, _)| *last < number)
+        let last = self
+            .keys
+            .get()
+            .and_then(|keys| keys.by_number.last_key_value());
+        last.is_none_or(|(last, _)| *last < number)
     }
 }
 
@@ -304,7 +320,7 @@ impl Line {
             return None;
         }
         let first = self.listed().filter_map(|(id, lane, set)| {
-            let first = lane.callers.numbers.first()?;
+            let first = lane.callers.first()?;
             let has_room = self.has_room_to_offer(lane, set, now_ms);
             has_room.then_some((first, id))
         });
@@ -322,7 +338,7 @@ impl Line {
 
     fn drop_first_caller(&mut self, id: u8) -> Option<Arc<[u8]>> {
         let callers = &mut self.lanes[usize::from(id)].callers;
-        let number = callers.numbers.first()?;
+        let number = callers.first()?;
         let key = callers.remove(number)?;
         self.callers.remove(&key);
         Some(key)

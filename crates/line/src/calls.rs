@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nowserving_codec::Codec;
 
 use crate::line::Line;
+use crate::seldom::Seldom;
 use crate::transitions::ApplyCtx;
 use crate::{
     Admission, AdmittedBy, BadField, CALL_MAX, CannotAdmit, KEY_BYTES_MAX, LaneName, Limits, Live,
@@ -34,7 +35,13 @@ pub enum CallItem {
 /// The answers of the newest calls.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    limits: Limits,
+    /// [`Limits::calls_kept`], [`Limits::called_kept`]
+    most: [usize; 2],
+    kept: Seldom<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
     /// Oldest first.
     order: VecDeque<Arc<str>>,
     by_id: BTreeMap<Arc<str>, Vec<CalledToken>>,
@@ -45,15 +52,13 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            limits,
-            order: VecDeque::new(),
-            by_id: BTreeMap::new(),
-            tokens: 0,
+            most: [limits.calls_kept, limits.called_kept],
+            kept: Seldom::default(),
         }
     }
 
     fn get(&self, id: &str) -> Option<&[CalledToken]> {
-        self.by_id.get(id).map(Vec::as_slice)
+        self.kept.get()?.by_id.get(id).map(Vec::as_slice)
     }
 
     /// Forgets the oldest ones beyond the limits, but not this one.
@@ -63,25 +68,24 @@ impl Calls {
             return;
         }
         let id: Arc<str> = id.into();
-        self.tokens += admitted.len();
-        self.by_id.insert(id.clone(), admitted);
-        self.order.push_back(id);
-        while !self.fits()
-            && self.order.len() > 1
-            && let Some(oldest) = self.order.pop_front()
+        let [calls_kept, called_kept] = self.most;
+        let kept = self.kept.get_mut();
+        kept.tokens += admitted.len();
+        kept.by_id.insert(id.clone(), admitted);
+        kept.order.push_back(id);
+        while (kept.order.len() > calls_kept || kept.tokens > called_kept)
+            && kept.order.len() > 1
+            && let Some(oldest) = kept.order.pop_front()
         {
-            let forgotten = self.by_id.remove(&oldest);
-            self.tokens -= forgotten.map_or(0, |tokens| tokens.len());
+            let forgotten = kept.by_id.remove(&oldest);
+            kept.tokens -= forgotten.map_or(0, |tokens| tokens.len());
         }
-    }
-
-    fn fits(&self) -> bool {
-        self.order.len() <= self.limits.calls_kept && self.tokens <= self.limits.called_kept
     }
 
     /// How many [`CallItem`]s there are.
     pub(crate) fn len(&self) -> usize {
-        self.order.len() + self.tokens
+        let kept = self.kept.get();
+        kept.map_or(0, |kept| kept.order.len() + kept.tokens)
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = CallItem> + '_ {
@@ -91,7 +95,8 @@ impl Calls {
     /// Without so many of the first ones. O(calls) for those.
     pub(crate) fn items_from(&self, first: usize) -> impl Iterator<Item = CallItem> + '_ {
         let mut left_out = first;
-        self.order.iter().flat_map(move |id| {
+        let order = self.kept.get().into_iter().flat_map(|kept| &kept.order);
+        order.flat_map(move |id| {
             let admitted = self.get(id).unwrap_or_default();
             let of_this = left_out.min(1 + admitted.len());
             left_out -= of_this;
@@ -104,22 +109,24 @@ impl Calls {
 
     /// The next item of a dump; false if no line can have it.
     pub(crate) fn add(&mut self, item: CallItem) -> bool {
+        let [calls_kept, called_kept] = self.most;
+        let kept = self.kept.get_mut();
         match item {
             CallItem::Call(id) => {
                 let id: Arc<str> = id.into();
-                let is_new = self.by_id.insert(id.clone(), Vec::new()).is_none();
+                let is_new = kept.by_id.insert(id.clone(), Vec::new()).is_none();
                 let is_id = check_id(&id).is_ok();
-                self.order.push_back(id);
-                is_new && is_id && self.order.len() <= self.limits.calls_kept
+                kept.order.push_back(id);
+                is_new && is_id && kept.order.len() <= calls_kept
             }
             CallItem::Admitted(token) => {
-                let last = self.order.back().and_then(|id| self.by_id.get_mut(id));
-                self.tokens += 1;
+                let last = kept.order.back().and_then(|id| kept.by_id.get_mut(id));
+                kept.tokens += 1;
                 let Some(last) = last else { return false };
                 last.push(token);
                 // One call alone may be above the limit.
                 last.len() <= CALL_MAX as usize
-                    && (self.tokens <= self.limits.called_kept || self.order.len() == 1)
+                    && (kept.tokens <= called_kept || kept.order.len() == 1)
             }
         }
     }

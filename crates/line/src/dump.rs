@@ -186,13 +186,13 @@ impl Line {
             incarnation: self.incarnation,
             version: self.version,
             epoch: self.epoch,
-            settings: self.settings.clone(),
+            settings: (*self.settings).clone(),
             settings_version: self.settings_version,
             created_at_ms: self.created_at_ms,
             deleting: self.deleting,
             draw: self.draw.as_ref().map(|draw| draw.head.clone()),
             gone_counts: self.gone_counts,
-            gone_from: self.gone_from,
+            gone_from: self.gone_from.get().copied().unwrap_or_default(),
             refused: self.refused,
             used: self.used,
             used_in_past: self.used_in_past,
@@ -213,7 +213,7 @@ impl Line {
                 .items_from(calls.start)
                 .take(calls.len())
                 .collect(),
-            forecast: self.forecast,
+            forecast: self.forecast.clone(),
         }
     }
 }
@@ -326,7 +326,9 @@ impl Lines {
         }
         self.totals.replace(&Totals::default(), &line.totals());
         self.background.update(&mut line, self.head.now_ms);
-        self.lines.insert(name, line);
+        self.settings.share(&mut line.settings);
+        line.share_lane_names();
+        self.lines.insert(name, Box::new(line));
         Ok(())
     }
 }
@@ -431,7 +433,7 @@ impl LineBuilder {
             incarnation: dump.incarnation,
             version: dump.version,
             epoch: dump.epoch,
-            settings: dump.settings,
+            settings: Arc::new(dump.settings),
             settings_version: dump.settings_version,
             created_at_ms: dump.created_at_ms,
             deleting: dump.deleting,
@@ -444,11 +446,11 @@ impl LineBuilder {
             called_back: dump.called_back,
             moved: BTreeMap::new(),
             gone: GoneRing::new(limits.gone_kept),
-            draw: dump.draw.map(Draw::from_head),
+            draw: dump.draw.map(Draw::from_head).map(Box::new),
             calls: Calls::new(limits),
             journal: Journal::new(limits),
             gone_counts: dump.gone_counts,
-            gone_from: dump.gone_from,
+            gone_from: dump.gone_from.into(),
             refused: dump.refused,
             used: dump.used,
             used_in_past: dump.used_in_past,
@@ -541,7 +543,7 @@ impl LineBuilder {
         let journal = Journal::restore(self.limits, self.journal, self.details, line.version);
         line.journal = journal.ok_or("not a journal")?;
         require(line.has_issued_called(), "a call of no token")?;
-        line.draw.as_mut().map_or(Ok(()), Draw::restored)?;
+        line.draw.as_mut().map_or(Ok(()), |draw| draw.restored())?;
         line.restore_order()?;
         let known = line
             .journal

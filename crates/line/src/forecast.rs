@@ -6,7 +6,7 @@
 //! a seat is held, and `seats` seats give back `seats / T`. So a change of `seats` is in the ETA at once, and
 //! times with empty seats do not spoil it. (A count of departures per second would do neither.)
 
-use nowserving_codec::Codec;
+use nowserving_codec::{Codec, Malformed, Reader, Writer};
 
 use crate::{NUMBER_MAX, Reason};
 
@@ -64,6 +64,52 @@ impl Window {
     }
 }
 
+/// The newest [`FORECAST_WINDOWS`] full windows, oldest first; empty ones come first. A line without a full one keeps
+/// nothing for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Windows(Vec<Window>);
+
+impl Windows {
+    fn push(&mut self, window: Window) {
+        if self.0.is_empty() {
+            self.0 = vec![Window::default(); FORECAST_WINDOWS];
+        }
+        self.0.rotate_left(1);
+        if let Some(newest) = self.0.last_mut() {
+            *newest = window;
+        }
+    }
+
+    /// Those that may not be empty.
+    pub fn iter(&self) -> std::slice::Iter<'_, Window> {
+        self.0.iter()
+    }
+}
+
+impl From<[Window; FORECAST_WINDOWS]> for Windows {
+    fn from(windows: [Window; FORECAST_WINDOWS]) -> Self {
+        match windows.iter().all(|window| *window == Window::default()) {
+            true => Self::default(),
+            false => Self(windows.to_vec()),
+        }
+    }
+}
+
+/// As the array that it stands for.
+impl Codec for Windows {
+    fn encode(&self, to: &mut Writer) {
+        let mut windows = [Window::default(); FORECAST_WINDOWS];
+        for (to, from) in windows.iter_mut().zip(&self.0) {
+            *to = *from;
+        }
+        windows.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(<[Window; FORECAST_WINDOWS]>::decode(from)?.into())
+    }
+}
+
 /// The sum of the full windows without the fastest and the slowest one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FullWindows {
@@ -118,12 +164,12 @@ pub struct EtaOutcome {
 pub const OFF_BY_PERCENT: [u64; 5] = [5, 15, 30, 50, 100];
 
 /// The measurements of a line.
-#[derive(Codec, Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Codec, Debug, Clone, PartialEq, Eq)]
 pub struct Forecast {
     /// All measurements include the time up to this one (service clock).
     pub measured_ms: u64,
     /// The newest full windows, oldest first; empty ones come first.
-    pub windows: [Window; FORECAST_WINDOWS],
+    pub windows: Windows,
     /// The window in progress.
     pub current: Window,
     /// The time that seats were held since one was last taken or given back, summed over the seats.
@@ -184,7 +230,7 @@ impl Forecast {
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
             measured_ms: now_ms,
-            windows: [Window::default(); FORECAST_WINDOWS],
+            windows: Windows::default(),
             current: Window::default(),
             quiet_seat_ms: 0,
             leaves: 0,
@@ -240,8 +286,7 @@ impl Forecast {
         }
         self.current.releases += 1;
         if self.current.releases >= window_releases(seats) {
-            self.windows.rotate_left(1);
-            self.windows[FORECAST_WINDOWS - 1] = self.current;
+            self.windows.push(self.current);
             self.current = Window::default();
         }
     }

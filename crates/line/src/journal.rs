@@ -161,7 +161,10 @@ impl JournalEntry {
 /// goes within a minute takes no operator's action out of the journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    limits: Limits,
+    /// [`Limits::journal_kept`]
+    kept: usize,
+    /// [`Limits::journal_changes_bytes`]
+    details_bytes: usize,
     tokens: Kept,
     actions: Kept,
     changes: Details<SettingsChange>,
@@ -185,8 +188,9 @@ impl Kept {
 
     fn restore(entries: Vec<JournalEntry>, notes: Vec<Noted>, limits: &Limits) -> Option<Self> {
         let fits = entries.len() <= limits.journal_kept;
+        let most = limits.journal_changes_bytes;
         Some(Self {
-            notes: Details::restore(notes, &entries, limits).filter(|_| fits)?,
+            notes: Details::restore(notes, &entries, most).filter(|_| fits)?,
             entries: entries.into(),
         })
     }
@@ -210,7 +214,8 @@ impl Kept {
 impl Journal {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            limits,
+            kept: limits.journal_kept,
+            details_bytes: limits.journal_changes_bytes,
             tokens: Kept::new(),
             actions: Kept::new(),
             changes: Details::new(),
@@ -237,8 +242,9 @@ impl Journal {
         }
         let (tokens, actions): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(JournalEntry::is_of_token);
-        let changes = Details::restore(details.changes, &actions, &limits)?;
-        let kicks = Details::restore(details.kicks, &actions, &limits)?;
+        let most = limits.journal_changes_bytes;
+        let changes = Details::restore(details.changes, &actions, most)?;
+        let kicks = Details::restore(details.kicks, &actions, most)?;
         let of_action = |noted: &Noted| {
             let found = actions.binary_search_by_key(&noted.version, |it| it.version);
             found.is_ok()
@@ -246,11 +252,11 @@ impl Journal {
         let (of_actions, of_tokens): (Vec<_>, Vec<_>) =
             details.notes.into_iter().partition(of_action);
         Some(Self {
-            limits,
             changes,
             kicks,
             tokens: Kept::restore(tokens, of_tokens, &limits)?,
             actions: Kept::restore(actions, of_actions, &limits)?,
+            ..Self::new(limits)
         })
     }
 
@@ -259,7 +265,7 @@ impl Journal {
             true => self.tokens.entries.push_back(entry),
             false => self.actions.entries.push_back(entry),
         }
-        let kept = self.limits.journal_kept;
+        let kept = self.kept;
         for part in [&mut self.tokens, &mut self.actions] {
             while part.entries.len() > kept {
                 part.entries.pop_front();
@@ -300,10 +306,11 @@ impl Journal {
 
     fn forget_details(&mut self) {
         let (tokens, actions) = (self.tokens.oldest(), self.actions.oldest());
-        self.changes.forget(&self.limits, actions);
-        self.kicks.forget(&self.limits, actions);
-        self.actions.notes.forget(&self.limits, actions);
-        self.tokens.notes.forget(&self.limits, tokens);
+        let most = self.details_bytes;
+        self.changes.forget(most, actions);
+        self.kicks.forget(most, actions);
+        self.actions.notes.forget(most, actions);
+        self.tokens.notes.forget(most, tokens);
     }
 
     pub(crate) fn change(&self, version: u64) -> Option<&SettingsChange> {
@@ -336,7 +343,7 @@ impl Journal {
 
     /// Whether older entries about tokens may have been dropped.
     fn is_full(&self) -> bool {
-        self.len() >= self.limits.journal_kept
+        self.len() >= self.kept
     }
 
     /// Oldest first.

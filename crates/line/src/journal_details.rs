@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use crate::journal::JournalEntry;
-use crate::{Journaled, Kicked, Limits, Noted, SettingsChange};
+use crate::seldom::Seldom;
+use crate::{Journaled, Kicked, Noted, SettingsChange};
 
 /// The details of a dump, each kind oldest first.
 #[derive(Debug, Default)]
@@ -66,56 +67,78 @@ impl Detail for Noted {
 
 /// The details of the newest entries of one kind, oldest first, bounded in bytes.
 #[derive(Debug)]
-pub(crate) struct Details<D> {
-    kept: VecDeque<D>,
+pub(crate) struct Details<D>(Seldom<Kept<D>>);
+
+#[derive(Debug)]
+struct Kept<D> {
+    list: VecDeque<D>,
     bytes: usize,
+}
+
+impl<D> Default for Kept<D> {
+    fn default() -> Self {
+        Self {
+            list: VecDeque::new(),
+            bytes: 0,
+        }
+    }
 }
 
 impl<D: Detail> Details<D> {
     pub(crate) fn new() -> Self {
-        Self {
-            kept: VecDeque::new(),
-            bytes: 0,
-        }
+        Self(Seldom::default())
     }
 
     /// Those of a dump; `None` if they do not belong to these entries or are too large.
-    pub(crate) fn restore(kept: Vec<D>, entries: &[JournalEntry], limits: &Limits) -> Option<Self> {
+    pub(crate) fn restore(kept: Vec<D>, entries: &[JournalEntry], most: usize) -> Option<Self> {
+        if kept.is_empty() {
+            return Some(Self::new());
+        }
         let belongs = |detail: &D| {
             let found = entries.binary_search_by_key(&detail.version(), |entry| entry.version);
             found.is_ok_and(|i| D::belongs_to(&entries[i]))
         };
         let known = kept.is_sorted_by(|a, b| a.version() < b.version()) && kept.iter().all(belongs);
         let bytes = kept.iter().map(D::bytes).sum();
-        (known && bytes <= limits.journal_changes_bytes).then(|| Self {
-            kept: kept.into(),
+        let mut details = Self::new();
+        *details.0.get_mut() = Kept {
+            list: kept.into(),
             bytes,
-        })
+        };
+        (known && bytes <= most).then_some(details)
     }
 
     pub(crate) fn push(&mut self, detail: D) {
-        self.bytes += detail.bytes();
-        self.kept.push_back(detail);
+        let kept = self.0.get_mut();
+        kept.bytes += detail.bytes();
+        kept.list.push_back(detail);
     }
 
     /// Drops the oldest ones while they take too many bytes or their entry has been dropped.
-    pub(crate) fn forget(&mut self, limits: &Limits, kept_from: u64) {
-        while let Some(oldest) = self.kept.front()
-            && (self.bytes > limits.journal_changes_bytes || oldest.version() < kept_from)
+    /// There are at most so many bytes of them.
+    pub(crate) fn forget(&mut self, most: usize, kept_from: u64) {
+        if self.0.get().is_none() {
+            return;
+        }
+        let kept = self.0.get_mut();
+        while let Some(oldest) = kept.list.front()
+            && (kept.bytes > most || oldest.version() < kept_from)
         {
-            self.bytes -= oldest.bytes();
-            self.kept.pop_front();
+            kept.bytes -= oldest.bytes();
+            kept.list.pop_front();
         }
     }
 
     /// The newest that is not newer than this version.
     pub(crate) fn newest_until(&self, version: u64) -> Option<&D> {
-        let until = self.kept.partition_point(|it| it.version() <= version);
-        self.kept.get(until.checked_sub(1)?)
+        let list = &self.0.get()?.list;
+        let until = list.partition_point(|it| it.version() <= version);
+        list.get(until.checked_sub(1)?)
     }
 
     pub(crate) fn get(&self, version: u64) -> Option<&D> {
-        let found = self.kept.binary_search_by_key(&version, D::version);
-        found.ok().map(|i| &self.kept[i])
+        let list = &self.0.get()?.list;
+        let found = list.binary_search_by_key(&version, D::version);
+        found.ok().map(|i| &list[i])
     }
 }

@@ -76,7 +76,9 @@ mod refused_counts;
 mod renew;
 mod restore;
 mod schedule;
+mod seldom;
 mod settings;
+mod shared;
 mod status;
 mod token;
 mod told;
@@ -97,7 +99,7 @@ pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LineItem};
 pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
     Arrivals, EtaFrom, EtaGiven, EtaOutcome, FORECAST_WINDOWS, Forecast, ForecastRecord,
-    OFF_BY_PERCENT, Window,
+    OFF_BY_PERCENT, Window, Windows,
 };
 pub use gate::{Shadow, ShadowOutcome};
 pub use gone::Gone;

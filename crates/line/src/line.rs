@@ -15,6 +15,7 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::key_index::KeyIndex;
 use crate::records::Records;
+use crate::seldom::Seldom;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
 use crate::{
@@ -31,7 +32,8 @@ pub struct Line {
     pub(crate) version: u64,
     /// The newest epoch issued.
     pub(crate) epoch: u64,
-    pub(crate) settings: Settings,
+    /// See `shared`.
+    pub(crate) settings: Arc<Settings>,
     pub(crate) settings_version: u64,
     pub(crate) created_at_ms: u64,
     pub(crate) deleting: bool,
@@ -54,11 +56,11 @@ pub struct Line {
     pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
     pub(crate) gone: GoneRing,
     /// That of its opening, awaited, going on or done.
-    pub(crate) draw: Option<Draw>,
+    pub(crate) draw: Option<Box<Draw>>,
     pub(crate) calls: Calls,
     pub(crate) journal: Journal,
     pub(crate) gone_counts: [u64; Reason::ALL.len()],
-    pub(crate) gone_from: GoneFrom,
+    pub(crate) gone_from: Seldom<GoneFrom>,
     /// Those that leaders have written down.
     pub(crate) refused: RefusedCounts,
     /// Units of the quota that completed visits used, also those which a restore has undone.
@@ -123,7 +125,7 @@ pub(crate) struct Lane {
 impl Line {
     pub(crate) fn create(
         name: &LineName,
-        settings: &Settings,
+        settings: Arc<Settings>,
         new: &NewLine,
         events: Option<&mut Vec<Event>>,
     ) -> Self {
@@ -132,7 +134,7 @@ impl Line {
             incarnation: new.incarnation,
             version: new.version_floor,
             epoch: new.epoch_floor,
-            settings: settings.clone(),
+            settings,
             settings_version: 0,
             created_at_ms: new.now.wall_ms,
             deleting: false,
@@ -149,7 +151,7 @@ impl Line {
             calls: Calls::new(new.limits),
             journal: Journal::new(new.limits),
             gone_counts: [0; Reason::ALL.len()],
-            gone_from: GoneFrom::default(),
+            gone_from: Seldom::default(),
             refused: RefusedCounts::default(),
             used: 0,
             used_in_past: 0,
@@ -422,12 +424,12 @@ impl Line {
     pub fn counts(&self) -> Counts {
         Counts {
             issued: self.lanes.iter().map(Lane::issued).sum(),
-            drawn: self.draw.as_ref().map_or(0, Draw::took_part),
+            drawn: self.draw.as_ref().map_or(0, |draw| draw.took_part()),
             waiting: self.waiting(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,
             gone: self.gone_counts,
-            gone_from: self.gone_from,
+            gone_from: self.gone_from.get().copied().unwrap_or_default(),
             refused: self.refused,
         }
     }
@@ -578,12 +580,22 @@ impl Line {
         for i in 0..self.settings.lanes.len() {
             let name = self.settings.lanes[i].name.clone();
             let id = self.lane_id(&name).unwrap_or_else(|| {
+                self.lanes.reserve_exact(1);
                 self.lanes.push(Lane::new(name));
                 (self.lanes.len() - 1) as u8
             });
             self.order.push(id);
         }
         self.mark_positions();
+    }
+}
+
+impl Line {
+    /// After its settings were shared: what was decoded has names of its own.
+    pub(crate) fn share_lane_names(&mut self) {
+        for (id, set) in self.order.iter().zip(&self.settings.lanes) {
+            self.lanes[usize::from(*id)].name = set.name.clone();
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::background::BackgroundWork;
 use crate::line::NewLine;
 use crate::schedule;
+use crate::shared::SharedSettings;
 use crate::transitions::ApplyCtx;
 use crate::{
     CALLED_KEPT, CALLS_KEPT, Event, GONE_KEPT, Head, JOURNAL_CHANGES_BYTES, JOURNAL_KEPT,
@@ -52,7 +54,9 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 pub struct Lines {
     pub(crate) limits: Limits,
-    pub(crate) lines: BTreeMap<LineName, Line>,
+    /// In boxes: a tree's nodes are half empty where names come in order.
+    pub(crate) lines: BTreeMap<LineName, Box<Line>>,
+    pub(crate) settings: SharedSettings,
     pub(crate) background: BackgroundWork,
     pub(crate) totals: Totals,
     /// Versions and epochs of new lines start above the floors in here. One pair for the shard and not one per
@@ -119,12 +123,12 @@ impl Lines {
     }
 
     pub fn get(&self, name: &LineName) -> Option<&Line> {
-        self.lines.get(name)
+        self.lines.get(name).map(|line| &**line)
     }
 
     /// In the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Line> {
-        self.lines.values()
+        self.lines.values().map(|line| &**line)
     }
 
     /// The lines after this name (all, if `None`), in the order of their names: for listing in pages.
@@ -133,7 +137,7 @@ impl Lines {
         let range = self
             .lines
             .range::<LineName, _>((from, Bound::<&LineName>::Unbounded));
-        range.map(|(_, line)| line)
+        range.map(|(_, line)| &**line)
     }
 
     pub fn len(&self) -> usize {
@@ -226,6 +230,8 @@ impl Lines {
                 wall_ms: self.wall_ms,
             },
         };
+        let mut settings = Arc::new(settings.clone());
+        self.settings.share(&mut settings);
         let mut line = Line::create(name, settings, &new, events.as_deref_mut());
         if let Some(note) = note {
             line.journal_entry(Journaled::Created, self.wall_ms);
@@ -242,7 +248,7 @@ impl Lines {
         self.entry = self.entry.map(|(index, _)| (index, work_left));
         self.background.update(&mut line, self.head.now_ms);
         let reply = line.as_reply();
-        self.lines.insert(name.clone(), line);
+        self.lines.insert(name.clone(), Box::new(line));
         Ok(reply)
     }
 
@@ -290,6 +296,7 @@ impl Lines {
         }
         let line = found.ok_or(Refused::LineNotFound)?;
         let before = line.totals();
+        let settings_version = line.settings_version;
         let mut work_left = self.entry.map_or(0, |(_, left)| left);
         let mut ctx = ApplyCtx {
             now_ms: self.head.now_ms,
@@ -301,6 +308,9 @@ impl Lines {
         let reply = line.run(op, &mut ctx)?;
         if let Some((note, before_op)) = before_op {
             line.journal_note(note, op, before_op, ctx.wall_ms);
+        }
+        if line.settings_version != settings_version {
+            self.settings.share(&mut line.settings);
         }
         if line.deleting && line.left_to_delete() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);

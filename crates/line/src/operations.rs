@@ -1,5 +1,7 @@
 //! The operations on one line, one function each, composed of the transitions in `transitions`.
 
+use std::sync::Arc;
+
 use crate::gone::Gone;
 use crate::line::{Found, Line};
 use crate::schedule;
@@ -82,7 +84,7 @@ impl Line {
         ctx: &mut ApplyCtx<'_>,
     ) -> Result<(), Refused> {
         let settings = self.would_configure(patch, if_version, None)?;
-        if settings != self.settings {
+        if settings != *self.settings {
             self.change_settings(settings, None, ctx);
             self.run_background(ctx);
         }
@@ -126,7 +128,7 @@ impl Line {
         scheduled_at_ms: Option<u64>,
         ctx: &mut ApplyCtx<'_>,
     ) {
-        let old = std::mem::replace(&mut self.settings, settings);
+        let old = std::mem::replace(&mut self.settings, Arc::new(settings));
         self.order_lanes();
         let renew = |settings: &Settings| settings.quota.and_then(|quota| quota.renew);
         if renew(&old) != renew(&self.settings) {
@@ -138,13 +140,13 @@ impl Line {
         if old.admission_rate != self.settings.admission_rate {
             self.change_rate(old.admission_rate, ctx.now_ms);
         }
-        self.publish_configured(old, scheduled_at_ms, ctx);
+        self.publish_configured(&old, scheduled_at_ms, ctx);
     }
 
     /// Makes one event for a change of the phase, one for all other changes, and one journal entry.
     fn publish_configured(
         &mut self,
-        old: Settings,
+        old: &Settings,
         scheduled_at_ms: Option<u64>,
         ctx: &mut ApplyCtx<'_>,
     ) {
@@ -153,7 +155,7 @@ impl Line {
         let rest = Settings {
             phase,
             ..old.clone()
-        } != self.settings;
+        } != *self.settings;
         let what = [
             (rest || !switched).then_some(LineChange::Configured),
             switched.then_some(LineChange::Phase { phase }),
@@ -162,7 +164,7 @@ impl Line {
             self.settings_version = self.line_event(what, ctx.wall_ms, ctx.events.as_deref_mut());
         }
         self.journal_entry(Journaled::Configured { scheduled_at_ms }, ctx.wall_ms);
-        let change = SettingsChange::new(self.version, &old, &self.settings);
+        let change = SettingsChange::new(self.version, old, &self.settings);
         self.journal.push_change(change);
     }
 

@@ -128,8 +128,10 @@ impl Lines {
         };
         self.totals.replace(&before, &line.totals());
         self.background.update(&mut line, self.head.now_ms);
-        self.lines.insert(name, line);
-        Ok(replaced)
+        self.settings.share(&mut line.settings);
+        line.share_lane_names();
+        self.lines.insert(name, Box::new(line));
+        Ok(replaced.map(|line| *line))
     }
 }
 

@@ -4,6 +4,7 @@
 //! `wall_ms`. An applied change leaves the schedule with the entry, so it happens once, however often leaders change.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::line::{Line, too_many_lane_names};
 use crate::transitions::ApplyCtx;
@@ -61,7 +62,7 @@ impl Line {
         }
         *ctx.work_left -= 1;
         // The rest of the schedule is put aside: 64 changes that are due together must not be copied 64 times.
-        let mut rest = std::mem::take(&mut self.settings.schedule);
+        let mut rest = std::mem::take(&mut Arc::make_mut(&mut self.settings).schedule);
         let change = rest.remove(0);
         let new = self.settings.with(&change.set);
         let new = new.and_then(|new| self.check_lanes(&new.lanes).map(|()| new));
@@ -69,7 +70,7 @@ impl Line {
             Ok(new) => self.change_settings(new, Some(change.at_ms), ctx),
             Err(wrong) => self.drop_scheduled(change, wrong, ctx),
         }
-        self.settings.schedule = rest;
+        Arc::make_mut(&mut self.settings).schedule = rest;
         true
     }
 

@@ -238,7 +238,7 @@ impl Line {
     /// The one place that counts departures.
     pub(crate) fn count_gone(&mut self, reason: Reason, from: State) {
         self.gone_counts[usize::from(reason.code())] += 1;
-        self.gone_from.add(from, reason);
+        self.gone_from.get_mut().add(from, reason);
     }
 
     pub(crate) fn end_and_fill(&mut self, at: TokenRef, gone: Gone, ctx: &mut ApplyCtx<'_>) {

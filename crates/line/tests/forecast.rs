@@ -3,8 +3,9 @@
 
 use crate::common::{Dump, Restart};
 use nowserving_line::{
-    AdmissionRate, Arrivals, Change, EtaFrom, LaneName, LaneSettings, LineName, Lines, Op, Phase,
-    Quota, Reply, Settings, SettingsPatch, Stamp, State, Status, TIMEOUT_MS_MAX, TokenRef, Window,
+    AdmissionRate, Arrivals, Change, EtaFrom, FORECAST_WINDOWS, LaneName, LaneSettings, LineName,
+    Lines, Op, Phase, Quota, Reply, Settings, SettingsPatch, Stamp, State, Status, TIMEOUT_MS_MAX,
+    TokenRef, Window,
 };
 use proptest::prelude::*;
 
@@ -540,10 +541,12 @@ proptest! {
             numbers.map(|number| if small { number >> 12 } else { number });
         let mut dump: Dump = busy(60).lines.dump();
         let line = &mut dump.lines[0];
-        for (to, from) in line.forecast.windows.iter_mut().zip(&windows) {
-            *to = if small { Window { releases: from.releases >> 12, seat_ms: from.seat_ms >> 12 } }
-                else { *from };
-        }
+        let windows: [Window; FORECAST_WINDOWS] = std::array::from_fn(|nth| {
+            let from = windows[nth];
+            if small { Window { releases: from.releases >> 12, seat_ms: from.seat_ms >> 12 } }
+                else { from }
+        });
+        line.forecast.windows = windows.into();
         line.forecast.measured_ms = measured_ms;
         line.forecast.leaves = leaves;
         line.forecast.waiter_ms = waiter_ms;

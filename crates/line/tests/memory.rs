@@ -12,8 +12,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// More by so much fails: put the new number here if it is meant. Less by so much too, so that it stays the true one.
 const MOST_PERCENT: i64 = 3;
 
-const TOKEN_BYTES: i64 = 57;
-const LINE_BYTES: i64 = 2_051;
+const TOKEN_BYTES: i64 = 66;
+const LINE_BYTES: i64 = 3_844;
 
 struct Shard {
     lines: Lines,
@@ -91,7 +91,6 @@ fn tokens_and_lines_take_no_more_memory_than_known() {
             shard.line_with(&format!("line-{line:06}"), 11);
         }
     });
-    println!("a line of ten: {}", lines_bytes / LINES);
     check("a token of a million", crowd_bytes / TOKENS, TOKEN_BYTES);
     check("a line with ten waiting", lines_bytes / LINES, LINE_BYTES);
 }

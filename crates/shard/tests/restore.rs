@@ -9,12 +9,12 @@ mod long;
 use bytes::Bytes;
 use nowserving_line::{
     Admission, AdmissionRate, Arrivals, BOOST_MS_MAX, CALL_AHEAD_MAX, CALLBACK_LIMIT_MAX, Change,
-    LABEL_BYTES_MAX, LABELS_MAX, LANE_TABLE_MAX, LANES_MAX, LaneName, LaneSettings, Limits, Line,
-    LineName, Lines, NUMBER_MAX, Offers, Op, POSITION_CAP_MAX, POSITION_EVENT_MAX,
-    POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota, RATE_BURST_MAX,
-    RATE_MICRO_MAX, Reason, Refused, Renew, Reply, Restore, RestoreRefused, SCHEDULE_BYTES_MAX,
-    SCHEDULE_MAX, SEATS_MAX, STANDBY_PERCENT_MAX, ScheduledChange, Settings, SettingsPatch,
-    TIMEOUT_MS_MAX, TokenRef, Told, WALL_MS_MAX, ZONE_BYTES_MAX, ZoneName,
+    FORECAST_WINDOWS, LABEL_BYTES_MAX, LABELS_MAX, LANE_TABLE_MAX, LANES_MAX, LaneName,
+    LaneSettings, Limits, Line, LineName, Lines, NUMBER_MAX, Offers, Op, POSITION_CAP_MAX,
+    POSITION_EVENT_MAX, POSITION_EVENTS_MAX, Phase, QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, Quota,
+    RATE_BURST_MAX, RATE_MICRO_MAX, Reason, Refused, Renew, Reply, Restore, RestoreRefused,
+    SCHEDULE_BYTES_MAX, SCHEDULE_MAX, SEATS_MAX, STANDBY_PERCENT_MAX, ScheduledChange, Settings,
+    SettingsPatch, TIMEOUT_MS_MAX, TokenRef, Told, WALL_MS_MAX, Window, ZONE_BYTES_MAX, ZoneName,
 };
 use nowserving_shard::command::{self, Command, Entry};
 use nowserving_shard::restore::{

@@ -219,10 +219,11 @@ fn the_first_part_of_a_line_fits_whatever_its_numbers() {
         until_ms: largest,
         silent: true,
     });
-    for window in &mut dump.forecast.windows {
-        window.releases = largest;
-        window.seat_ms = largest;
-    }
+    let window = Window {
+        releases: largest,
+        seat_ms: largest,
+    };
+    dump.forecast.windows = [window; FORECAST_WINDOWS].into();
     let mut lines = Lines::from_head(Limits::default(), Default::default()).unwrap();
     lines.add(dump).unwrap();
     let (parts, _) = parts_of(lines.get(&name("shop")).unwrap());
