@@ -173,7 +173,7 @@ impl Line {
         calls: Range<usize>,
     ) -> LineDump {
         let entries = self.journal.after(0).take(journal.end);
-        let journal: Vec<JournalEntry> = entries.skip(journal.start).copied().collect();
+        let journal: Vec<JournalEntry> = entries.skip(journal.start).collect();
         let versions = journal.iter().map(|entry| entry.version);
         let changes = versions.clone().filter_map(|it| self.journal.change(it));
         let settings_changes = changes.cloned().collect();

@@ -1,11 +1,10 @@
 //! The journal: the newest events of a line, kept to explain later why one token was admitted before
 //! another.
 
-use std::collections::{VecDeque, vec_deque};
-
 use nowserving_codec::Codec;
 
 use crate::journal_details::{AllDetails, Details};
+use crate::journal_entries::{Cursor, Entries};
 use crate::line::Line;
 use crate::{
     AdmittedBy, Entered, KickNote, Kicked, LaneName, Limits, MovedBy, Noted, OVERTAKERS_MAX,
@@ -174,14 +173,14 @@ pub(crate) struct Journal {
 /// Entries, oldest first, and the notes of the operations that made them.
 #[derive(Debug)]
 struct Kept {
-    entries: VecDeque<JournalEntry>,
+    entries: Entries,
     notes: Details<Noted>,
 }
 
 impl Kept {
     fn new() -> Self {
         Self {
-            entries: VecDeque::new(),
+            entries: Entries::default(),
             notes: Details::new(),
         }
     }
@@ -189,19 +188,18 @@ impl Kept {
     fn restore(entries: Vec<JournalEntry>, notes: Vec<Noted>, limits: &Limits) -> Option<Self> {
         let fits = entries.len() <= limits.journal_kept;
         let most = limits.journal_changes_bytes;
-        Some(Self {
+        let mut kept = Self {
             notes: Details::restore(notes, &entries, most).filter(|_| fits)?,
-            entries: entries.into(),
-        })
-    }
-
-    fn has(&self, version: u64) -> bool {
-        let found = self.entries.binary_search_by_key(&version, |it| it.version);
-        found.is_ok()
+            entries: Entries::default(),
+        };
+        for entry in entries {
+            kept.entries.push(entry);
+        }
+        Some(kept)
     }
 
     fn oldest(&self) -> u64 {
-        self.entries.front().map_or(u64::MAX, |it| it.version)
+        self.entries.oldest().unwrap_or(u64::MAX)
     }
 
     /// The note of the operation that made the entry of this version.
@@ -261,26 +259,24 @@ impl Journal {
     }
 
     pub(crate) fn push(&mut self, entry: JournalEntry) {
-        match entry.is_of_token() {
-            true => self.tokens.entries.push_back(entry),
-            false => self.actions.entries.push_back(entry),
+        let part = match entry.is_of_token() {
+            true => &mut self.tokens,
+            false => &mut self.actions,
+        };
+        part.entries.push(entry);
+        if part.entries.len() > self.kept {
+            part.entries.pop_front();
+            self.forget_details();
         }
-        let kept = self.kept;
-        for part in [&mut self.tokens, &mut self.actions] {
-            while part.entries.len() > kept {
-                part.entries.pop_front();
-            }
-        }
-        self.forget_details();
     }
 
     /// Changes the times of entering on the service clock.
     pub(crate) fn shift(&mut self, shifted: impl Fn(u64) -> u64) {
-        for entry in &mut self.tokens.entries {
+        self.tokens.entries.change(|entry| {
             if let Journaled::Token { entered, .. } = &mut entry.what {
                 entered.at.service_ms = shifted(entered.at.service_ms);
             }
-        }
+        });
     }
 
     /// Adds the settings that belong to the newest entry.
@@ -297,7 +293,7 @@ impl Journal {
 
     /// Adds who asked for some of the newest entries, and why.
     pub(crate) fn push_note(&mut self, noted: Noted) {
-        match self.actions.has(noted.version) {
+        match self.actions.entries.has(noted.version) {
             true => self.actions.notes.push(noted),
             false => self.tokens.notes.push(noted),
         }
@@ -305,12 +301,11 @@ impl Journal {
     }
 
     fn forget_details(&mut self) {
-        let (tokens, actions) = (self.tokens.oldest(), self.actions.oldest());
-        let most = self.details_bytes;
+        let (most, actions) = (self.details_bytes, &self.actions.entries);
         self.changes.forget(most, actions);
         self.kicks.forget(most, actions);
         self.actions.notes.forget(most, actions);
-        self.tokens.notes.forget(most, tokens);
+        self.tokens.notes.forget(most, &self.tokens.entries);
     }
 
     pub(crate) fn change(&self, version: u64) -> Option<&SettingsChange> {
@@ -347,66 +342,58 @@ impl Journal {
     }
 
     /// Oldest first.
-    pub(crate) fn after(&self, version: u64) -> impl DoubleEndedIterator<Item = &JournalEntry> {
-        let newer = |part: &Kept| part.entries.partition_point(|it| it.version <= version);
+    pub(crate) fn after(&self, version: u64) -> impl DoubleEndedIterator<Item = JournalEntry> {
+        let newer = |part: &Entries| part.until(version);
         Merged {
-            tokens: self.tokens.entries.range(newer(&self.tokens)..),
-            actions: self.actions.entries.range(newer(&self.actions)..),
+            tokens: self.tokens.entries.cursor(newer(&self.tokens.entries)),
+            actions: self.actions.entries.cursor(newer(&self.actions.entries)),
         }
     }
 }
 
 /// Both kinds of entries in one order. `skip` is as fast as of a list: a page of a dump begins anywhere.
 struct Merged<'a> {
-    tokens: vec_deque::Iter<'a, JournalEntry>,
-    actions: vec_deque::Iter<'a, JournalEntry>,
+    tokens: Cursor<'a>,
+    actions: Cursor<'a>,
 }
 
-impl<'a> Iterator for Merged<'a> {
-    type Item = &'a JournalEntry;
+impl Iterator for Merged<'_> {
+    type Item = JournalEntry;
 
-    fn next(&mut self) -> Option<&'a JournalEntry> {
-        let version = |part: &vec_deque::Iter<'_, JournalEntry>| {
-            part.clone().next().map_or(u64::MAX, |it| it.version)
-        };
-        match version(&self.tokens) < version(&self.actions) {
+    fn next(&mut self) -> Option<JournalEntry> {
+        let version = |part: &mut Cursor<'_>| part.peek().map_or(u64::MAX, |it| it.version);
+        match version(&mut self.tokens) < version(&mut self.actions) {
             true => self.tokens.next(),
             false => self.actions.next(),
         }
     }
 
-    fn nth(&mut self, count: usize) -> Option<&'a JournalEntry> {
+    fn nth(&mut self, count: usize) -> Option<JournalEntry> {
         self.advance(count);
         self.next()
     }
 }
 
-impl<'a> Merged<'a> {
+impl Merged<'_> {
     /// Leaves out the next `count` entries.
     fn advance(&mut self, count: usize) {
         let tokens = self.tokens_among(count);
-        if tokens > 0 {
-            self.tokens.nth(tokens - 1);
-        }
-        if count > tokens {
-            self.actions.nth(count - tokens - 1);
-        }
+        self.tokens.skip_next(tokens);
+        self.actions.skip_next(count - tokens);
     }
 
     /// How many of the next `count` entries are about tokens: as many as come before the action that would be next.
-    fn tokens_among(&self, count: usize) -> usize {
-        let version = |part: &vec_deque::Iter<'a, JournalEntry>, at: usize| {
-            part.clone().nth(at).map(|it| it.version)
-        };
+    fn tokens_among(&mut self, count: usize) -> usize {
+        let version = |part: &mut Cursor<'_>, at: usize| part.peek_nth(at).map(|it| it.version);
         let (mut low, mut high) = (
-            count.saturating_sub(self.actions.len()),
-            count.min(self.tokens.len()),
+            count.saturating_sub(self.actions.left()),
+            count.min(self.tokens.left()),
         );
         while low < high {
             let tokens = (low + high) / 2;
             // With so few tokens the last action among them must not come after the token that is left out.
-            let action = version(&self.actions, count - tokens - 1);
-            match version(&self.tokens, tokens) < action {
+            let action = version(&mut self.actions, count - tokens - 1);
+            match version(&mut self.tokens, tokens) < action {
                 true => low = tokens + 1,
                 false => high = tokens,
             }
@@ -416,11 +403,9 @@ impl<'a> Merged<'a> {
 }
 
 impl DoubleEndedIterator for Merged<'_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let version = |part: &vec_deque::Iter<'_, JournalEntry>| {
-            part.clone().next_back().map_or(0, |it| it.version)
-        };
-        match version(&self.tokens) > version(&self.actions) {
+    fn next_back(&mut self) -> Option<JournalEntry> {
+        let version = |part: &mut Cursor<'_>| part.peek_back().map_or(0, |it| it.version);
+        match version(&mut self.tokens) > version(&mut self.actions) {
             true => self.tokens.next_back(),
             false => self.actions.next_back(),
         }
@@ -533,7 +518,7 @@ impl Line {
                 this = (lane, token);
             }
             if (lane, token) == this {
-                entries.push(*entry);
+                entries.push(entry);
             }
         }
         entries.reverse();
@@ -558,7 +543,7 @@ impl Line {
                 }
                 // It was admitted or it ended.
                 _ if (lane, token) == this => break,
-                JournaledToken::Admitted { .. } => match self.overtaker(this.0, mine, entry) {
+                JournaledToken::Admitted { .. } => match self.overtaker(this.0, mine, &entry) {
                     Some(overtaker) => {
                         explanation.overtakers_total += 1;
                         if explanation.overtakers.len() < OVERTAKERS_MAX {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::journal::JournalEntry;
+use crate::journal_entries::Entries;
 use crate::seldom::Seldom;
 use crate::{Journaled, Kicked, Noted, SettingsChange};
 
@@ -116,11 +117,16 @@ impl<D: Detail> Details<D> {
 
     /// Drops the oldest ones while they take too many bytes or their entry has been dropped.
     /// There are at most so many bytes of them.
-    pub(crate) fn forget(&mut self, most: usize, kept_from: u64) {
+    pub(crate) fn forget(&mut self, most: usize, of: &Entries) {
         if self.0.get().is_none() {
             return;
         }
         let kept = self.0.get_mut();
+        // Not looked up for nothing.
+        let kept_from = match kept.list.is_empty() {
+            true => return,
+            false => of.oldest().unwrap_or(u64::MAX),
+        };
         while let Some(oldest) = kept.list.front()
             && (kept.bytes > most || oldest.version() < kept_from)
         {

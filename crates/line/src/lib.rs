@@ -57,6 +57,7 @@ mod gone_from;
 mod import;
 mod journal;
 mod journal_details;
+mod journal_entries;
 mod jump;
 mod key_index;
 mod kick;

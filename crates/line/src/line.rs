@@ -335,7 +335,7 @@ impl Line {
 
     /// The journal's entries after this version, oldest first. To read in pages, continue from the version
     /// of the last entry. At most [`crate::JOURNAL_KEPT`] entries about tokens are kept, and as many others.
-    pub fn journal_after(&self, version: u64) -> impl Iterator<Item = &JournalEntry> {
+    pub fn journal_after(&self, version: u64) -> impl Iterator<Item = JournalEntry> {
         self.journal.after(version)
     }
 

@@ -108,7 +108,7 @@ impl Line {
     /// Those of the entries since then that this operation made: of each run the first and the last.
     fn noted_by(&self, op: &Op, before: u64) -> Vec<(u64, u64)> {
         let mut entries = self.journal.after(before);
-        let is_own = |entry: &&JournalEntry| match (op, entry.what) {
+        let is_own = |entry: &JournalEntry| match (op, entry.what) {
             (Op::Configure { .. }, Journaled::Configured { scheduled_at_ms }) => {
                 scheduled_at_ms.is_none()
             }

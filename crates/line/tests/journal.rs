@@ -260,12 +260,12 @@ fn what_operators_did_is_kept_however_many_tokens_come_and_go() {
         queue_limit: Some(Change::Set(200)),
         ..SettingsPatch::default()
     });
-    let changed = shard.line().journal_after(0).next().copied().unwrap();
+    let changed = shard.line().journal_after(0).next().unwrap();
     assert!(!changed.is_of_token());
     for _ in 0..50 {
         shard.enter().unwrap();
     }
-    let entries = |shard: &Shard| -> Vec<_> { shard.line().journal_after(0).copied().collect() };
+    let entries = |shard: &Shard| -> Vec<_> { shard.line().journal_after(0).collect() };
     let kept = entries(&shard);
     assert_eq!(kept.len(), 1 + 8);
     assert_eq!(kept[0], changed);
@@ -291,7 +291,7 @@ fn what_operators_did_is_kept_however_many_tokens_come_and_go() {
     let kept = entries(&shard);
     assert!(kept.is_sorted_by(|a, b| a.version < b.version));
     for nth in 0..=kept.len() {
-        let rest: Vec<_> = shard.line().journal_after(0).skip(nth).copied().collect();
+        let rest: Vec<_> = shard.line().journal_after(0).skip(nth).collect();
         assert_eq!(rest, kept[nth..], "after {nth}");
     }
 }

@@ -339,9 +339,9 @@ impl JournalReply {
             Some(token) => Some(explain(line, lane, token)?),
             None => None,
         };
-        let entries: Vec<&JournalEntry> = match &explanation {
+        let entries: Vec<JournalEntry> = match &explanation {
             Some(explanation) => {
-                let entries = explanation.entries.iter();
+                let entries = explanation.entries.iter().copied();
                 entries.filter(|entry| entry.version > after).collect()
             }
             None => line
@@ -415,7 +415,7 @@ fn is_of(entry: &JournalEntry, wanted: u8) -> bool {
 /// As many as there is room for. A note is shown with the first of its entries: a call has up to a thousand.
 fn entry_replies(
     line: &line::Line,
-    page: &[&JournalEntry],
+    page: &[JournalEntry],
     room: &mut Room,
 ) -> Vec<JournalEntryReply> {
     let mut shown = None;

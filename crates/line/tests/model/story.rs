@@ -114,7 +114,7 @@ impl NaiveLine {
 
 /// The journal and every explanation from it.
 pub fn journal(line: &Line, model: &NaiveLine, gone_kept: usize) {
-    let kept: Vec<JournalEntry> = line.journal_after(0).copied().collect();
+    let kept: Vec<JournalEntry> = line.journal_after(0).collect();
     let all = &model.journal;
     assert_eq!(kept, model.kept, "journal");
     changes(line, model, &kept);
