@@ -181,6 +181,8 @@ impl Engine {
     /// saves each step an allocation. After an [`Output::Exit`] requests are refused, and nothing else happens.
     pub fn step(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
         self.ctx.now = now;
+        // The first step gives what the start has come to.
+        outputs.append(&mut self.ctx.out.outputs);
         std::mem::swap(&mut self.ctx.out.outputs, outputs);
         if let Err(reason) = self.take_in(now, input) {
             self.exit(now.us, reason);
