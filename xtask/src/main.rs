@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|ci|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -87,6 +87,12 @@ enum Command {
     Tidy,
     /// Counts lines of code, tests and documents, and the crates of others
     Size(size::SizeArgs),
+    /// Counts what a node allocates for one status, enter and check, and compares it with what is written down
+    Cost {
+        /// Writes it down: crates/front/tests/costs.txt
+        #[arg(long)]
+        write: bool,
+    },
     /// Writes docs/metrics.md from the table of metrics in the code
     MetricsDoc,
 }
@@ -123,12 +129,22 @@ fn main() -> ExitCode {
         Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
         Command::Size(args) => size::run(&args),
+        Command::Cost { write } => cost(write).map(|()| ExitCode::SUCCESS),
         Command::MetricsDoc => metrics_doc().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// One of the tests does all of it. With the features of the workspace, whose build is there.
+fn cost(write: bool) -> anyhow::Result<()> {
+    let mut test = shell::cargo("test --locked --workspace --test costs -- --nocapture");
+    if write {
+        test.env("NOWSERVING_WRITE_COSTS", "1");
+    }
+    shell::run(&mut test)
 }
 
 /// The test that compares the document with the table writes it, if it may.

@@ -120,7 +120,7 @@ impl Body<'_> {
             }
             Operation::Enter => {
                 let ask: user::Enter = self.decode()?;
-                let key = ask.key.map(|key| key.as_bytes().into());
+                let key = ask.key.map(user::Key::into_bytes);
                 let lane = ask.lane;
                 Op::Enter { line, key, lane }
             }

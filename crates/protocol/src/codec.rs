@@ -12,8 +12,8 @@ use std::marker::PhantomData;
 
 use rmp_serde::decode::Error as MsgPackError;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IntoDeserializer};
-use serde::de::{MapAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny};
+use serde::de::{IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
@@ -26,9 +26,14 @@ pub const MAX_PAYLOAD_MIN: usize = 65_536;
 /// request needs a tenth of it.
 pub const MAX_REQUEST_BYTES: usize = 65_536;
 
+/// Most payloads that are written are shorter, and so are allocated once.
+const USUAL_BYTES: usize = 512;
+
 /// How deep maps and arrays of a MessagePack payload may nest. Requests need 3 levels; a client's
 /// own fields may need a few more.
 const DEPTH_MAX: usize = 32;
+/// rmp-serde refuses the level at which its counter reaches zero.
+const MSGPACK_DEPTH: usize = DEPTH_MAX + 1;
 
 /// In UTF-8, as editors of some systems write it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -88,12 +93,15 @@ pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
 /// If the type cannot be serialized, as with maps whose keys are not strings.
 /// All types of this crate can.
 pub fn encode<T: Serialize>(value: &T, format: Format) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(USUAL_BYTES);
     match format {
-        Format::Json => serde_json::to_vec(value).expect("a type of this crate is always JSON"),
-        Format::MsgPack => {
-            rmp_serde::to_vec_named(value).expect("a type of this crate is always MessagePack")
+        Format::Json => {
+            serde_json::to_writer(&mut payload, value).expect("a type of this crate is always JSON")
         }
+        Format::MsgPack => rmp_serde::encode::write_named(&mut payload, value)
+            .expect("a type of this crate is always MessagePack"),
     }
+    payload
 }
 
 fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
@@ -111,6 +119,13 @@ fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
         }
     };
     let mut deserializer = serde_json::Deserializer::from_slice(payload);
+    if let Ok(value) = T::deserialize(&mut deserializer)
+        && deserializer.end().is_ok()
+    {
+        return Ok(value);
+    }
+    // It is read again to find out which field is wrong: to keep track of that costs an allocation a field.
+    let mut deserializer = serde_json::Deserializer::from_slice(payload);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(named)?;
     deserializer
         .end()
@@ -120,9 +135,17 @@ fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
 
 fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     let bad = |what: &dyn fmt::Display| ApiError::bad_request(format!("payload: {what}"));
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
+    deserializer.set_max_depth(MSGPACK_DEPTH);
+    // Nothing follows if there is no byte to be read.
+    if let Ok(StringNames(value)) = StringNames::deserialize(&mut deserializer)
+        && let Err(MsgPackError::InvalidMarkerRead(_)) = IgnoredAny::deserialize(&mut deserializer)
+    {
+        return Ok(value);
+    }
+    // As in JSON. This reader also says what is left.
     let mut deserializer = rmp_serde::Deserializer::new(payload);
-    // rmp-serde refuses the level at which its counter reaches zero.
-    deserializer.set_max_depth(DEPTH_MAX + 1);
+    deserializer.set_max_depth(MSGPACK_DEPTH);
     let read: Result<StringNames<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
     let StringNames(value) = read.map_err(|error| match error.inner() {
         MsgPackError::InvalidMarkerRead(_) | MsgPackError::InvalidDataRead(_) => {

@@ -11,6 +11,8 @@ pub const DEFAULT_PREFIX: &str = "nowserving";
 
 /// Longest prefix, and longest cluster name, in bytes: so that no subject is too long for a server.
 const PREFIX_MAX_BYTES: usize = 128;
+/// A request's subject has fewer words behind the prefix.
+const WORDS_MAX: usize = 7;
 
 /// NATS's own `partition()` hash.
 pub fn fnv1a32(bytes: &[u8]) -> u32 {
@@ -270,10 +272,16 @@ impl Subjects {
         let rest = subject
             .strip_prefix(self.prefix.as_str())
             .and_then(|rest| rest.strip_prefix('.'));
-        let words: Vec<&str> = rest.unwrap_or_default().splitn(7, '.').collect();
-        let (admin, words) = match words.split_first() {
-            Some((&"admin", rest)) => (true, rest),
-            _ => (false, &words[..]),
+        let mut all = [""; WORDS_MAX];
+        let mut count = 0;
+        let words = rest.unwrap_or_default().splitn(WORDS_MAX, '.');
+        for (place, word) in all.iter_mut().zip(words) {
+            *place = word;
+            count += 1;
+        }
+        let (admin, words) = match &all[..count] {
+            [first, rest @ ..] if *first == "admin" => (true, rest),
+            words => (false, words),
         };
         let of_line = if admin { On::AdminLine } else { On::Line };
         let of_kv = if admin { On::AdminKv } else { On::Kv };

@@ -67,7 +67,7 @@ impl TicketKeys {
 
     /// The ticket's text, signed with the current key.
     pub fn sign(&self, ticket: &Ticket) -> String {
-        BASE64URL_NOPAD.encode(&sealed(self.current, ticket))
+        BASE64URL_NOPAD.encode(sealed(self.current, ticket).bytes())
     }
 
     /// Reads a ticket and checks its MAC. Anything but the exact text that
@@ -98,7 +98,10 @@ impl TicketKeys {
         if text.len() > MAX_TEXT_BYTES {
             return None;
         }
-        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+        let length = BASE64URL_NOPAD.decode_len(text.len()).ok()?;
+        let mut bytes = [0; MAX_BYTES];
+        let bytes = bytes.get_mut(..length)?;
+        BASE64URL_NOPAD.decode_mut(text.as_bytes(), bytes).ok()?;
         let (body, mac) = bytes.split_last_chunk::<MAC_BYTES>()?;
         let (&format, rest) = body.split_first()?;
         let (&key_id, _) = rest.split_first()?;
@@ -115,28 +118,53 @@ impl TicketKeys {
         }
         let ticket = read_body(body)?;
         // One text per ticket, whatever a future reader of bodies tolerates.
-        (write_body(key.0, &ticket) == body).then_some(ticket)
+        (Body::of(key.0, &ticket).bytes() == body).then_some(ticket)
     }
 }
 
-fn sealed((key_id, key): (u8, [u8; 32]), ticket: &Ticket) -> Vec<u8> {
-    let mut bytes = write_body(key_id, ticket);
-    let mac = mac_of(&key, &bytes);
-    bytes.extend_from_slice(&mac);
-    bytes
+fn sealed((key_id, key): (u8, [u8; 32]), ticket: &Ticket) -> Body {
+    let mut body = Body::of(key_id, ticket);
+    let mac = mac_of(&key, body.bytes());
+    body.put(&mac);
+    body
 }
 
-/// A ticket without its MAC.
-fn write_body(key_id: u8, ticket: &Ticket) -> Vec<u8> {
-    let name = ticket.line.as_str().as_bytes();
-    let mut bytes = Vec::with_capacity(MAX_BYTES);
-    // A name has at most 64 bytes: LineName sees to that.
-    bytes.extend_from_slice(&[FORMAT, key_id, name.len() as u8]);
-    bytes.extend_from_slice(name);
-    put_varint(&mut bytes, ticket.at.incarnation);
-    bytes.push(ticket.at.lane);
-    put_varint(&mut bytes, ticket.at.token);
-    bytes
+/// The bytes of a ticket, first without its MAC. In place: a poll checks one.
+struct Body {
+    length: usize,
+    bytes: [u8; MAX_BYTES],
+}
+
+impl Body {
+    fn of(key_id: u8, ticket: &Ticket) -> Body {
+        let name = ticket.line.as_str().as_bytes();
+        let (length, bytes) = (0, [0; MAX_BYTES]);
+        let mut body = Body { length, bytes };
+        // A name has at most 64 bytes: LineName sees to that.
+        body.put(&[FORMAT, key_id, name.len() as u8]);
+        body.put(name);
+        body.put_varint(ticket.at.incarnation);
+        body.put(&[ticket.at.lane]);
+        body.put_varint(ticket.at.token);
+        body
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn put(&mut self, part: &[u8]) {
+        let end = self.length + part.len();
+        self.bytes[self.length..end].copy_from_slice(part);
+        self.length = end;
+    }
+
+    fn put_varint(&mut self, value: u64) {
+        let mut free = &mut self.bytes[self.length..];
+        let before = free.len();
+        prost::encoding::encode_varint(value, &mut free);
+        self.length += before - free.len();
+    }
 }
 
 fn read_body(body: &[u8]) -> Option<Ticket> {
@@ -170,10 +198,6 @@ fn same_mac(a: &[u8; MAC_BYTES], b: &[u8; MAC_BYTES]) -> bool {
         blake3::Hash::from_bytes(wide)
     };
     widen(a) == widen(b)
-}
-
-fn put_varint(bytes: &mut Vec<u8>, value: u64) {
-    prost::encoding::encode_varint(value, bytes);
 }
 
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
