@@ -15,6 +15,8 @@ use crate::{Entered, Journaled, Timestamp};
 
 /// The entries of each block but the last.
 const BLOCK: usize = 32;
+/// Most take fewer.
+const ENTRY_BYTES: usize = 24;
 /// Bytes that no other build reads have all that any format has.
 const EVERY_FORMAT: u32 = u32::MAX;
 
@@ -129,7 +131,11 @@ impl Packed {
         let Some(block) = self.blocks.back_mut() else {
             return;
         };
-        let mut to = Writer::after(std::mem::take(&mut block.bytes), EVERY_FORMAT);
+        let mut bytes = std::mem::take(&mut block.bytes);
+        if bytes.capacity() - bytes.len() < ENTRY_BYTES {
+            bytes.reserve_exact(ENTRY_BYTES.max(bytes.len() / 4));
+        }
+        let mut to = Writer::after(bytes, EVERY_FORMAT);
         relative(entry, self.last).encode(&mut to);
         block.bytes = to.into_bytes();
         block.count += 1;

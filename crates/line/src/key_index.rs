@@ -9,6 +9,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 
 use crate::Token;
+use crate::waiting::grow_by_half;
 
 /// So many entries has a page, on average, before there is another one …
 const PAGE_ENTRIES: usize = 32;
@@ -115,6 +116,7 @@ impl KeyIndex {
     /// What the newest page has comes from the one whose number is without its highest bit.
     fn add_page(&mut self) {
         let new = self.pages.len();
+        grow_by_half(&mut self.pages);
         self.pages.push(Vec::new());
         let Some(highest) = new.checked_ilog2() else {
             return;

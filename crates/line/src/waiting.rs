@@ -466,6 +466,7 @@ impl<R: Rows> WaitingSet<R> {
             sum += self.tree[child - 1];
             child -= lowest_bit(child);
         }
+        grow_by_half(&mut self.tree);
         self.tree.push(sum);
     }
 
@@ -600,8 +601,8 @@ impl WaitingSet<Records> {
     }
 }
 
-/// Of many chunks there need not be twice as many as are in use.
-fn grow_by_half<T>(list: &mut Vec<T>) {
+/// Room for one more, and for some besides: not for twice as many, and no more than one in a small line.
+pub(crate) fn grow_by_half<T>(list: &mut Vec<T>) {
     if list.len() == list.capacity() {
         list.reserve_exact((list.len() / 2).max(1));
     }

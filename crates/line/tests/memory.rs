@@ -13,7 +13,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const MOST_PERCENT: i64 = 3;
 
 const TOKEN_BYTES: i64 = 65;
-const LINE_BYTES: i64 = 3_012;
+const LINE_BYTES: i64 = 2_812;
 
 struct Shard {
     lines: Lines,
