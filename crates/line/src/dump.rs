@@ -326,8 +326,7 @@ impl Lines {
         }
         self.totals.replace(&Totals::default(), &line.totals());
         self.background.update(&mut line, self.head.now_ms);
-        self.settings.share(&mut line.settings);
-        line.share_lane_names();
+        self.settings.share(&mut line);
         self.lines.insert(name, Box::new(line));
         Ok(())
     }
@@ -608,13 +607,7 @@ impl Line {
             require(self.find(key).is_none(), "two live tokens of one key")?;
             self.keys.add(key, at);
         }
-        let lane = &mut self.lanes[usize::from(at.0)];
-        match live.stage.holds_seat() {
-            true => {
-                lane.seated.insert(at.1, Box::new(live));
-            }
-            false => lane.waiting.push(at.1, counts_as_entered, live.view()),
-        }
+        self.lanes[usize::from(at.0)].add(at.1, counts_as_entered, live);
         Ok(())
     }
 

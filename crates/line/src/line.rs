@@ -590,15 +590,6 @@ impl Line {
     }
 }
 
-impl Line {
-    /// After its settings were shared: what was decoded has names of its own.
-    pub(crate) fn share_lane_names(&mut self) {
-        for (id, set) in self.order.iter().zip(&self.settings.lanes) {
-            self.lanes[usize::from(*id)].name = set.name.clone();
-        }
-    }
-}
-
 impl Lane {
     pub(crate) fn new(name: LaneName) -> Self {
         Self {
@@ -638,6 +629,15 @@ impl Lane {
 
     pub(crate) fn live_count(&self) -> u64 {
         self.waiting.len() + self.seated.len() as u64
+    }
+
+    /// A token after all others, whether it waits or has a seat.
+    pub(crate) fn add(&mut self, token: Token, counts_as_entered: Timestamp, live: LiveRecord) {
+        if live.stage.holds_seat() {
+            self.seated.insert(token, Box::new(live));
+        } else {
+            self.waiting.push(token, counts_as_entered, live.view());
+        }
     }
 
     pub(crate) fn is_live(&self, token: Token) -> bool {

@@ -230,8 +230,7 @@ impl Lines {
                 wall_ms: self.wall_ms,
             },
         };
-        let mut settings = Arc::new(settings.clone());
-        self.settings.share(&mut settings);
+        let settings = Arc::new(settings.clone());
         let mut line = Line::create(name, settings, &new, events.as_deref_mut());
         if let Some(note) = note {
             line.journal_entry(Journaled::Created, self.wall_ms);
@@ -248,6 +247,7 @@ impl Lines {
         self.entry = self.entry.map(|(index, _)| (index, work_left));
         self.background.update(&mut line, self.head.now_ms);
         let reply = line.as_reply();
+        self.settings.share(&mut line);
         self.lines.insert(name.clone(), Box::new(line));
         Ok(reply)
     }
@@ -310,7 +310,7 @@ impl Lines {
             line.journal_note(note, op, before_op, ctx.wall_ms);
         }
         if line.settings_version != settings_version {
-            self.settings.share(&mut line.settings);
+            self.settings.share(line);
         }
         if line.deleting && line.left_to_delete() == 0 {
             line.line_event(LineChange::Deleted, ctx.wall_ms, ctx.events);

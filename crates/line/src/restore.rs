@@ -128,8 +128,7 @@ impl Lines {
         };
         self.totals.replace(&before, &line.totals());
         self.background.update(&mut line, self.head.now_ms);
-        self.settings.share(&mut line.settings);
-        line.share_lane_names();
+        self.settings.share(&mut line);
         self.lines.insert(name, Box::new(line));
         Ok(replaced.map(|line| *line))
     }

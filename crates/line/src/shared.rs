@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::Settings;
+use crate::{Line, Settings};
 
 /// So many different ones are remembered. Each line's are compared with them whenever they change.
 const KEPT: usize = 8;
@@ -16,14 +16,17 @@ pub(crate) struct SharedSettings {
 }
 
 impl SharedSettings {
-    /// Those that are equal to these.
-    pub(crate) fn share(&mut self, settings: &mut Arc<Settings>) {
-        match self.newest.iter().position(|it| it == settings) {
-            Some(place) => *settings = self.newest[place].clone(),
+    /// Gives a line the settings that are equal to its own, and its lanes the names in them.
+    pub(crate) fn share(&mut self, line: &mut Line) {
+        match self.newest.iter().find(|it| **it == line.settings) {
+            Some(known) => line.settings = known.clone(),
             None => {
                 self.newest.truncate(KEPT - 1);
-                self.newest.push_front(settings.clone());
+                self.newest.push_front(line.settings.clone());
             }
+        }
+        for (id, set) in line.order.iter().zip(&line.settings.lanes) {
+            line.lanes[usize::from(*id)].name = set.name.clone();
         }
     }
 }
