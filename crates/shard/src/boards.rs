@@ -49,7 +49,8 @@ struct Published {
 /// The boards that a leader has published of the lines of one shard, and the ones that are due.
 #[derive(Debug, Default)]
 pub struct Boards {
-    published: BTreeMap<LineName, Published>,
+    /// In boxes: a tree's nodes are half empty where names come in order.
+    published: BTreeMap<LineName, Box<Published>>,
     /// The changed lines by the time when their boards are due.
     changed: BTreeSet<(Micros, LineName)>,
     repeat: BTreeSet<(Micros, LineName)>,
@@ -78,7 +79,7 @@ impl Boards {
                 whole: true,
                 ..Published::default()
             };
-            self.published.insert(name.clone(), published);
+            self.published.insert(name.clone(), Box::new(published));
         }
     }
 

@@ -31,21 +31,54 @@ const RETRY_MS: u64 = 1_000;
 /// The leader's knowledge about one live token beyond the replicated state.
 #[derive(Debug)]
 struct Watched {
-    line: LineName,
     due_ms: u64,
     /// When this leader last saw it.
-    last_seen_ms: Option<u64>,
+    last_seen_ms: MaybeMs,
     /// Its deadline from an earlier leader's time; it has grace until it gets another deadline.
-    inherited_deadline_ms: Option<u64>,
+    inherited_deadline_ms: MaybeMs,
     /// Listed in `to_checkpoint`.
     checkpointing: bool,
+}
+
+/// A time that may be none, in half of the memory of an `Option`: no clock comes to the largest number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MaybeMs(u64);
+
+impl From<Option<u64>> for MaybeMs {
+    fn from(ms: Option<u64>) -> Self {
+        MaybeMs(ms.unwrap_or(u64::MAX))
+    }
+}
+
+impl MaybeMs {
+    fn get(self) -> Option<u64> {
+        Some(self.0).filter(|ms| *ms < u64::MAX)
+    }
+}
+
+/// When a token expires; the token: the incarnation of its line, and in one number its lane and, below it, its own.
+type Due = (u64, u64, u64);
+
+const LANE_SHIFT: u32 = 56;
+
+fn due(due_ms: u64, at: TokenRef) -> Due {
+    let number = u64::from(at.lane) << LANE_SHIFT | at.token;
+    (due_ms, at.incarnation, number)
+}
+
+fn token_of((_, incarnation, number): Due) -> TokenRef {
+    TokenRef {
+        incarnation,
+        lane: (number >> LANE_SHIFT) as u8,
+        token: number & ((1 << LANE_SHIFT) - 1),
+    }
 }
 
 /// The index of one leadership over one shard. All times are of the shard's service clock.
 #[derive(Debug, Default)]
 pub struct Recycler {
     watched: TokenMap<Watched>,
-    by_due: BTreeSet<(u64, TokenRef)>,
+    by_due: BTreeSet<Due>,
     /// Lines whose live tokens are still to be indexed, each with the next token.
     to_index: VecDeque<(LineName, (u8, Token))>,
     /// A new leader's first pass over the lines goes on after this name; `None` when it is complete.
@@ -85,7 +118,7 @@ impl Recycler {
     /// The token is gone.
     pub fn forget(&mut self, at: TokenRef) {
         if let Some(watched) = self.watched.remove(at) {
-            self.by_due.remove(&(watched.due_ms, at));
+            self.by_due.remove(&due(watched.due_ms, at));
         }
     }
 
@@ -94,14 +127,14 @@ impl Recycler {
     pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: Live<'_>) {
         let mut inherited_deadline_ms = None;
         if let Some(old) = self.watched.remove(from) {
-            self.by_due.remove(&(old.due_ms, from));
-            inherited_deadline_ms = old.inherited_deadline_ms;
+            self.by_due.remove(&due(old.due_ms, from));
+            inherited_deadline_ms = old.inherited_deadline_ms.get();
             if old.checkpointing {
                 // Where `from` is listed, it will not be found.
                 let listed = self.to_checkpoint.entry(line.name().clone()).or_default();
                 listed.push(to);
             }
-            self.watched.insert(to, old);
+            self.watched.insert(line.name(), to, old);
         }
         self.watch(line, to, live, None, inherited_deadline_ms);
     }
@@ -128,7 +161,7 @@ impl Recycler {
         let Some(watched) = self.watched.get_mut(at) else {
             return true;
         };
-        watched.last_seen_ms = Some(now_ms);
+        watched.last_seen_ms = MaybeMs(now_ms);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;
         let known_ms = live.clock_ms();
         let behind_ms = now_ms.saturating_sub(known_ms);
@@ -153,7 +186,7 @@ impl Recycler {
     /// state does not know of.
     #[must_use]
     pub fn last_seen_ms(&self, line: &Line, at: TokenRef, live: Live<'_>) -> u64 {
-        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms);
+        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms.get());
         let grace_ms = line.settings().waiting_idle_timeout_ms / 16 * 7;
         seen_ms.unwrap_or_else(|| live.clock_ms().saturating_add(grace_ms))
     }
@@ -161,7 +194,7 @@ impl Recycler {
     /// When the client of a waiting token was last seen by this leader, or else as far as the state knows.
     #[must_use]
     pub fn known_seen_ms(&self, at: TokenRef, live: Live<'_>) -> u64 {
-        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms);
+        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms.get());
         seen_ms.unwrap_or(0).max(live.clock_ms())
     }
 
@@ -171,7 +204,7 @@ impl Recycler {
         if self.takeover.is_some() || !self.to_index.is_empty() {
             return Some(0);
         }
-        let expiry_ms = self.by_due.first().map(|(due_ms, _)| *due_ms);
+        let expiry_ms = self.by_due.first().map(|(due_ms, _, _)| *due_ms);
         expiry_ms.into_iter().chain(self.checkpoint_due_ms).min()
     }
 
@@ -195,18 +228,19 @@ impl Recycler {
     ) {
         let old = self.watched.remove(at);
         if let Some(old) = &old {
-            self.by_due.remove(&(old.due_ms, at));
+            self.by_due.remove(&due(old.due_ms, at));
         }
         let mut watched = Watched {
-            line: line.name().clone(),
             due_ms: 0,
-            last_seen_ms: last_seen_ms.or(old.as_ref().and_then(|o| o.last_seen_ms)),
-            inherited_deadline_ms,
+            last_seen_ms: last_seen_ms
+                .or(old.as_ref().and_then(|o| o.last_seen_ms.get()))
+                .into(),
+            inherited_deadline_ms: inherited_deadline_ms.into(),
             checkpointing: old.is_some_and(|o| o.checkpointing),
         };
         watched.due_ms = deadline_ms(line, live, &watched);
-        self.by_due.insert((watched.due_ms, at));
-        self.watched.insert(at, watched);
+        self.by_due.insert(due(watched.due_ms, at));
+        self.watched.insert(line.name(), at, watched);
         let settings = line.settings();
         let most_ms = settings
             .max_wait_ms
@@ -240,7 +274,7 @@ impl Recycler {
                     token,
                 };
                 let inherited = match self.watched.get(at) {
-                    Some(known) => known.inherited_deadline_ms,
+                    Some(known) => known.inherited_deadline_ms.get(),
                     None => live.deadline_ms(),
                 };
                 self.watch(line, at, live, None, inherited);
@@ -261,22 +295,23 @@ impl Recycler {
     fn find_idle(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {
         let mut found: BTreeMap<LineName, (u64, Vec<RecycleItem>)> = BTreeMap::new();
         for _ in 0..PASS_TOKENS_MAX {
-            let Some(&(due_ms, at)) = self.by_due.first() else {
+            let Some(first) = self.by_due.first().filter(|first| first.0 <= now_ms) else {
                 break;
             };
-            if due_ms > now_ms {
-                break;
-            }
+            let at = token_of(*first);
             self.by_due.pop_first();
-            let Some(watched) = self.watched.get_mut(at) else {
+            let Some(name) = self.watched.line(at).cloned() else {
                 continue;
             };
             let line = lines
-                .get(&watched.line)
+                .get(&name)
                 .filter(|l| l.incarnation() == at.incarnation);
             let Some((line, live)) = line.and_then(|l| Some((l, l.live(at.lane, at.token)?)))
             else {
                 self.watched.remove(at);
+                continue;
+            };
+            let Some(watched) = self.watched.get_mut(at) else {
                 continue;
             };
             let deadline_ms = deadline_ms(line, live, watched);
@@ -284,13 +319,13 @@ impl Recycler {
                 deadline_ms
             } else {
                 found
-                    .entry(watched.line.clone())
+                    .entry(name)
                     .or_insert((at.incarnation, Vec::new()))
                     .1
                     .push(item(at, live));
                 now_ms + RETRY_MS
             };
-            self.by_due.insert((watched.due_ms, at));
+            self.by_due.insert(due(watched.due_ms, at));
         }
         let ops = found.into_iter().flat_map(|(line, (incarnation, items))| {
             items
@@ -324,9 +359,10 @@ impl Recycler {
             for at in listed {
                 if let Some(watched) = self.watched.get_mut(at) {
                     watched.checkpointing = false;
-                    if let (Some(last_seen_ms), true) =
-                        (watched.last_seen_ms, at.incarnation == line.incarnation())
-                    {
+                    if let (Some(last_seen_ms), true) = (
+                        watched.last_seen_ms.get(),
+                        at.incarnation == line.incarnation(),
+                    ) {
                         tokens.push((at.lane, at.token, last_seen_ms));
                     }
                 }
@@ -367,13 +403,13 @@ fn deadline_ms(line: &Line, live: Live<'_>, watched: &Watched) -> u64 {
     let due_ms = line.due_at_ms(live);
     let timeout_ms = timeout_ms(live, line.settings());
     let grace_ms = if live.state() == State::Waiting {
-        match watched.last_seen_ms {
+        match watched.last_seen_ms.get() {
             Some(last_seen_ms) => last_seen_ms.saturating_sub(live.clock_ms()),
             #[cfg(feature = "bite")]
             None if nowserving_bite::is(nowserving_bite::Break::L4Waiting) => 2 * timeout_ms,
             None => timeout_ms / 16 * 7,
         }
-    } else if watched.inherited_deadline_ms == live.deadline_ms() {
+    } else if watched.inherited_deadline_ms.get() == live.deadline_ms() {
         (timeout_ms / 2).min(SEAT_GRACE_MAX_MS)
     } else {
         0

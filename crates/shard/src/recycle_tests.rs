@@ -42,7 +42,7 @@ impl Recycler {
     fn check(&self) {
         assert_eq!(self.by_due.len(), self.watched.len());
         let mut watched = self.watched.iter();
-        assert!(watched.all(|(at, watched)| self.by_due.contains(&(watched.due_ms, at))));
+        assert!(watched.all(|(at, watched)| self.by_due.contains(&due(watched.due_ms, at))));
     }
 }
 

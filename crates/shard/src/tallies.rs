@@ -50,7 +50,8 @@ pub struct Tally {
 /// Those of a shard's leader.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    lines: BTreeMap<LineName, Counted>,
+    /// In boxes: a tree's nodes are half empty where names come in order.
+    lines: BTreeMap<LineName, Box<Counted>>,
 }
 
 #[derive(Debug)]
@@ -222,18 +223,18 @@ impl Tallies {
         let incarnation = line.incarnation();
         // Looked up first, as a copy of the name costs more.
         if !self.lines.contains_key(line.name()) {
-            let counted = Counted::new(incarnation);
+            let counted = Box::new(Counted::new(incarnation));
             self.lines.insert(line.name().clone(), counted);
         }
         let counted = self.lines.get_mut(line.name())?;
         if counted.incarnation != incarnation {
-            *counted = Counted::new(incarnation);
+            **counted = Counted::new(incarnation);
         }
         Some(counted)
     }
 
     fn find(&self, line: &Line) -> Option<&Counted> {
-        let found = self.lines.get(line.name());
+        let found = self.lines.get(line.name()).map(|counted| &**counted);
         found.filter(|counted| counted.incarnation == line.incarnation())
     }
 
