@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use nowserving_node::config::security_of;
+use nowserving_node::config::{PeerLink, security_of};
 use nowserving_node::{Config, ConfigError, Ended};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -109,6 +109,16 @@ pub struct NodeArgs {
         hide_env_values = true
     )]
     peer_nats: Option<String>,
+    /// How frames reach the other nodes: "direct", by connections to those that have --peer-listen and over NATS
+    /// otherwise, or "nats", over NATS alone [default: direct].
+    #[arg(long, value_name = "direct|nats", env = "NOWSERVING_PEER_LINK", value_parser = peer_link)]
+    peer_link: Option<PeerLink>,
+    /// Where this node takes direct connections of the other nodes; none are taken if not given.
+    #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_PEER_LISTEN")]
+    peer_listen: Option<SocketAddr>,
+    /// Where the other nodes reach that address [default: that of --peer-listen].
+    #[arg(long, value_name = "HOST:PORT", env = "NOWSERVING_PEER_ADVERTISE")]
+    peer_advertise: Option<String>,
     /// Where Prometheus may scrape; nowhere if not given.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
     metrics_addr: Option<SocketAddr>,
@@ -168,6 +178,14 @@ pub struct NodeArgs {
     #[arg(long, env = "NOWSERVING_TRUST_REQUEST_INFO")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     trust_request_info: bool,
+}
+
+fn peer_link(text: &str) -> Result<PeerLink, String> {
+    match text {
+        "direct" => Ok(PeerLink::Direct),
+        "nats" => Ok(PeerLink::Nats),
+        _ => Err("direct or nats".to_owned()),
+    }
 }
 
 /// Without the URLs, which may have a password.

@@ -24,8 +24,9 @@ use nowserving_protocol::keys::ClusterKey;
 use prost::Message;
 
 pub use crate::pb::{
-    Candidate, ClosedConnection, Existing, Founder, Frame, FramePart, LaggingMember, LoadedKey,
-    NodeFacts, PeerDisk, ShardMessage, SnapshotChunk, SnapshotRequest, StateHash, Verdict, Welcome,
+    Candidate, ClosedConnection, Existing, Founder, Frame, FramePart, LaggingMember, LinkAnswer,
+    LinkHello, LoadedKey, NodeFacts, PeerDisk, ShardMessage, SnapshotChunk, SnapshotRequest,
+    StateHash, Verdict, Welcome,
 };
 
 /// The bytes that the envelope adds to a frame.
@@ -35,6 +36,8 @@ const HEADER_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 const CONTEXT: &str = "nowserving cluster key v1: frames";
 const JOIN_CONTEXT: &str = "nowserving cluster key v1: joining";
+const LINK_CONTEXT: &str = "nowserving cluster key v1: direct links";
+const LINK_ANSWER_CONTEXT: &str = "nowserving cluster key v1: answers to direct links";
 const MAGIC: &[u8; 4] = b"NSFR";
 const FORMAT: u8 = 1;
 const KEY_ID: u8 = 1;
@@ -54,6 +57,16 @@ impl FrameKey {
     /// frame.
     pub fn for_joining(cluster: &ClusterKey) -> FrameKey {
         FrameKey(cluster.derive(JOIN_CONTEXT))
+    }
+
+    /// The key of what opens a direct link.
+    pub fn for_links(cluster: &ClusterKey) -> FrameKey {
+        FrameKey(cluster.derive(LINK_CONTEXT))
+    }
+
+    /// The key of the answers to that: neither is ever taken for the other.
+    pub fn for_link_answers(cluster: &ClusterKey) -> FrameKey {
+        FrameKey(cluster.derive(LINK_ANSWER_CONTEXT))
     }
 
     fn mac(&self, header: &[u8], payload: &[u8]) -> blake3::Hash {
@@ -377,6 +390,25 @@ mod tests {
         };
         let kept = golden("existing-1.bin", &seal(&key, &existing));
         assert_eq!(open(&key, kept.into()), Ok(existing));
+        let key = FrameKey::for_links(&ClusterKey::new([7; 32]));
+        let hello = LinkHello {
+            cluster: "prod".to_owned(),
+            from: 1,
+            to: 2,
+            nonce: vec![3; 16].into(),
+            answer_nonce: vec![4; 16].into(),
+        };
+        let kept = golden("link-hello-1.bin", &seal(&key, &hello));
+        assert_eq!(open(&key, kept.into()), Ok(hello));
+        let key = FrameKey::for_link_answers(&ClusterKey::new([7; 32]));
+        let answer = LinkAnswer {
+            cluster: "prod".to_owned(),
+            from: 1,
+            to: 2,
+            answer_nonce: vec![4; 16].into(),
+        };
+        let kept = golden("link-answer-1.bin", &seal(&key, &answer));
+        assert_eq!(open(&key, kept.into()), Ok(answer));
     }
 
     #[test]
@@ -428,6 +460,8 @@ mod tests {
         fuzz_a_welcome: Welcome = "../tests/golden/welcome-1.bin";
         fuzz_a_founder: Founder = "../tests/golden/founder-1.bin";
         fuzz_an_existing_cluster: Existing = "../tests/golden/existing-1.bin";
+        fuzz_a_hello: LinkHello = "../tests/golden/link-hello-1.bin";
+        fuzz_an_answer_to_a_hello: LinkAnswer = "../tests/golden/link-answer-1.bin";
     }
 
     #[test]

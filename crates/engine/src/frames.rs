@@ -36,6 +36,8 @@ pub struct FrameBody {
     /// Members that lag in shards which the sender leads.
     pub lagging: Vec<LaggingMember>,
     pub metrics_addr: String,
+    /// Where the sender takes direct links; empty: nowhere.
+    pub link_addr: String,
     pub version: String,
     /// The newest format of log entries that the sender reads; 0: it does not say.
     pub entry_format: u32,

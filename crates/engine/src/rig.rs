@@ -340,6 +340,7 @@ impl Rig {
                 closed: Vec::new(),
                 lagging: Vec::new(),
                 metrics_addr: String::new(),
+                link_addr: String::new(),
                 version: String::new(),
                 entry_format: self.entry_formats.get(&from).copied().unwrap_or_default(),
                 max_payload: 0,

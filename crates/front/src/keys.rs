@@ -5,6 +5,7 @@ use nowserving_pass::{PassKey, PassKeys};
 use nowserving_protocol::keys::{ClusterKey, KeyPrint, KeyRing};
 use nowserving_protocol::ticket::TicketKeys;
 
+use crate::cluster::link::LinkKeys;
 use crate::cluster::peers::PeerKeys;
 
 /// All that is derived from the keys in use.
@@ -17,6 +18,8 @@ pub struct InUse {
     pub frames: FrameKeys,
     /// Of the messages between a cluster and a node that asks to be added, or founds it.
     pub joining: FrameKeys,
+    /// Of what opens a direct link, and of the answer.
+    pub links: LinkKeys,
     /// The names of the keys, whether they are still accepted or not.
     pub prints: Vec<KeyPrint>,
     /// When the other key is accepted no more.
@@ -37,6 +40,10 @@ impl InUse {
             },
             frames: keys(FrameKey::of),
             joining: keys(FrameKey::for_joining),
+            links: LinkKeys {
+                hellos: keys(FrameKey::for_links),
+                answers: keys(FrameKey::for_link_answers),
+            },
             prints: ring.each().map(ClusterKey::print).collect(),
             until_ms: ring.other_until_ms().filter(|until| now_ms < *until),
             ring,

@@ -34,6 +34,16 @@ pub struct Config {
     /// always one of its own, so that neither kind of traffic can hold up the other.
     #[serde(default)]
     pub peer_nats: Option<String>,
+    /// How frames reach peers.
+    #[serde(default)]
+    pub peer_link: PeerLink,
+    /// Where this node takes direct links of its peers, for example `10.0.0.5:7422`; nowhere if absent: then its peers
+    /// send it frames over NATS. Port 0: a free one.
+    #[serde(default)]
+    pub peer_listen: Option<SocketAddr>,
+    /// Where its peers reach that address, as `HOST:PORT`, if not under it.
+    #[serde(default)]
+    pub peer_advertise: Option<String>,
     /// The address for Prometheus, for example `127.0.0.1:9464`; no endpoint if absent.
     #[serde(default)]
     pub metrics_addr: Option<SocketAddr>,
@@ -86,6 +96,17 @@ pub struct Config {
     /// Encrypts before the server's first word, for servers with `handshake_first`.
     #[serde(default)]
     pub tls_first: bool,
+}
+
+/// How a node's frames reach its peers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerLink {
+    /// By direct links to those that take them, over NATS to others and while a link is broken.
+    #[default]
+    Direct,
+    /// Over NATS alone.
+    Nats,
 }
 
 /// Without the URLs, which may have a password.
@@ -345,8 +366,44 @@ impl Config {
         if !(1 << 20..=1 << 40).contains(&self.log_bytes_max) {
             return refuse("log_bytes_max", "must be 1048576 to 1099511627776");
         }
+        self.check_peer_listen()?;
         self.security().check()?;
         Ok(())
+    }
+
+    fn check_peer_listen(&self) -> Result<(), ConfigError> {
+        let refuse = |field, limit: &str| {
+            Err(ConfigError::OutOfRange {
+                field,
+                limit: limit.to_owned(),
+            })
+        };
+        if self.peer_link == PeerLink::Nats {
+            return Ok(());
+        }
+        match (self.peer_listen, &self.peer_advertise) {
+            (None, Some(_)) => refuse("peer_advertise", "needs peer_listen"),
+            (Some(addr), None) if addr.ip().is_unspecified() => refuse(
+                "peer_listen",
+                "is the address of every interface: peer_advertise must say under which one peers reach this node",
+            ),
+            (Some(_), Some(addr)) if !is_host_and_port(addr) => refuse(
+                "peer_advertise",
+                "must be HOST:PORT, such as node-1.example.com:7422",
+            ),
+            (Some(_), _) if self.encrypts() && !self.security().has_tls_for_links() => refuse(
+                "peer_listen",
+                "needs tls_ca_file and tls_cert_file, as the connections to NATS are encrypted (or peer_link nats)",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the connections to NATS are encrypted, as far as this node's settings say it.
+    fn encrypts(&self) -> bool {
+        let urls = [self.nats.as_str(), self.peer_nats()];
+        let tls = |url: &str| url.split(',').any(|it| it.trim().starts_with("tls://"));
+        self.security().wants_tls() || urls.into_iter().any(tls)
     }
 
     /// How all connections log in and encrypt.
@@ -369,6 +426,15 @@ impl Config {
     }
 }
 
+/// Whether others can connect to this.
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_host) && port.parse::<u16>().is_ok_and(|it| it != 0)
+}
+
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -388,6 +454,9 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         data_dir,
         nats: String::new(),
         peer_nats: None,
+        peer_link: PeerLink::Direct,
+        peer_listen: None,
+        peer_advertise: None,
         metrics_addr: None,
         otlp: None,
         prefix: default_prefix(),

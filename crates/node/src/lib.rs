@@ -17,6 +17,7 @@ pub mod health;
 pub mod join;
 pub mod key_file;
 pub mod keys;
+pub mod link;
 mod members;
 pub mod metrics_server;
 pub mod nats;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use nowserving_engine::envelope::{Founder, Welcome};
 use nowserving_engine::{Boot, Engine, ForwardTry, Input, Output, Standing, Subscription};
+use nowserving_front::cluster::link::progress::Patience;
 use nowserving_front::cluster::peers::Incoming;
 use nowserving_front::gather;
 use nowserving_front::parse::Parser;
@@ -39,16 +41,21 @@ use nowserving_log::{DiskLog, LogStore};
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backups::Backups;
+use crate::config::PeerLink;
 pub use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 pub use crate::ended::{Ended, Removed};
 use crate::health::Health;
 use crate::keys::Keys;
+use crate::link::Links;
+use crate::link::accept::{Accepting, LinkFrame};
+use crate::link::open::{Addresses, Opening};
 use crate::nats::connect::ConnectionNumber;
 use crate::nats::discovery::Discovery;
 use crate::nats::gathering::{self, Gathering};
@@ -183,6 +190,8 @@ struct Node {
     origin: Origin,
     health: Arc<Health>,
     log: Arc<DiskLog>,
+    /// Where it takes direct links.
+    peer_listener: Option<TcpListener>,
     // Held until the end: it keeps other processes off the directory.
     data: DataDir,
 }
@@ -197,7 +206,9 @@ impl Node {
         let log = DiskLog::open(&data.log(), &config.log()).context("opening the log")?;
         let mut nodes = config.nodes.clone();
         nodes.sort_unstable();
+        let (peer_listener, link_addr) = link::accept::listen(&config)?;
         Ok(Node {
+            peer_listener,
             subjects: Subjects::new(config.prefix.clone())?,
             origin: Origin {
                 cluster: config.cluster.clone(),
@@ -209,6 +220,7 @@ impl Node {
                     .metrics_addr
                     .map(|addr| addr.to_string())
                     .unwrap_or_default(),
+                link_addr,
                 shards: config.shards,
                 prefix: config.prefix.clone(),
                 nodes,
@@ -278,7 +290,16 @@ impl Node {
         let engine = engine_loop.inputs();
         let origin = self.origin.clone();
         let keys = self.keys.clone();
-        let senders = Senders::new(link.clone(), keys, origin, disks.clone(), engine.clone());
+        let links = Links::default();
+        let direct = links.clone();
+        let senders = Senders::new(
+            link.clone(),
+            direct,
+            keys,
+            origin,
+            disks.clone(),
+            engine.clone(),
+        );
         let (welcomes_out, welcomes) = mpsc::channel(WELCOMES_MAX);
         let (ends, outputs) = channels(senders, engine.clone(), welcomes_out, self.health.clone());
         let (done, of_threads) = mpsc::unbounded_channel();
@@ -314,6 +335,7 @@ impl Node {
             data_dir::members_in(&self.data.path)?.version,
             self.config.accept_unseen_peers,
         );
+        let (addresses, by_links) = self.start_links(links, &ends.peer_list);
         let receiver = peers::Receiver {
             link: link.clone(),
             keys: self.keys.clone(),
@@ -323,6 +345,8 @@ impl Node {
             engine: engine.clone(),
             report,
             connections: named,
+            addresses,
+            by_links,
         };
         let incoming = Incoming::new(self.origin.clone(), known);
         start("peer frames", peers::receive_frames(receiver, incoming));
@@ -460,6 +484,45 @@ impl Node {
             log: self.log.clone(),
             exit: None,
         })
+    }
+
+    /// Starts what opens and takes direct links. Returns where the addresses of peers go, and where frames come from.
+    fn start_links(
+        &mut self,
+        links: Links,
+        peers: &watch::Receiver<PeerList>,
+    ) -> (watch::Sender<Addresses>, mpsc::Receiver<LinkFrame>) {
+        link::begin_metrics();
+        let (addresses, known) = watch::channel(Addresses::new());
+        let (frames, by_links) = mpsc::channel(link::accept::FRAMES_MAX);
+        let patience = Patience::of(self.config.election_ms);
+        if self.config.peer_link == PeerLink::Direct {
+            let opening = Opening {
+                cluster: self.config.cluster.clone(),
+                me: self.config.id,
+                patience,
+                keys: self.keys.clone(),
+                security: self.config.security(),
+                links,
+            };
+            start(
+                "opening direct links",
+                link::open::run(opening, known, peers.clone()),
+            );
+        }
+        if let Some(listener) = self.peer_listener.take() {
+            let accepting = Accepting {
+                cluster: self.config.cluster.clone(),
+                me: self.config.id,
+                patience,
+                keys: self.keys.clone(),
+                security: self.config.security(),
+                peers: peers.clone(),
+                frames,
+            };
+            start("direct links", link::accept::run(accepting, listener));
+        }
+        (addresses, by_links)
     }
 
     fn open_backups(&self) -> anyhow::Result<Arc<Backups>> {

@@ -4,6 +4,7 @@
 //! makes the options of a connection. All of them are read again for each connection that is made with these options, so
 //! that renewed ones count at the next one: the login by `login.rs`, the TLS files by NATS's library.
 
+mod links;
 mod login;
 mod secret;
 

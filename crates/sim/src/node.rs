@@ -203,6 +203,7 @@ impl Node {
             boots: identity.boots,
             starts: identity.starts.clone(),
             metrics_addr: String::new(),
+            link_addr: String::new(),
             shards: setup.shards,
             prefix: PREFIX.to_owned(),
             nodes: FIRST_NODES.to_vec(),

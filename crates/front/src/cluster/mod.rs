@@ -11,6 +11,7 @@ mod fuzz_tests;
 pub mod identity;
 pub mod joining;
 pub mod known_peers;
+pub mod link;
 pub mod members_file;
 pub mod neighbours;
 pub mod peers;

@@ -301,6 +301,7 @@ mod tests {
             boots: 1,
             starts: vec![1],
             metrics_addr: String::new(),
+            link_addr: String::new(),
             shards: 16,
             prefix: "nowserving".into(),
             nodes: vec![1, 2, 3],

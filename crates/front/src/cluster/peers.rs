@@ -47,6 +47,8 @@ pub struct Origin {
     pub starts: Vec<u64>,
     /// Empty: it serves none.
     pub metrics_addr: String,
+    /// Where it takes direct links; empty: nowhere.
+    pub link_addr: String,
     pub shards: u32,
     pub prefix: String,
     /// The nodes that its cluster began with, in ascending order.
@@ -83,6 +85,7 @@ impl Origin {
         NodeFacts {
             client_reachable: batch.client_reachable,
             metrics_addr: self.metrics_addr.clone(),
+            link_addr: self.link_addr.clone(),
             version: self.version.clone(),
             shards: self.shards,
             prefix: self.prefix.clone(),
@@ -257,6 +260,12 @@ impl Incoming {
     #[must_use]
     pub fn subject(&self, subjects: &Subjects) -> String {
         subjects.raft_to("*", self.origin.me)
+    }
+
+    /// As the subject of a frame by a direct link, which has none.
+    #[must_use]
+    pub fn subject_from(&self, subjects: &Subjects, from: u64) -> String {
+        subjects.raft(&self.origin.cluster, self.origin.me, from)
     }
 
     /// The disks that this node knows.
@@ -447,6 +456,7 @@ fn check(
         closed,
         lagging,
         metrics_addr: facts.metrics_addr,
+        link_addr: facts.link_addr,
         version: facts.version,
         entry_format: facts.entry_format,
         max_payload: facts.max_payload,

@@ -12,6 +12,7 @@ fn origin() -> Origin {
         boots: 1,
         starts: vec![11],
         metrics_addr: String::new(),
+        link_addr: String::new(),
         shards: 16,
         prefix: "nowserving".into(),
         nodes: vec![1, 2, 3],

@@ -386,6 +386,21 @@ pub const SECTIONS: &[Section] = &[
                 "Frames sent to other nodes.",
             ),
             counter(
+                "nowserving_peer_frames_direct_total",
+                &[],
+                "Of those, frames sent by direct links; the others went over NATS.",
+            ),
+            gauge(
+                "nowserving_direct_links_wanted",
+                &[],
+                "Nodes to which this one keeps or tries to open a direct link.",
+            ),
+            gauge(
+                "nowserving_direct_links",
+                &[],
+                "Direct links to other nodes that are open: frames to the others go over NATS.",
+            ),
+            counter(
                 "nowserving_peer_frames_received_total",
                 &[],
                 "Frames that came from other nodes, refused ones too.",
