@@ -10,6 +10,7 @@ use nowserving_engine::{Ask, Input};
 use nowserving_line::{LineName, Op, TokenBy, TokenRef};
 
 use crate::calls::{Answer, Calls, NotAnswered};
+use crate::direct::Direct;
 use crate::faults::{Calm, Counts, Fault, Weather};
 use crate::hits::HitsAsked;
 use crate::nats::{Connection, NodeId};
@@ -61,6 +62,14 @@ pub struct Env {
     pub starts: BTreeMap<NodeId, u64>,
     /// Links between nodes that let nothing through, each with how many faults cut it.
     pub links_cut: BTreeMap<(NodeId, NodeId), u32>,
+    /// The same of direct links.
+    pub direct_cut: BTreeMap<(NodeId, NodeId), u32>,
+    /// The direct links that are open.
+    pub direct: BTreeMap<(NodeId, NodeId), Direct>,
+    /// The number of the newest of them.
+    pub direct_number: u64,
+    /// Whether nodes take direct links.
+    pub takes_links: bool,
     /// When any node last took in a poll of a token, or an operation on it, by shard.
     pub heard: BTreeMap<(u32, TokenRef), Time>,
     /// The same of polls by key, by line.

@@ -41,6 +41,18 @@ kinds! {
     PartitionOneWay = "partition_one_way",
     /// Two nodes do not hear each other, and both hear the third.
     PartitionNonTransitive = "partition_non_transitive",
+    /// Frames over NATS do not come through between some nodes, and those by direct links do.
+    NatsLinksCut = "nats_links_cut",
+    /// Direct links carry nothing, and frames over NATS come through.
+    DirectCut = "direct_cut",
+    /// The connection of a direct link is lost, with what is under way.
+    DirectLost = "direct_lost",
+    /// A frame by a direct link comes late, and everything behind it.
+    DirectStall = "direct_stall",
+    /// The opener of a direct link gives it up as it makes no progress.
+    DirectSilent = "direct_silent",
+    /// A frame goes by a direct link.
+    SentDirectly = "sent_directly",
     /// All links between nodes are slow for a while.
     LinksSlow = "links_slow",
     /// The NATS server restarts: every connection is lost, with all that is in its buffers.
@@ -294,6 +306,8 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         Fault::FrameLost => percent(random, 3, 30),
         Fault::FrameDoubled => percent(random, 5, 50),
         Fault::FrameDelayed | Fault::FrameReordered => percent(random, 3, 20),
+        Fault::DirectStall => percent(random, 3, 20),
+        Fault::DirectLost => random.between(100, 20_000) as u32,
         Fault::SubscriptionLate | Fault::ProofLate => percent(random, 20, 100),
         Fault::RequestLost | Fault::ReplyLost => percent(random, 1, 10),
         Fault::RouteLost => percent(random, 2, 10),
@@ -323,6 +337,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         Fault::Partition | Fault::PartitionOneWay | Fault::PartitionNonTransitive => {
             (2_000, 15_000)
         }
+        Fault::NatsLinksCut | Fault::DirectCut => (2_000, 10_000),
         Fault::LinksSlow | Fault::SyncSlow => (4_000, 20_000),
         Fault::NatsRestart => (6_000, 25_000),
         Fault::ServiceHalfOpen => (2_000, 10_000),

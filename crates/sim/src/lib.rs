@@ -19,6 +19,7 @@ mod calls;
 mod check;
 mod clients;
 mod clock;
+mod direct;
 mod disk;
 mod env;
 mod faults;

@@ -95,6 +95,8 @@ pub struct Running {
     pub outgoing: BTreeMap<NodeId, Outgoing>,
     /// Frames from all peers.
     pub incoming: Incoming,
+    /// Peers to which it is about to open a direct link.
+    pub opening: BTreeSet<NodeId>,
     /// Asks for a new number when it needs one.
     pub renumbering: Renumbering,
     /// Asks whether the cluster existed before this node founded it.
@@ -203,7 +205,10 @@ impl Node {
             boots: identity.boots,
             starts: identity.starts.clone(),
             metrics_addr: String::new(),
-            link_addr: String::new(),
+            link_addr: match env.takes_links {
+                true => format!("tcp://node-{id}"),
+                false => String::new(),
+            },
             shards: setup.shards,
             prefix: PREFIX.to_owned(),
             nodes: FIRST_NODES.to_vec(),
@@ -228,6 +233,7 @@ impl Node {
             peers: PeerList::default(),
             incoming: Incoming::new(origin.clone(), known),
             outgoing: BTreeMap::new(),
+            opening: BTreeSet::new(),
             origin,
             renumbering: Renumbering::new(identity, env.random.next(), String::new()),
             doubt: None,
@@ -341,6 +347,7 @@ impl Node {
         self.deferred.clear();
         env.starts.remove(&id);
         env.disconnect(id);
+        env.end_links(id, power_lost);
         let unsynced = self.disk.log.unsynced();
         let mut crash = Crash {
             keep_batches: unsynced,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
 use nowserving_front::Message;
 use nowserving_front::cluster::Out;
+use nowserving_front::cluster::link::framing::FRAME_BYTES_MAX;
 use nowserving_front::cluster::peers::{Outgoing, connection_of};
 use nowserving_front::keys::InUse;
 use nowserving_protocol::keys::{ClusterKey, KeyRing};
@@ -52,6 +53,18 @@ pub struct Sent {
     messages: Vec<(u32, Vec<u8>)>,
 }
 
+impl Sent {
+    /// How many messages it is.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+}
+
 /// The minimum of nodes here. Their messages are as much smaller than those of real ones.
 pub const MAX_PAYLOAD_MIN: usize = 1_024;
 
@@ -75,13 +88,21 @@ impl Node {
         let outgoing = running.outgoing.entry(to);
         let outgoing =
             outgoing.or_insert_with(|| Outgoing::new(running.origin.clone(), &link.subjects, to));
+        let is_direct = env.direct.contains_key(&(self.id, to));
+        let bytes_max = match is_direct {
+            true => FRAME_BYTES_MAX,
+            false => known,
+        };
         let sent = Rc::new(Sent {
             parts: outgoing
-                .send(batch, &disks, link.keys.of_frames(), known)
+                .send(batch, &disks, link.keys.of_frames(), bytes_max)
                 .collect(),
             subject: outgoing.subject.clone(),
             messages,
         });
+        if is_direct {
+            return self.send_direct(env, to, &sent);
+        }
         if self.is_published(env, to, &sent, known) {
             for part in 0..sent.parts.len() {
                 self.send_part(env, to, &sent, part);
@@ -207,6 +228,9 @@ impl Node {
         }
         if let (Some(running), Some(connection)) = (&mut self.running, connection_of(frame)) {
             running.connections.insert(from, connection);
+        }
+        if !body.link_addr.is_empty() {
+            self.wants_link(env, from);
         }
     }
 }

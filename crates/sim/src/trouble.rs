@@ -1,5 +1,7 @@
 //! How faults begin and end, and how everything is mended.
 
+use std::collections::BTreeMap;
+
 use nowserving_engine::Input;
 
 use crate::env::FullDisk;
@@ -8,7 +10,36 @@ use crate::ill::{Ill, SLOW_SYNC_US};
 use crate::nats::NodeId;
 use crate::node::Node;
 use crate::peers::{MAX_PAYLOAD_MIN, draw_max_payload};
-use crate::world::{Event, JUMP_MS_MAX, Lasting, Process, SETTLED_US, World};
+use crate::world::{Event, JUMP_MS_MAX, Process, SETTLED_US, World};
+
+/// The ways between two nodes that a fault cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    Both,
+    /// Frames over NATS.
+    Nats,
+    /// Direct links.
+    Direct,
+}
+
+/// A fault that lasts, and how to end it.
+#[derive(Debug)]
+pub enum Lasting {
+    /// These links let nothing through.
+    Cut(Vec<(NodeId, NodeId)>, Ways),
+    /// All links are slow.
+    SlowLinks,
+    /// A node's wall clock is ahead by so much more.
+    WallClock(NodeId, i64),
+    /// The same, of a client.
+    ClientClock(usize, i64),
+    /// A node's inbox is full.
+    FullInbox(NodeId),
+    /// A disk is slow.
+    SlowDisk(NodeId),
+    /// Disks are full.
+    FullDisks(Vec<NodeId>),
+}
 
 impl World {
     /// A process stands still for a while.
@@ -77,8 +108,10 @@ impl World {
         let name = kind.as_str();
         match kind {
             Fault::Partition | Fault::PartitionOneWay | Fault::PartitionNonTransitive => {
-                self.partition(kind, id);
+                self.partition(kind, id, Ways::Both);
             }
+            Fault::NatsLinksCut if self.env.takes_links => self.partition(kind, id, Ways::Nats),
+            Fault::DirectCut if self.env.takes_links => self.partition(kind, id, Ways::Direct),
             Fault::LinksSlow if self.env.links_slow_us == 0 => {
                 self.env.links_slow_us = self.env.random.between(20_000, 500_000);
                 self.lasting(kind, Lasting::SlowLinks);
@@ -113,7 +146,7 @@ impl World {
                     .after(notices, Event::NoticesClosed { node: id });
                 // The same trouble cuts it off from its peers: it learns of its successor late.
                 if self.env.random.below(3) == 0 {
-                    self.partition(Fault::Partition, id);
+                    self.partition(Fault::Partition, id, Ways::Both);
                 }
             }
             Fault::ServiceStall if self.env.is_connected(id) => self.stall_service(id),
@@ -224,13 +257,21 @@ impl World {
         self.env.timeline.after(lasts, Event::FaultEnds(lasting));
     }
 
-    fn partition(&mut self, kind: Fault, id: NodeId) {
+    fn partition(&mut self, kind: Fault, id: NodeId, ways: Ways) {
         let mut others = self.node_ids();
         others.retain(|it| *it != id);
         let Some(other) = self.env.random.pick(&others).copied() else {
             return;
         };
-        let links = match kind {
+        let shape = match kind {
+            Fault::NatsLinksCut | Fault::DirectCut => *self
+                .env
+                .random
+                .pick(&[Fault::Partition, Fault::PartitionOneWay, kind])
+                .unwrap_or(&kind),
+            _ => kind,
+        };
+        let links = match shape {
             Fault::Partition => {
                 let both = others.iter().flat_map(|other| [(id, *other), (*other, id)]);
                 both.collect()
@@ -238,19 +279,33 @@ impl World {
             Fault::PartitionOneWay => vec![(id, other)],
             _ => vec![(id, other), (other, id)],
         };
-        for link in &links {
-            *self.env.links_cut.entry(*link).or_insert(0) += 1;
+        for cut in self.cuts(ways) {
+            for link in &links {
+                *cut.entry(*link).or_insert(0) += 1;
+            }
         }
-        self.lasting(kind, Lasting::Cut(links));
+        self.lasting(kind, Lasting::Cut(links, ways));
+    }
+
+    /// The links that are cut now, on these ways.
+    fn cuts(&mut self, ways: Ways) -> Vec<&mut BTreeMap<(NodeId, NodeId), u32>> {
+        let (nats, direct) = (&mut self.env.links_cut, &mut self.env.direct_cut);
+        match ways {
+            Ways::Both => vec![nats, direct],
+            Ways::Nats => vec![nats],
+            Ways::Direct => vec![direct],
+        }
     }
 
     pub fn fault_ends(&mut self, lasting: Lasting) {
         self.env.note(format_args!("ends: {lasting:?}"));
         match lasting {
-            Lasting::Cut(links) => {
-                for link in links {
-                    let cut = self.env.links_cut.entry(link).or_insert(0);
-                    *cut = cut.saturating_sub(1);
+            Lasting::Cut(links, ways) => {
+                for cuts in self.cuts(ways) {
+                    for link in &links {
+                        let cut = cuts.entry(*link).or_insert(0);
+                        *cut = cut.saturating_sub(1);
+                    }
                 }
             }
             Lasting::SlowLinks => self.env.links_slow_us = 0,
@@ -315,6 +370,21 @@ impl World {
         let mean_us = *self.env.random.pick(&[30_000, 1_000_000]).unwrap_or(&0);
         let lasts = self.env.random.around(mean_us);
         self.env.timeline.after(lasts, Event::Connect { node: id });
+    }
+
+    /// A node connects to NATS (again), if it is not connected.
+    pub fn connect(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let Some(running) = &node.running else {
+            return;
+        };
+        if !self.env.is_connected(id) {
+            self.env.note(format_args!("n{id}: connected to NATS"));
+            let all = running.service.all();
+            self.env.connect(id, all);
+        }
     }
 
     fn stall_service(&mut self, id: NodeId) {
@@ -416,6 +486,7 @@ impl World {
             .note(format_args!("everything heals, but for: {:?}", self.ill));
         self.env.weather = Weather::fine();
         self.env.links_cut.clear();
+        self.env.direct_cut.clear();
         self.env.links_slow_us = 0;
         self.env.slow_disks.clear();
         self.env.full_inboxes.clear();

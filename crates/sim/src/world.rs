@@ -15,6 +15,7 @@ use crate::calls::{Answer, Calls, NotAnswered};
 use crate::check::{Checks, HAND_OVER_US, LED_US, liveness};
 use crate::clients::Clients;
 use crate::clock::{Clock, WALL_OFF_MS_MAX};
+use crate::direct::Way;
 use crate::disk::{Disk, FIRST_NODES};
 use crate::env::{Env, Violation};
 use crate::faults::{Calm, Counts, Fault, Weather};
@@ -30,6 +31,7 @@ use crate::peers::{Link, Sent, draw_max_payload};
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
 use crate::trace::Trace;
+use crate::trouble::Lasting;
 use crate::upgrade::Builds;
 use crate::witness::Asked;
 
@@ -53,6 +55,19 @@ pub enum Event {
         sent: Rc<Sent>,
         /// Which part of it.
         part: usize,
+    },
+    /// A frame reaches a node by a direct link.
+    DirectFrame {
+        way: Way,
+        /// Of the receiver's process.
+        start: u64,
+        sent: Rc<Sent>,
+    },
+    /// The acceptor's word on a direct link reaches its opener.
+    LinkWord {
+        way: Way,
+        /// Bytes.
+        taken: u64,
     },
     /// Something in a connection's buffer may be read by its node.
     ReadByNode {
@@ -202,6 +217,12 @@ pub enum Process {
     Proof(Box<Input>),
     /// Questions to the cluster may be due.
     Questions,
+    /// A direct link to a peer is opened.
+    OpenLink { to: NodeId },
+    /// The opener looks at a direct link.
+    LookAtLink(Way),
+    /// The acceptor says what it has taken of a direct link.
+    SayTaken(Way),
     /// The persister is done.
     Written(Written),
     /// The maker of snapshots makes one.
@@ -227,25 +248,6 @@ pub enum Process {
     RequestTimesOut(u64),
     /// Something is due for the requests for which it asks others.
     GatherDue,
-}
-
-/// A fault that lasts, and how to end it.
-#[derive(Debug)]
-pub enum Lasting {
-    /// These links let nothing through.
-    Cut(Vec<(NodeId, NodeId)>),
-    /// All links are slow.
-    SlowLinks,
-    /// A node's wall clock is ahead by so much more.
-    WallClock(NodeId, i64),
-    /// The same, of a client.
-    ClientClock(usize, i64),
-    /// A node's inbox is full.
-    FullInbox(NodeId),
-    /// A disk is slow.
-    SlowDisk(NodeId),
-    /// Disks are full.
-    FullDisks(Vec<NodeId>),
 }
 
 /// How a run is done.
@@ -382,6 +384,10 @@ impl World {
             connections: BTreeMap::new(),
             starts: BTreeMap::new(),
             links_cut: BTreeMap::new(),
+            direct_cut: BTreeMap::new(),
+            direct: BTreeMap::new(),
+            direct_number: 0,
+            takes_links: random.below(4) != 0,
             heard: BTreeMap::new(),
             heard_by_key: BTreeMap::new(),
             answers_from: LED_US,
@@ -528,6 +534,12 @@ impl World {
                     node.part(env, &sent, part);
                 }
             }
+            Event::DirectFrame { way, start, sent } => {
+                if let Some(node) = self.nodes.get_mut(&way.to) {
+                    node.direct_frame(env, way, start, &sent);
+                }
+            }
+            Event::LinkWord { way, taken } => self.link_word(way, taken),
             Event::ReadByNode { node, number } => {
                 let read = env.readable(node, number);
                 if let Some(node) = self.nodes.get_mut(&node) {
@@ -583,6 +595,8 @@ impl World {
         let node = match &event {
             Event::Process { node, .. } | Event::ReadByNode { node, .. } => *node,
             Event::Frame { to, .. } => *to,
+            Event::DirectFrame { way, .. } => way.to,
+            Event::LinkWord { way, .. } => way.from,
             Event::Heard {
                 to: Listener::Node(node),
                 ..
@@ -626,6 +640,9 @@ impl World {
             Process::Asked(asked) => self.asked(id, asked),
             Process::Witnessed(asked, reply) => node.witnessed(env, asked, reply),
             Process::Proof(input) => node.push(env, *input),
+            Process::OpenLink { to } => self.open_link(id, to),
+            Process::LookAtLink(way) => node.looks_at_link(env, way),
+            Process::SayTaken(way) => node.say_taken(env, way),
             Process::Written(written) => node.written(env, written),
             Process::MakeSnapshot {
                 shard,
@@ -639,20 +656,6 @@ impl World {
             Process::Drained => node.drained(env),
             Process::RequestTimesOut(number) => node.request_times_out(env, number),
             Process::GatherDue => node.gather_due(env),
-        }
-    }
-
-    fn connect(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(&id) else {
-            return;
-        };
-        let Some(running) = &node.running else {
-            return;
-        };
-        if !self.env.is_connected(id) {
-            self.env.note(format_args!("n{id}: connected to NATS"));
-            let all = running.service.all();
-            self.env.connect(id, all);
         }
     }
 
