@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::api::{Api, number};
 use crate::disk::SmallDisk;
+use crate::flags::NodeFlags;
 use crate::metrics::Metrics;
 use crate::nats::{Nats, PASSWORD};
 use crate::process::Process;
@@ -43,6 +44,8 @@ pub struct Options {
     /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
     /// its peers.
     pub proxied: bool,
+    /// Whether nodes take direct links of their peers, each through a proxy.
+    pub direct_links: bool,
     /// Nodes and clients connect to all of these; [`Cluster::nats`] is the first.
     pub nats_servers: usize,
     /// The binary of another build, with which all nodes begin.
@@ -68,6 +71,7 @@ impl Default for Options {
             max_payload: None,
             authorization: None,
             proxied: false,
+            direct_links: false,
             nats_servers: 1,
             other_build: None,
             disk_bytes: None,
@@ -94,53 +98,11 @@ pub fn write_key(path: &Path, which: u8) -> Result<()> {
     Ok(writeln!(file, "nowserving-cluster-key-v1\n1 {digits}")?)
 }
 
-/// The flags of `nowserving node`.
-#[derive(Clone, Debug, Default)]
-pub struct NodeFlags(Vec<(String, OsString)>);
-
-impl NodeFlags {
-    /// Sets a flag, replacing it if it is there.
-    #[must_use]
-    pub fn with(mut self, flag: &str, value: impl Into<OsString>) -> NodeFlags {
-        self.0.retain(|(name, _)| name != flag);
-        self.0.push((flag.to_owned(), value.into()));
-        self
-    }
-
-    /// Leaves flags out.
-    #[must_use]
-    pub fn without(mut self, flags: &[&str]) -> NodeFlags {
-        self.0.retain(|(name, _)| !flags.contains(&name.as_str()));
-        self
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &OsString)> {
-        self.0.iter().map(|(flag, value)| (flag.as_str(), value))
-    }
-
-    /// The command line, `node` first.
-    #[must_use]
-    pub fn args(&self) -> Vec<OsString> {
-        let flags = self
-            .0
-            .iter()
-            .flat_map(|(flag, value)| [flag.into(), value.clone()]);
-        std::iter::once("node".into()).chain(flags).collect()
-    }
-
-    /// The command line with `--join`.
-    #[must_use]
-    pub fn joining(&self) -> Vec<OsString> {
-        let mut args = self.args();
-        args.push("--join".into());
-        args
-    }
-}
-
 struct Node {
     id: u64,
     process: Option<Process>,
     links: Option<Links>,
+    direct: Option<Direct>,
     metrics: SocketAddr,
     disk: Option<SmallDisk>,
     /// Its binary, if it is that of another build.
@@ -151,6 +113,12 @@ struct Node {
 struct Links {
     clients: Proxy,
     peers: Proxy,
+}
+
+/// Where a node takes direct links, and the proxy before it.
+struct Direct {
+    addr: SocketAddr,
+    proxy: Proxy,
 }
 
 /// The running cluster. Dropping it kills its processes; a panic prints their last words.
@@ -215,12 +183,21 @@ impl Cluster {
             } else {
                 None
             };
+            let direct = match cluster.options.direct_links {
+                true => {
+                    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+                    let proxy = Proxy::start(addr).await?;
+                    Some(Direct { addr, proxy })
+                }
+                false => None,
+            };
             let data = cluster.data_dir(id);
             let disk = cluster.options.disk_bytes;
             cluster.nodes.push(Node {
                 id,
                 process: None,
                 links,
+                direct,
                 metrics: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)),
                 disk: disk.map(|size| SmallDisk::mount(&data, size)).transpose()?,
                 other_build: cluster.options.other_build.clone(),
@@ -312,6 +289,12 @@ impl Cluster {
         }
         if let Some(time) = self.options.election {
             flags = flags.with("--election", time);
+        }
+        if let Some(direct) = &node.direct {
+            let advertised = direct.proxy.addr().to_string();
+            flags = flags
+                .with("--peer-listen", direct.addr.to_string())
+                .with("--peer-advertise", advertised);
         }
         Ok(flags
             .with("--id", id.to_string())
@@ -461,6 +444,28 @@ impl Cluster {
     pub fn set_peer_link(&self, id: u64, link: Link) -> Result<()> {
         self.links(id)?.peers.set(link);
         Ok(())
+    }
+
+    /// Changes the direct links to node `id`.
+    ///
+    /// # Errors
+    /// It takes none.
+    pub fn set_direct_link(&self, id: u64, link: Link) -> Result<()> {
+        self.direct(id)?.proxy.set(link);
+        Ok(())
+    }
+
+    /// Where node `id` takes direct links.
+    ///
+    /// # Errors
+    /// It takes none.
+    pub fn direct_addr(&self, id: u64) -> Result<SocketAddr> {
+        Ok(self.direct(id)?.addr)
+    }
+
+    fn direct(&self, id: u64) -> Result<&Direct> {
+        let direct = self.node(id)?.direct.as_ref();
+        direct.context("the cluster has no direct links")
     }
 
     fn links(&self, id: u64) -> Result<&Links> {

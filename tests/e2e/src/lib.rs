@@ -12,6 +12,7 @@ mod api;
 mod cli;
 mod cluster;
 mod disk;
+mod flags;
 pub mod guarded;
 pub mod hour;
 pub mod http;
@@ -34,8 +35,9 @@ mod wait;
 
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, NoAnswer, Reply, Route, number, pointers};
 pub use cli::{Cli, Output, Running};
-pub use cluster::{Cluster, NodeFlags, Options, line_in, write_key};
+pub use cluster::{Cluster, Options, line_in, write_key};
 pub use disk::SmallDisk;
+pub use flags::NodeFlags;
 pub use languages::{Language, grpc_python, jwt_program};
 pub use members::candidate;
 pub use metrics::Metrics;

@@ -62,6 +62,12 @@ impl Proxy {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
+    /// The same, as an address.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, self.port))
+    }
+
     /// Cuts or mends the link, with effect on the connections that are there.
     pub fn set(&self, link: Link) {
         self.link.send_replace(link);

@@ -16,6 +16,7 @@ mod damage;
 mod dashboards;
 mod demo_command;
 mod dev_command;
+mod direct_links;
 mod discovery;
 mod doctor_command;
 mod draws;
