@@ -511,6 +511,9 @@ mod tests {
             ("heartbeat_ms = 300", "election_ms"),
             ("election_ms = 18446744073709551615", "election_ms"),
             ("metrics_addr = \"nowhere\"", "metrics_addr"),
+            ("peer_listen = \"0.0.0.0:7422\"", "peer_advertise"),
+            ("peer_advertise = \"node-1:7422\"", "peer_listen"),
+            ("peer_link = \"carrier pigeon\"", "peer_link"),
             ("otlp = \"collector:4317\"", "otlp"),
             ("prefix = \"a b\"", "prefix"),
         ] {
@@ -525,6 +528,22 @@ mod tests {
             };
             assert!(error.contains(named), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn links_are_encrypted_where_nats_is_or_refused() {
+        let listens = format!("{GOOD}\npeer_listen = '10.0.0.1:7422'");
+        assert!(load(&listens).unwrap().peer_listen.is_some());
+        let encrypted = format!("{listens}\ntls_ca_file = 'ca'");
+        let error = load(&encrypted).unwrap_err().to_string();
+        assert!(error.contains("tls_cert_file"), "{error}");
+        let by_url = listens.replace("nats://", "tls://");
+        assert!(load(&by_url).is_err());
+        load(&format!(
+            "{encrypted}\ntls_cert_file = 'c'\ntls_key_file = 'k'"
+        ))
+        .unwrap();
+        load(&format!("{encrypted}\npeer_link = 'nats'")).unwrap();
     }
 
     #[test]
