@@ -281,6 +281,14 @@ impl Replica {
         Ok(id)
     }
 
+    /// Tells the followers that this node leads, by a round of [`Replica::read_index`] if one can be begun: so their
+    /// answers renew the lease.
+    pub fn heartbeat(&mut self, now: Micros) {
+        if self.read_index(now).is_err() {
+            self.raw.ping();
+        }
+    }
+
     /// Offers leadership to a voter: raft tells it to campaign once it has the whole log. Meanwhile
     /// proposals are refused as busy. The lease ends now, and there is none for the rest of this term,
     /// whether the transfer succeeds or not: the target's request for votes overrides the other voters' vote

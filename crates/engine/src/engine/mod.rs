@@ -196,7 +196,7 @@ impl Engine {
         if self.more_to_apply {
             return 0;
         }
-        let due = self.timers.next_due();
+        let due = self.timers.next_due(self.is_busy());
         let due = due.min(self.ctx.forwards.next_due().unwrap_or(Micros::MAX));
         // A stopping node looks after the duties of its leaders at each maintenance; one without room has to wait.
         let shards = self
@@ -205,6 +205,15 @@ impl Engine {
             .filter(|_| !self.stopping.has_begun() && self.ctx.has_room);
         let duties = shards.filter_map(|shard| shard.next_duty_at(&self.ctx.reachability));
         duties.min().unwrap_or(Micros::MAX).min(due)
+    }
+
+    /// Whether deadlines are looked at often.
+    fn is_busy(&self) -> bool {
+        let waits = |shard: &Shard| {
+            let is_fetching = shard.snapshots.receiving.is_under_way();
+            is_fetching || shard.pending.is_any_queued() || shard.pending.owes_answers()
+        };
+        self.stopping.has_begun() || !self.ctx.has_room || self.shards.values().any(waits)
     }
 
     /// The shards that this node holds, by number.
@@ -268,7 +277,7 @@ impl Engine {
             Input::OtherCluster(members) => self.note_other_cluster(&members, now.us),
             Input::OtherClusters(others) => self.membership.other_clusters = others,
             Input::Keys(keys) => self.keys.loaded(keys),
-            Input::ConnectionNumber(number) => self.connection_number(number),
+            Input::ConnectionNumber(number) => self.connection_number(number, now.us),
             Input::ConnectionClosed { peer, connection } => {
                 self.connection_closed(peer, connection, now.us);
             }
@@ -314,7 +323,8 @@ fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Confi
         shard,
         id: config.id,
         election_ticks: usize::try_from(election_ticks(config)).unwrap_or(usize::MAX),
-        heartbeat_ticks: TICKS_PER_HEARTBEAT as usize,
+        // The engine sends them in all groups at the same time, so that those to one peer are in one frame.
+        heartbeat_ticks: usize::try_from(election_ticks(config) - 1).unwrap_or(usize::MAX),
         tick,
         lease: Duration::from_millis(config.election_ms * LEASE_PERCENT / 100),
         // Every node acts on the members and the rules of limits; what other shards have matters to their leaders alone.

@@ -177,11 +177,11 @@ impl Engine {
 
     /// This node's service connection was lost, or may have been: no lease of before is used any more. Its
     /// peers are told at once, so that the end of the old one does not start elections.
-    pub(super) fn connection_number(&mut self, number: u64) {
+    pub(super) fn connection_number(&mut self, number: u64, now: Micros) {
         self.connection = number;
         for shard in self.shards.values_mut() {
             shard.replica.connection_lost();
-            shard.leading.lease_lost();
+            shard.heartbeat(now);
         }
         self.links.tell_all();
         self.timers.hurry();

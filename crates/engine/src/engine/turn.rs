@@ -2,7 +2,7 @@
 
 use nowserving_shard::clock::Micros;
 
-use super::{Engine, leaders};
+use super::{Engine, TICKS_PER_HEARTBEAT, leaders};
 use crate::io::{ExitReason, Now, Output};
 use crate::shard::Shard;
 
@@ -30,7 +30,7 @@ impl Engine {
             self.each_shard(|shard, ctx| shard.step_down("out of touch", ctx));
         }
         self.tick(now.us);
-        if self.timers.take_maintenance(now.us) {
+        if self.timers.take_maintenance(self.is_busy(), now.us) {
             self.maintenance(now.us);
         }
         let leaders = leaders(&self.shards, &self.ctx.clocks, now.us);
@@ -85,19 +85,19 @@ impl Engine {
         self.stop(now.us)
     }
 
-    /// Ticks Raft's clocks.
+    /// Ticks Raft's clocks, and lets leaders send their heartbeats.
     fn tick(&mut self, now: Micros) {
         let due = self.timers.take_ticks(now);
-        if due == 0 {
-            return;
-        }
-        if !self.contact.is_in_touch() {
+        if due.count() == 0 || !self.contact.is_in_touch() {
             return;
         }
         for shard in self.shards.values_mut() {
-            for _ in 0..due.min(TICKS_AT_ONCE_MAX) {
+            for _ in 0..due.count().min(TICKS_AT_ONCE_MAX) {
                 shard.set_election_delay(self.config.id, self.election_ticks);
                 shard.replica.tick(now);
+            }
+            if due.reach(TICKS_PER_HEARTBEAT) {
+                shard.heartbeat(now);
             }
             shard.note_leader(now);
             shard.dirty |= shard.replica.has_ready();
@@ -106,11 +106,7 @@ impl Engine {
 
     /// Everything that is due, except Raft's own ticks and the duties of leaders.
     pub(super) fn maintenance(&mut self, now: Micros) {
-        let heartbeat_us = self.config.heartbeat_ms * 1_000;
-        self.each_shard(|shard, ctx| {
-            shard.expire_requests(ctx);
-            shard.keep_lease(now, heartbeat_us);
-        });
+        self.each_shard(Shard::expire_requests);
         self.fetching.begin_interval();
         self.ask_for_snapshot(now);
         if self.timers.take_slow_maintenance(now) {

@@ -1,4 +1,4 @@
-//! What the leader of a shard remembers for its periodic duties: its lease, a hand-over, the members' logs.
+//! What the leader of a shard remembers for its periodic duties: a hand-over, the members' logs.
 
 pub(crate) mod balance;
 #[cfg(test)]
@@ -9,7 +9,7 @@ pub(crate) mod reconcile;
 #[cfg(test)]
 mod rules_tests;
 
-use nowserving_replica::{Progress, Replica};
+use nowserving_replica::Progress;
 use nowserving_shard::clock::Micros;
 
 use crate::snapshots::LAG_MAX;
@@ -24,7 +24,6 @@ pub(crate) struct Offer {
 
 #[derive(Debug, Default)]
 pub(crate) struct Leading {
-    lease_asked_at: Micros,
     /// The last hand-over that this node began.
     offered: Option<Offer>,
     /// The term in which members were last copied into this shard, and their version.
@@ -34,21 +33,6 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    /// Renews the lease once in this interval. Returns whether raft has begun a round for it.
-    pub fn keep_lease(&mut self, replica: &mut Replica, now: Micros, interval_us: Micros) -> bool {
-        if now < self.lease_asked_at + interval_us {
-            return false;
-        }
-        self.lease_asked_at = now;
-        // Without a quorum or before the term's first commit there is no lease to be had.
-        replica.read_index(now).is_ok()
-    }
-
-    /// The lease is over, and renewed at the next opportunity.
-    pub fn lease_lost(&mut self) {
-        self.lease_asked_at = 0;
-    }
-
     /// Leadership is offered to a peer. Offering it to the same one again does not make it a new offer.
     pub fn offered(&mut self, term: u64, to: u64, now: Micros) {
         let again = self.offer_of(term).filter(|it| it.to == to);

@@ -166,7 +166,7 @@ impl Shard {
             let seed = [1, 2].map(|nth| draw([ctx.seed, self.id.into(), entry.term, nth]));
             self.leader_state = Some(leader_state.with_secrets(seed, ctx.draw_secret));
             // Its clients wait.
-            self.keep_lease(ctx.now.us, 0);
+            self.heartbeat(ctx.now.us);
         }
     }
 

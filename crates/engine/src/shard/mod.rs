@@ -581,10 +581,11 @@ impl Shard {
         }
     }
 
-    /// Renews the lease once in this interval.
-    pub fn keep_lease(&mut self, now: Micros, interval_us: Micros) {
-        if self.leader_state.is_some() {
-            self.dirty |= self.leading.keep_lease(&mut self.replica, now, interval_us);
+    /// If this node leads, it tells the followers so, and renews its lease by their answers.
+    pub fn heartbeat(&mut self, now: Micros) {
+        if self.leads() {
+            self.replica.heartbeat(now);
+            self.dirty = true;
         }
     }
 
