@@ -2,8 +2,14 @@
 
 use nowserving_shard::clock::Micros;
 
-/// Between two probes. The service clock stops about five of them after the last echo.
-pub const PROBE_EVERY_US: Micros = 50_000;
+/// Between two probes. The service clock stops about two of them after the last echo.
+pub const PROBE_EVERY_US: Micros = 100_000;
+
+/// When the next probe is due. On multiples of the interval, as all that a node does now and then.
+#[must_use]
+pub fn next_due(now: Micros) -> Micros {
+    (now / PROBE_EVERY_US + 1) * PROBE_EVERY_US
+}
 
 /// The payload of a probe that is sent now.
 #[must_use]

@@ -312,6 +312,7 @@ impl Node {
         for server in servers.each() {
             let (client, number) = connect(server, "witness", Arc::default()).await?;
             let witness = Witness {
+                me: self.config.id,
                 client,
                 number,
                 subjects: self.subjects.clone(),

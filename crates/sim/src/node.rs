@@ -239,7 +239,7 @@ impl Node {
             doubt: None,
             questions_at: None,
             connections: Connections::new(),
-            witnesses: Default::default(),
+            witnesses: [Witness::new(id), Witness::new(id)],
             known_connection: 0,
             to_write: VecDeque::new(),
             writing: false,

@@ -20,8 +20,11 @@ use nowserving_shard::clock::Micros;
 
 use super::Out;
 
-/// Between two questions to a peer.
+/// Between two rounds of questions.
 pub const INTERVAL_US: Micros = 50_000;
+/// A witness asks for a peer in each second round only: the peer's witnesses take turns, and tell each other what they
+/// find out.
+const TURNS: u64 = 2;
 /// "A moment ago", and how long answers are waited for.
 const ANSWER_MAX_AGE_US: Micros = 400_000;
 
@@ -50,26 +53,46 @@ pub enum Reply {
 }
 
 /// One server's word on the connections of all peers: the questions under way, and those that were answered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Witness {
+    me: u64,
     open: BTreeMap<u64, Question>,
     /// The newest that was answered, by peer.
     answered: BTreeMap<u64, Question>,
     last: u64,
-    asks_at: Micros,
+    /// When the last round was.
+    asked_at: Micros,
 }
 
 impl Witness {
-    /// Asks for each peer, when that is due. `by`: the number of the witness's own connection.
+    /// Of this node.
+    #[must_use]
+    pub fn new(me: u64) -> Witness {
+        Witness {
+            me,
+            open: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            last: 0,
+            asked_at: 0,
+        }
+    }
+
+    /// Asks for the peers for which that is due. `by`: the number of the witness's own connection.
     pub fn on_time(&mut self, now: Micros, by: u64, connections: &Connections, out: &mut Vec<Out>) {
-        if now < self.asks_at {
+        if now < self.next_due() {
             return;
         }
-        self.asks_at = now + INTERVAL_US;
+        let last = std::mem::replace(&mut self.asked_at, now);
         // Answers to earlier ones are too late.
         self.open
             .retain(|_, it| now.saturating_sub(it.asked_at) < ANSWER_MAX_AGE_US);
         for (peer, connection) in connections {
+            let before_me = |id: &&u64| **id < self.me && *id != peer;
+            let turn_us = connections.keys().filter(before_me).count() as u64 * INTERVAL_US;
+            let turns = |at: Micros| (at + turn_us) / (TURNS * INTERVAL_US);
+            if turns(now) == turns(last) {
+                continue;
+            }
             let number = self.ask(Question {
                 peer: *peer,
                 connection: *connection,
@@ -84,9 +107,10 @@ impl Witness {
         }
     }
 
+    /// On multiples of the interval, as all that a node does now and then.
     #[must_use]
     pub fn next_due(&self) -> Micros {
-        self.asks_at
+        (self.asked_at / INTERVAL_US + 1) * INTERVAL_US
     }
 
     /// Returns the question's number.
@@ -160,7 +184,7 @@ mod tests {
 
     /// Peer 2 has answered at this time.
     fn answered(at: Micros) -> Witness {
-        let mut questions = Witness::default();
+        let mut questions = Witness::new(1);
         assert_eq!(asked(&mut questions, (OPEN, OWN), at, Reply::Answer), None);
         questions
     }
@@ -191,7 +215,7 @@ mod tests {
     #[test]
     fn without_an_answer_of_the_same_server_nothing_is_proof() {
         let now = 1_000_000;
-        let mut questions = Witness::default();
+        let mut questions = Witness::new(1);
         for reply in [Reply::NobodyThere, Reply::OtherServer, Reply::NobodyThere] {
             assert_eq!(asked(&mut questions, (OPEN, OWN), now, reply), None);
         }
@@ -209,7 +233,7 @@ mod tests {
         let mut questions = answered(now);
         let number = questions.ask(question);
         assert_eq!(questions.reply(number, Reply::NobodyThere, OWN + 1), None);
-        let mut questions = Witness::default();
+        let mut questions = Witness::new(1);
         let number = questions.ask(question);
         assert_eq!(questions.reply(number, Reply::Answer, OWN + 1), None);
         let closed = asked(&mut questions, (OPEN, OWN), now, Reply::NobodyThere);
@@ -234,5 +258,56 @@ mod tests {
         );
         assert_eq!(questions.reply(number, Reply::NobodyThere, OWN), None);
         assert_eq!(questions.reply(number, Reply::NobodyThere, OWN), None);
+    }
+
+    #[test]
+    fn the_witnesses_of_a_peer_take_turns() {
+        let all = |me: u64| -> Connections {
+            let others = [1, 2, 3].into_iter().filter(|id| *id != me);
+            others.map(|id| (id, OPEN)).collect()
+        };
+        let mut asked: BTreeMap<u64, Vec<(Micros, u64)>> = BTreeMap::new();
+        for me in [1, 2, 3] {
+            let mut witness = Witness::new(me);
+            let mut now = 1_000_000;
+            witness.on_time(now, OWN, &all(me), &mut Vec::new());
+            while now < 1_200_000 {
+                now = witness.next_due();
+                let mut out = Vec::new();
+                witness.on_time(now, OWN, &all(me), &mut out);
+                for it in out {
+                    if let Out::AskForConnection { peer, .. } = it {
+                        asked.entry(peer).or_default().push((now, me));
+                    }
+                }
+            }
+        }
+        for (peer, mut by) in asked {
+            by.sort_unstable();
+            let [first, second] = match peer {
+                1 => [2, 3],
+                2 => [1, 3],
+                _ => [1, 2],
+            };
+            let expected = [
+                (1_050_000, second),
+                (1_100_000, first),
+                (1_150_000, second),
+                (1_200_000, first),
+            ];
+            assert_eq!(by, expected, "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_late_round_leaves_no_peer_out() {
+        let connections = Connections::from([(2, OPEN), (3, OPEN)]);
+        let mut witness = Witness::new(1);
+        let mut out = Vec::new();
+        for now in [1_000_000, 1_110_000, 1_220_000] {
+            out.clear();
+            witness.on_time(now, OWN, &connections, &mut out);
+        }
+        assert_eq!(out.len(), 2);
     }
 }

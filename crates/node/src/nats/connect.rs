@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, Server, ServerError};
 use nowserving_protocol::servers::Servers;
 use nowserving_security::{Security, explained};
+use tokio::sync::Notify;
 
 use super::rights::Rights;
 use super::stats::Stats;
@@ -15,18 +16,37 @@ use super::stats::Stats;
 ///
 /// It grows before each attempt to connect, so before anything can be read from the new connection.
 #[derive(Debug, Clone, Default)]
-pub struct ConnectionNumber(Arc<AtomicU64>);
+pub struct ConnectionNumber(Arc<Numbered>);
+
+#[derive(Debug, Default)]
+struct Numbered {
+    now: AtomicU64,
+    grew: Notify,
+}
 
 impl ConnectionNumber {
     /// The number of the connection of now, or of one that is being made.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.now.load(Ordering::Acquire)
     }
 
     /// What belonged to the connection so far is over.
     pub fn end(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.now.fetch_add(1, Ordering::AcqRel);
+        self.0.grew.notify_waiters();
+    }
+
+    /// Waits until what belonged to the connection of this number is over.
+    pub async fn ended(&self, number: u64) {
+        loop {
+            // Before the number is read, so that no growth is missed.
+            let grown = self.0.grew.notified();
+            if self.now() != number {
+                return;
+            }
+            grown.await;
+        }
     }
 }
 

@@ -1,16 +1,15 @@
 //! Sends probes and reads their echoes, as [`nowserving_front::probe`] says.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_nats::Client;
 use futures::StreamExt as _;
 
 use super::stats::Stats;
-use crate::clock::monotonic_us;
+use crate::clock::{monotonic_us, until};
 use crate::shards::to_engine::ToEngine;
 use nowserving_engine::Input;
-use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
+use nowserving_front::probe::{Echoes, next_due, probe};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
 
@@ -27,11 +26,11 @@ pub async fn run(
     let mut known = Echoes::default();
     let inbox = client.new_inbox();
     let mut echoes = client.subscribe(inbox.clone()).await?;
-    let mut ticks = tokio::time::interval(Duration::from_micros(PROBE_EVERY_US));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut due = monotonic_us();
     loop {
         tokio::select! {
-            _ = ticks.tick() => {
+            () = until(due) => {
+                due = next_due(monotonic_us());
                 // While disconnected a probe would only lie in the buffer and come back late.
                 if client.connection_state() == async_nats::connection::State::Connected {
                     let probe = probe(monotonic_us()).to_vec();

@@ -1,21 +1,16 @@
 //! Finds out that a peer's service connection is closed: [`nowserving_front::cluster::witness`] over NATS.
 
-use std::time::Duration;
-
 use async_nats::{Client, Message, StatusCode, Subscriber};
 use futures::StreamExt as _;
 use nowserving_front::cluster::Out;
 pub use nowserving_front::cluster::witness::Connections;
-use nowserving_front::cluster::witness::{INTERVAL_US, Reply};
+use nowserving_front::cluster::witness::Reply;
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 
 use super::connect::ConnectionNumber;
 use crate::clock::{monotonic_us, until};
 use crate::shards::to_engine::ToEngine;
-
-const INTERVAL: Duration = Duration::from_micros(INTERVAL_US);
 
 /// This node, as its peers ask for it.
 #[derive(Debug, Clone)]
@@ -58,11 +53,12 @@ pub async fn answer(this: Listening) -> anyhow::Result<()> {
 
 /// Returns false if the client is closed.
 async fn answer_while(this: &Listening, number: u64, questions: &mut Subscriber) -> bool {
-    let mut ticks = tokio::time::interval(INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while this.number.now() == number {
+    let ended = this.number.ended(number);
+    tokio::pin!(ended);
+    loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            biased;
+            () = &mut ended => return true,
             question = questions.next() => {
                 let Some(question) = question else {
                     return false;
@@ -76,12 +72,13 @@ async fn answer_while(this: &Listening, number: u64, questions: &mut Subscriber)
             }
         }
     }
-    true
 }
 
 /// A connection to one server that asks for peers.
 #[derive(Debug)]
 pub struct Witness {
+    /// This node.
+    pub me: u64,
     pub client: Client,
     pub number: ConnectionNumber,
     pub subjects: Subjects,
@@ -97,7 +94,7 @@ pub struct Witness {
 pub async fn watch(witness: Witness) -> anyhow::Result<()> {
     let inbox = witness.client.new_inbox();
     let mut replies = witness.client.subscribe(format!("{inbox}.*")).await?;
-    let mut machine = nowserving_front::cluster::witness::Witness::default();
+    let mut machine = nowserving_front::cluster::witness::Witness::new(witness.me);
     let mut out = Vec::new();
     loop {
         tokio::select! {
