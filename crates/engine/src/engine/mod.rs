@@ -44,6 +44,8 @@ pub use turn::WRITES_IN_FLIGHT_MAX;
 
 /// Raft ticks in a heartbeat interval.
 const TICKS_PER_HEARTBEAT: u64 = 2;
+/// The same of a quiet group, if an election timeout has three of them.
+const QUIET_TICKS: u64 = 2 * TICKS_PER_HEARTBEAT;
 /// A lease is shorter than the election timeout by this factor: room for clocks that differ.
 const LEASE_PERCENT: u64 = 80;
 
@@ -79,6 +81,10 @@ pub struct Engine {
     more_to_apply: bool,
     /// The election timeout, in ticks.
     election_ticks: u64,
+    /// Between heartbeats of a quiet group, in ticks.
+    quiet_ticks: u64,
+    /// A lease whose last round was answered runs for longer.
+    lease_left_us: Micros,
 }
 
 /// One shard on one node, for tests and checkers.
@@ -171,6 +177,8 @@ impl Engine {
             resume_at: 0,
             more_to_apply: false,
             election_ticks: election_ticks(&config),
+            quiet_ticks: quiet_ticks(&config),
+            lease_left_us: lease_us(&config).saturating_sub(tick.as_micros() as u64 * QUIET_TICKS),
             config,
         };
         engine.members_changed();
@@ -318,6 +326,17 @@ fn election_ticks(config: &Config) -> u64 {
     config.election_ms * TICKS_PER_HEARTBEAT / config.heartbeat_ms
 }
 
+fn quiet_ticks(config: &Config) -> u64 {
+    match election_ticks(config) >= 3 * QUIET_TICKS {
+        true => QUIET_TICKS,
+        false => TICKS_PER_HEARTBEAT,
+    }
+}
+
+fn lease_us(config: &Config) -> Micros {
+    config.election_ms * LEASE_PERCENT * 10
+}
+
 fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Config {
     replica::Config {
         shard,
@@ -326,7 +345,7 @@ fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Confi
         // The engine sends them in all groups at the same time, so that those to one peer are in one frame.
         heartbeat_ticks: usize::try_from(election_ticks(config) - 1).unwrap_or(usize::MAX),
         tick,
-        lease: Duration::from_millis(config.election_ms * LEASE_PERCENT / 100),
+        lease: Duration::from_micros(lease_us(config)),
         // Every node acts on the members and the rules of limits; what other shards have matters to their leaders alone.
         tells_commits: shard == 0,
     }

@@ -96,7 +96,11 @@ impl Engine {
                 shard.set_election_delay(self.config.id, self.election_ticks);
                 shard.replica.tick(now);
             }
-            if due.reach(TICKS_PER_HEARTBEAT) {
+            let every = match shard.is_quiet(self.lease_left_us, now) {
+                true => self.quiet_ticks,
+                false => TICKS_PER_HEARTBEAT,
+            };
+            if due.reach(every) {
                 shard.heartbeat(now);
             }
             shard.note_leader(now);

@@ -581,6 +581,16 @@ impl Shard {
         }
     }
 
+    /// Whether this node leads, all members have the whole log, no read waits, and the lease has so long to run that its
+    /// last round was answered. Then heartbeats may be rarer.
+    pub fn is_quiet(&self, lease_left_us: Micros, now: Micros) -> bool {
+        let replica = &self.replica;
+        self.in_lease(now + lease_left_us)
+            && self.pending.reads.is_empty()
+            && replica.committed() == replica.last_index()
+            && replica.matched_by_all() == replica.last_index()
+    }
+
     /// If this node leads, it tells the followers so, and renews its lease by their answers.
     pub fn heartbeat(&mut self, now: Micros) {
         if self.leads() {
