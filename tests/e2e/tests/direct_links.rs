@@ -145,7 +145,7 @@ async fn strangers_are_turned_away(cluster: &Cluster) -> Result<()> {
 }
 
 /// The nodes' connections to NATS for frames carry nothing, and those of clients do.
-async fn without_nats_between_the_nodes(cluster: &Cluster) -> Result<()> {
+async fn without_nats_between_the_nodes(cluster: &mut Cluster) -> Result<()> {
     let leaders = leaders(cluster).await?;
     for id in cluster.ids() {
         cluster.set_peer_link(id, Link::Silent)?;

@@ -266,12 +266,18 @@ mod tests {
         assert_eq!(error, LinkError::Greeting);
     }
 
+    fn a_hello() -> (InUse, Bytes) {
+        let keys = keys(7);
+        let hello = opener().hello(&acceptor().greeting(), &keys.links);
+        (keys, hello.unwrap())
+    }
+
     #[test]
     fn fuzz_a_hello() {
-        let keys = keys(7);
-        let hello = opener().hello(&acceptor().greeting(), &keys.links).unwrap();
+        let (_, hello) = a_hello();
         assert!(hello.len() <= HELLO_BYTES_MAX);
         nowserving_testkit::target!(vec![hello.to_vec()], |bytes| {
+            let (keys, hello) = a_hello();
             let came = Bytes::copy_from_slice(bytes);
             if acceptor().accept(came, &keys.links, &peers()).is_ok() {
                 assert_eq!(bytes, &hello[..]);
