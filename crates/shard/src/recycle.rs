@@ -155,11 +155,15 @@ impl Recycler {
         if live.state() != State::Waiting {
             return true;
         }
-        if self.watched.get(at).is_none() {
-            self.watch(line, at, live, None, None);
-        }
-        let Some(watched) = self.watched.get_mut(at) else {
-            return true;
+        let watched = match self.watched.get_mut(at) {
+            Some(watched) => watched,
+            None => {
+                self.watch(line, at, live, None, None);
+                match self.watched.get_mut(at) {
+                    Some(watched) => watched,
+                    None => return true,
+                }
+            }
         };
         watched.last_seen_ms = MaybeMs(now_ms);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;

@@ -117,7 +117,13 @@ fn page_of(at: TokenRef) -> PageKey {
 }
 
 fn find<T>(page: &VecDeque<(Token, T)>, token: Token) -> Result<usize, usize> {
-    page.binary_search_by_key(&token, |(token, _)| *token)
+    // Mostly no number is missing behind the first one.
+    let first = page.front().map_or(token, |(first, _)| *first);
+    let guess = token.saturating_sub(first) as usize;
+    match page.get(guess) {
+        Some((found, _)) if *found == token => Ok(guess),
+        _ => page.binary_search_by_key(&token, |(token, _)| *token),
+    }
 }
 
 #[cfg(test)]
