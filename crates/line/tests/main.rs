@@ -17,6 +17,7 @@ mod journal;
 mod jumps;
 mod kick;
 mod lanes;
+mod memory;
 mod notes;
 mod pace;
 mod phases;

@@ -1,13 +1,6 @@
 //! The memory that tokens and lines take, to the byte: what is allocated, whatever the allocator makes of it.
-#![allow(clippy::unwrap_used)]
-
-use std::alloc::System;
 
 use nowserving_line::{LineName, Lines, Op, Settings, Stamp};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// More by so much fails: put the new number here if it is meant. Less by so much too, so that it stays the true one.
 const MOST_PERCENT: i64 = 3;
@@ -59,10 +52,7 @@ fn shard() -> Shard {
 
 /// What is in use after that, and was not before.
 fn bytes_of(shard: &mut Shard, make: impl FnOnce(&mut Shard)) -> i64 {
-    let region = Region::new(ALLOCATOR);
-    make(shard);
-    let change = region.change();
-    change.bytes_allocated as i64 - change.bytes_deallocated as i64
+    allocation_counter::measure(|| make(shard)).bytes_current
 }
 
 fn check(what: &str, bytes: i64, known: i64) {
@@ -75,7 +65,6 @@ fn check(what: &str, bytes: i64, known: i64) {
     );
 }
 
-/// One test: allocations of others at the same time would be counted.
 #[test]
 fn tokens_and_lines_take_no_more_memory_than_known() {
     const TOKENS: i64 = 1_000_000;
