@@ -47,7 +47,7 @@ nowserving-adapt: thiserror
 nowserving-calendar: jiff
 nowserving-limit: nowserving-calendar nowserving-codec saphyr-parser thiserror
 nowserving-kv: nowserving-bite nowserving-codec thiserror
-nowserving-security: async-nats nkeys rustls-pki-types serde thiserror tracing
+nowserving-security: async-nats nkeys rustls-pki-types serde thiserror tokio-rustls tracing
 ";
 
 /// The lines of a table: a crate, and a list of packages.
