@@ -2,8 +2,9 @@
 //! no more than it was asked for.
 #![allow(clippy::unwrap_used)]
 
+use crate::bits::Bits;
 use crate::waiting::WORDS_READ;
-use crate::{Line, LineName, Lines, Op, Poll, Settings, Stamp, TokenRef};
+use crate::{Line, LineName, Lines, Op, Poll, Settings, Stamp, Token, TokenRef};
 
 const ISSUED: u64 = 3_000_000;
 /// For how many entrants a token stays in line.
@@ -90,6 +91,27 @@ fn check_sizes(shop: &Shop) {
 }
 
 const WAITING: u64 = 10_000;
+
+/// A large line that is closed or deleted ends its tokens from the front, and looks for the next one each time.
+#[test]
+fn the_first_token_is_found_without_a_look_at_those_that_are_gone() {
+    let line = LineName::try_from("shop").unwrap();
+    let mut shop = Shop {
+        lines: Lines::new(),
+        line: line.clone(),
+        index: 0,
+    };
+    let settings = Settings::new(1, 10_000_000);
+    shop.apply(&Op::Create { line, settings });
+    (1..=WAITING).for_each(|token| shop.enter(token));
+    let gone = WAITING / 5 * 2;
+    (2..=gone).for_each(|token| shop.leave(token));
+    let waiting = &shop.lines.get(&shop.line).unwrap().lanes[0].waiting;
+    WORDS_READ.set(0);
+    let first = waiting.range(0..Token::MAX).next();
+    assert_eq!(first.map(|(token, _)| token), Some(gone + 1));
+    assert_eq!(WORDS_READ.get(), Bits::WORDS);
+}
 
 /// A line with one seat, held by token 1; the tokens after it wait.
 fn crowd(position_cap: Option<u32>) -> Lines {

@@ -562,7 +562,11 @@ impl WaitingSet<Records> {
     pub(crate) fn range(&self, numbers: Range<Token>) -> impl Iterator<Item = (Token, Live<'_>)> {
         let (no, bit) = split(numbers.start);
         let (Ok(slot) | Err(slot)) = self.slot(no);
+        // Up to half of all chunks are empty and before the first one with tokens.
+        let slot = slot.max(self.front);
         let records = self.chunks[slot..].iter().flat_map(move |chunk| {
+            #[cfg(test)]
+            WORDS_READ.with(|read| read.set(read.get() + Bits::WORDS));
             let first_bit = if chunk.no == no { bit } else { 0 };
             let places = chunk.bits.rank(first_bit)..;
             let bits = chunk.bits.iter_from(first_bit).zip(places);

@@ -399,6 +399,13 @@ impl Config {
         }
     }
 
+    /// Whether this node sends by direct links: never in the clear what goes to NATS encrypted.
+    #[must_use]
+    pub fn opens_links(&self) -> bool {
+        let in_clear = self.encrypts() && !self.security().has_tls_for_links();
+        self.peer_link == PeerLink::Direct && !in_clear
+    }
+
     /// Whether the connections to NATS are encrypted, as far as this node's settings say it.
     fn encrypts(&self) -> bool {
         let urls = [self.nats.as_str(), self.peer_nats()];

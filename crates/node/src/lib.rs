@@ -47,7 +47,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::backups::Backups;
-use crate::config::PeerLink;
 pub use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 pub use crate::ended::{Ended, Removed};
@@ -497,7 +496,7 @@ impl Node {
         let (addresses, known) = watch::channel(Addresses::new());
         let (frames, by_links) = mpsc::channel(link::accept::FRAMES_MAX);
         let patience = Patience::of(self.config.election_ms);
-        if self.config.peer_link == PeerLink::Direct {
+        if self.config.opens_links() {
             let opening = Opening {
                 cluster: self.config.cluster.clone(),
                 me: self.config.id,
@@ -589,6 +588,7 @@ impl Node {
             ends.forwards,
             ends.engine.clone(),
         ));
+        let subscriptions = ends.subscriptions.clone();
         let service = Service {
             client: client.clone(),
             parser: Arc::new(parser),
@@ -608,7 +608,13 @@ impl Node {
             closed,
         };
         start("requests", service.listen(plain));
-        let probe = probe::run(client.clone(), ends.engine.clone(), stats.clone(), probed);
+        let probe = probe::run(
+            client.clone(),
+            subscriptions,
+            ends.engine.clone(),
+            stats.clone(),
+            probed,
+        );
         start("probe", probe);
         let (shards, id) = (self.config.shards, self.config.id);
         let subjects = self.subjects.clone();

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 
 use rmp_serde::decode::Error as MsgPackError;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error};
 use serde::de::{IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -133,13 +133,30 @@ fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
+/// Takes no value at all: whatever begins, another error than that of the end of the payload comes of it.
+struct NoValue;
+
+impl<'de> Deserialize<'de> for NoValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(NoValue)
+    }
+}
+
+impl Visitor<'_> for NoValue {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing")
+    }
+}
+
 fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     let bad = |what: &dyn fmt::Display| ApiError::bad_request(format!("payload: {what}"));
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
     deserializer.set_max_depth(MSGPACK_DEPTH);
     // Nothing follows if there is no byte to be read.
     if let Ok(StringNames(value)) = StringNames::deserialize(&mut deserializer)
-        && let Err(MsgPackError::InvalidMarkerRead(_)) = IgnoredAny::deserialize(&mut deserializer)
+        && let Err(MsgPackError::InvalidMarkerRead(_)) = NoValue::deserialize(&mut deserializer)
     {
         return Ok(value);
     }

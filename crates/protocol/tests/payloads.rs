@@ -411,12 +411,20 @@ fn bytes_after_the_end_are_refused() {
     ] {
         assert!(refusal::<Claim>(payload).starts_with("payload:"));
     }
-    let mut payload = msgpack(&json!({"ticket": "t"}));
-    payload.push(0xc0);
-    assert_eq!(
-        refusal::<Claim>(&payload),
-        "payload: 1 bytes follow after its end"
-    );
+    // Whole values, and the beginnings of values.
+    for tail in [
+        &[0xc0][..],
+        &[0x91],
+        &[0x92, 1],
+        &[0x81, 0xa1, b'a'],
+        &[0xcd],
+        &[0xc1],
+    ] {
+        let mut payload = msgpack(&json!({"ticket": "t"}));
+        payload.extend(tail);
+        let message = format!("payload: {} bytes follow after its end", tail.len());
+        assert_eq!(refusal::<Claim>(&payload), message);
+    }
     assert!(decode_request::<Claim>(b"{\"ticket\":\"t\"} \n").is_ok());
 }
 

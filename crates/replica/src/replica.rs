@@ -284,7 +284,8 @@ impl Replica {
     /// Tells the followers that this node leads, by a round of [`Replica::read_index`] if one can be begun: so their
     /// answers renew the lease.
     pub fn heartbeat(&mut self, now: Micros) {
-        if self.read_index(now).is_err() {
+        // Raft asks nobody in a group of one voter, which can have learners.
+        if self.read_index(now).is_err() || self.raw.raft.prs().is_singleton() {
             self.raw.ping();
         }
     }

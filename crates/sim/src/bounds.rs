@@ -11,19 +11,21 @@ use crate::upgrade::NEXT_FORMAT;
 /// Tokens that background work ends, admits or draws in one log entry.
 const WORK_MAX: u32 = 12;
 
-fn limits() -> Limits {
+/// The seed of hashes differs from one restored state to the next, as it does between nodes: nothing depends on it.
+fn limits(hash_seed: usize) -> Limits {
     Limits {
         work_max: WORK_MAX,
+        hash_seed: hash_seed as u64,
         ..Limits::default()
     }
 }
 
 /// The state of a shard before its first entry.
 pub fn first_state() -> State {
-    State::with_limits(limits())
+    State::with_limits(limits(0))
 }
 
 /// The state in a snapshot.
 pub fn decode(bytes: Bytes, shard: u32) -> Result<(Header, State), SnapshotError> {
-    snapshot::decode_with(limits(), bytes, NEXT_FORMAT, CLUSTER, shard)
+    snapshot::decode_with(limits(bytes.len()), bytes, NEXT_FORMAT, CLUSTER, shard)
 }

@@ -346,7 +346,8 @@ fn replica_config(shard: u32, config: &Config, tick: Duration) -> replica::Confi
         heartbeat_ticks: usize::try_from(election_ticks(config) - 1).unwrap_or(usize::MAX),
         tick,
         lease: Duration::from_micros(lease_us(config)),
-        // Every node acts on the members and the rules of limits; what other shards have matters to their leaders alone.
+        // Every node acts on the members and the rules of limits. Of other shards followers answer only what may be a
+        // moment old: they hear of commits within a tick.
         tells_commits: shard == 0,
     }
 }

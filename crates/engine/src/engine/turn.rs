@@ -100,7 +100,7 @@ impl Engine {
                 true => self.quiet_ticks,
                 false => TICKS_PER_HEARTBEAT,
             };
-            if due.reach(every) {
+            if due.reach(every) || shard.has_untold_commits() {
                 shard.heartbeat(now);
             }
             shard.note_leader(now);

@@ -28,6 +28,8 @@ pub(crate) struct Leading {
     offered: Option<Offer>,
     /// The term in which members were last copied into this shard, and their version.
     members_asked: (u64, u64),
+    /// What was committed at the last heartbeat.
+    pub told: u64,
     /// The last entry of the log when members were last checked for lag.
     last_look: u64,
 }

@@ -595,8 +595,15 @@ impl Shard {
     pub fn heartbeat(&mut self, now: Micros) {
         if self.leads() {
             self.replica.heartbeat(now);
+            self.leading.told = self.replica.committed();
             self.dirty = true;
         }
+    }
+
+    /// Whether this node leads, and something was committed since the last heartbeat: followers answer lists and `local`
+    /// reads, so they should not wait for the next one.
+    pub fn has_untold_commits(&self) -> bool {
+        self.leads() && self.replica.committed() > self.leading.told
     }
 
     /// Hands leadership over.

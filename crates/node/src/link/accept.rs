@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Broken, HANDSHAKE_MAX, Stream, random_nonce, read_hello, scheme, write_hello};
 use crate::clock::{monotonic_us, until};
@@ -88,7 +88,13 @@ pub async fn run(accepting: Accepting, listener: TcpListener) -> anyhow::Result<
                 Ok((stream, _)) => if let Ok(permit) = unproven.clone().try_acquire_owned() {
                     let (accepting, proven) = (accepting.clone(), proven.clone());
                     handshakes.spawn(async move {
+                        let began = Instant::now();
                         let shaken = timeout(HANDSHAKE_MAX, accepting.shake_hands(stream)).await;
+                        if !matches!(shaken, Ok(Ok(_))) {
+                            // So strangers get few handshakes a second, however fast they try: with TLS each costs
+                            // the loop's thread a millisecond.
+                            sleep_until(began + HANDSHAKE_MAX).await;
+                        }
                         drop(permit);
                         let shaken = shaken.unwrap_or(Err(Broken::Late));
                         let _ = proven.send(shaken).await;

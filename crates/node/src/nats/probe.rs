@@ -1,5 +1,6 @@
 //! Sends probes and reads their echoes, as [`nowserving_front::probe`] says.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_nats::Client;
@@ -8,7 +9,7 @@ use futures::StreamExt as _;
 use super::stats::Stats;
 use crate::clock::{monotonic_us, until};
 use crate::shards::to_engine::ToEngine;
-use nowserving_engine::Input;
+use nowserving_engine::{Input, Subscription};
 use nowserving_front::probe::{Echoes, next_due, probe};
 use nowserving_shard::clock::Micros;
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 /// The subscription cannot be made.
 pub async fn run(
     client: Client,
+    mut subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     control: ToEngine,
     stats: Arc<Stats>,
     probed: watch::Sender<Micros>,
@@ -37,6 +39,8 @@ pub async fn run(
                     let _ = client.publish(inbox.clone(), probe.into()).await;
                 }
             }
+            // A new leader does not take what may have been sent to the last one: its echo shows what was not.
+            Ok(()) = subscriptions.changed() => due = monotonic_us(),
             echo = echoes.next() => {
                 let Some(echo) = echo else {
                     return Ok(());

@@ -121,9 +121,12 @@ proptest! {
     #[test]
     fn as_trees_have_it(
         begin_ms in prop_oneof![Just(0), Just(u64::from(u32::MAX) - 40_000), 0_u64..1 << 53],
+        before_wrap in 0_u32..60,
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let (mut requests, mut trees) = (Requests::default(), Trees::default());
+        // The numbers of places begin again.
+        requests.0.first = NUMBERS - 1 - before_wrap;
         let mut now_ms = begin_ms;
         for step in steps {
             match step {
