@@ -51,8 +51,8 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     #[cfg(feature = "envoy")]
     Envoy(envoy::EnvoyArgs),
-    Node(node::NodeArgs),
-    // Boxed: its many flags would make every command as large.
+    // Boxed, as the next one: its many flags would make every command as large.
+    Node(Box<node::NodeArgs>),
     Rehearse(Box<rehearse::RehearseArgs>),
     #[command(subcommand)]
     Line(line::LineCommand),
@@ -139,7 +139,7 @@ async fn dispatch(
     logs: Logs,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Node(args) => node::run(args, global, output, logs).await,
+        Command::Node(args) => node::run(*args, global, output, logs).await,
         Command::Dev(args) => dev::run(args).await,
         #[cfg(feature = "envoy")]
         Command::Envoy(args) => envoy::run(args, global, logs).await,

@@ -650,8 +650,9 @@ impl Lane {
     }
 
     fn has_key(&self, token: Token, key: &[u8]) -> bool {
-        let is_of = |live: &Box<LiveRecord>| live.key.as_deref() == Some(key);
-        self.waiting.has_key(token, key) || self.seated.get(&token).is_some_and(is_of)
+        let seated = self.seated.get(&token);
+        let has_seat = seated.is_some_and(|live| live.key.as_deref() == Some(key));
+        has_seat || self.waiting.has_key(token, key)
     }
 
     /// Live tokens with these numbers, in order.
