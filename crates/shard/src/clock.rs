@@ -15,7 +15,7 @@ const UNPROVEN_MAX: Duration = Duration::from_millis(250);
 
 /// Sums up the time in which clients could reach this node.
 ///
-/// A probe goes out on the service connection every few tens of milliseconds and comes back the
+/// A probe goes out on the service connection every 100 ms and comes back the
 /// way requests do. Time later than the newest echo's sending (plus a little slack) does not count,
 /// whatever the reason: connection cut, server slow, this process stopped. Leaving it out of the
 /// service clock adds it to every deadline without touching one.
