@@ -1,5 +1,5 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|ci|bench|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|flame|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
@@ -10,6 +10,7 @@ mod debian;
 mod deny;
 mod deploy;
 mod dist;
+mod flame;
 mod languages;
 mod nats;
 mod packages;
@@ -49,6 +50,8 @@ enum Command {
     /// [--binary PATH] [--write-docs DIR]
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
+    /// Draws where the processor time of nodes and nats-server goes, as SVG: needs perf
+    Flame(flame::FlameArgs),
     /// Kills, stops and cuts off nodes of real clusters under an audited crowd
     #[command(disable_help_flag = true)]
     Soak(PassedOn),
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Demo(PassedOn { args }) => release::run("demo", &args),
         Command::Bench(PassedOn { args }) => release::bench(&args),
+        Command::Flame(args) => flame::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Soak(PassedOn { args }) => release::measure("soak", &args),
         Command::Hour(PassedOn { args }) => release::measure("hour", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),

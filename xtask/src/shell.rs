@@ -51,10 +51,15 @@ pub fn cargo(words: &str) -> Command {
 
 /// Builds the one binary that `flags` of `cargo build` name; returns where it is.
 pub fn build(flags: &str) -> Result<PathBuf> {
+    build_with(flags, |cargo| cargo)
+}
+
+/// The same, with what `more` adds to cargo.
+pub fn build_with(flags: &str, more: impl FnOnce(&mut Command) -> &mut Command) -> Result<PathBuf> {
     let build = format!("build --locked {flags}");
     eprintln!("xtask: cargo {build} (some minutes the first time)");
     let messages = "--message-format=json-render-diagnostics";
-    let built = output(cargo(&build).arg(messages))?;
+    let built = output(more(cargo(&build).arg(messages)))?;
     let executables = built.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
@@ -129,18 +134,29 @@ pub fn scratch(name: &str) -> Result<PathBuf> {
 /// A program of crates.io in the target folder: built there the first time, which takes minutes. Not optimised, as it runs
 /// for seconds.
 pub fn cargo_program(name: &str, version: &str) -> Result<PathBuf> {
+    cargo_programs(name, version, name)
+}
+
+/// The same of a package with several programs, of which this is one.
+pub fn cargo_programs(package: &str, version: &str, name: &str) -> Result<PathBuf> {
     let folder = root()
         .join("target/tools")
-        .join(format!("{name}-{version}"));
+        .join(format!("{package}-{version}"));
     let program = folder.join("bin").join(name);
     if !program.is_file() {
-        eprintln!("xtask: building {name} {version} (some minutes)");
+        eprintln!("xtask: building {package} {version} (some minutes)");
         let mut install = cargo(&format!(
-            "install --locked --quiet --debug {name}@{version} --root"
+            "install --locked --quiet --debug {package}@{version} --root"
         ));
         run(install.arg(&folder))?;
     }
     Ok(program)
+}
+
+/// Runs to the end, with what it prints in a file.
+pub fn run_into(command: &mut Command, file: &Path) -> Result<()> {
+    let printed = std::fs::File::create(file).with_context(|| file.display().to_string())?;
+    run(command.stdout(printed))
 }
 
 fn line(command: &Command) -> String {

@@ -16,6 +16,7 @@ use tokio::runtime;
 enum Compare {
     Bench(bench::BenchArgs),
     Failover(failover::Plan),
+    Profile(bench::ProfileArgs),
     #[command(hide = true)]
     Echo(bench::EchoArgs),
 }
@@ -23,6 +24,7 @@ enum Compare {
 fn main() -> anyhow::Result<ExitCode> {
     match Compare::parse() {
         Compare::Bench(args) => runtime::Runtime::new()?.block_on(bench::run(args)),
+        Compare::Profile(args) => runtime::Runtime::new()?.block_on(bench::profile(args)),
         Compare::Failover(plan) => {
             let mut runtime = runtime::Builder::new_current_thread();
             runtime

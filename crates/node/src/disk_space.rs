@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use nowserving_engine::Input;
 use nowserving_log::{DiskLog, LogStore as _};
 use tokio::sync::mpsc;
@@ -34,7 +34,7 @@ pub fn watch(
     log: Arc<DiskLog>,
     engine: mpsc::UnboundedSender<Done>,
 ) -> std::io::Result<()> {
-    let (wake, woken) = bounded(1);
+    let (wake, woken) = sync_channel(1);
     // Full: the thread is about to wake.
     log.wait_for_room(Some(Box::new(move || {
         let _ = wake.try_send(());

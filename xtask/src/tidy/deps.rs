@@ -17,8 +17,8 @@ nowserving-pass: tokio async-nats raft nowserving-shard
 nowserving-shard: tokio async-nats raft rand getrandom nowserving-replica nowserving-engine
 nowserving-replica: tokio async-nats nowserving-shard nowserving-pass nowserving-log nowserving-engine nowserving-node
 nowserving-log: tokio async-nats nowserving-engine nowserving-node
-nowserving-engine: tokio async-nats crossbeam-channel nowserving-pass nowserving-log nowserving-node
-nowserving-front: tokio async-nats crossbeam-channel nowserving-log nowserving-node
+nowserving-engine: tokio async-nats nowserving-pass nowserving-log nowserving-node
+nowserving-front: tokio async-nats nowserving-log nowserving-node
 nowserving-node: nowserving-client nowserving nowserving-sim
 nowserving-sim: tokio async-nats nowserving-node nowserving
 nowserving-rehearse: tokio async-nats raft

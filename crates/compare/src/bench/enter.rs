@@ -25,7 +25,8 @@ use crate::peers::{Etcd, JetStream, Peer as _, Puts};
 
 const IN_FLIGHT: [u32; 4] = [1, 16, 64, 256];
 const LINES_IN_FLIGHT: [u32; 2] = [64, 256];
-const MANY: u64 = 1_000;
+/// So many lines, where they are many.
+pub const MANY: u64 = 1_000;
 /// With the nats-server that our nodes use, as it comes.
 const JETSTREAM: &str = "JetStream R3";
 pub const REDIS: &str = "Redis, one copy";

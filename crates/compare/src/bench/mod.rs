@@ -15,6 +15,7 @@ mod machine;
 mod memory;
 mod ours;
 mod picture;
+mod profile;
 mod race;
 mod report;
 mod spread;
@@ -40,6 +41,7 @@ use ours::Ours;
 use report::{Report, Section};
 
 pub use echo::{EchoArgs, run as echo};
+pub use profile::{ProfileArgs, run as profile};
 
 /// What can be measured, in the order of a whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]

@@ -1,5 +1,4 @@
 #![allow(clippy::unwrap_used)]
-use crossbeam_channel::Receiver;
 use nowserving_engine::{ForwardId, LeaderTime};
 use nowserving_line::LineName;
 use nowserving_protocol::error::Code;
@@ -7,7 +6,7 @@ use nowserving_protocol::header::TIMEOUT_HEADER;
 use nowserving_protocol::operation::Operation;
 use nowserving_shard::requests::{Origin, RequestId};
 
-use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer, engine};
+use super::super::testing::{MAX_PAYLOAD, Published, Sent, TestServer, engine, next};
 use super::*;
 
 fn a_try(id: u64) -> ForwardTry {
@@ -32,7 +31,7 @@ fn a_try(id: u64) -> ForwardTry {
 struct Test {
     server: TestServer,
     tries: mpsc::UnboundedSender<ForwardTry>,
-    results: Receiver<Input>,
+    results: mpsc::UnboundedReceiver<Input>,
     /// The subscription to all answers, which async-nats makes with the first request.
     sid: Option<u64>,
 }
@@ -71,10 +70,8 @@ impl Test {
         self.server.deliver_with_headers(sid, to, headers, payload);
     }
 
-    async fn result(&self) -> (ForwardId, ForwardResult) {
-        let results = self.results.clone();
-        let next = move || results.recv_timeout(Duration::from_secs(20)).unwrap();
-        match tokio::task::spawn_blocking(next).await.unwrap() {
+    async fn result(&mut self) -> (ForwardId, ForwardResult) {
+        match next(&mut self.results).await {
             Input::Forwarded { id, result } => (id, result),
             other => panic!("{other:?}"),
         }

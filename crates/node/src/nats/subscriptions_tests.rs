@@ -55,7 +55,7 @@ impl TestService {
     }
 
     /// How a request that comes by this subscription is given to the engine.
-    async fn delivered(&self, sid: u64) -> Delivery {
+    async fn delivered(&mut self, sid: u64) -> Delivery {
         let subject = format!("nowserving.shard.{}.shop.info", shard());
         self.server.deliver(sid, &subject, "_INBOX.1", b"{}");
         match self.next_input().await {

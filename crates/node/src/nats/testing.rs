@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
-use crossbeam_channel::{Receiver, unbounded};
 use nowserving_engine::{Input, Subscription};
 use nowserving_front::gather;
 use nowserving_front::limits::KnownRules;
@@ -244,20 +243,26 @@ pub fn config() -> gather::Config {
 }
 
 /// In place of an engine, and what it is given. It has ended when its end is dropped.
-pub fn engine() -> (ToEngine, Receiver<Input>) {
-    let (given, inbox) = unbounded();
+pub fn engine() -> (ToEngine, mpsc::UnboundedReceiver<Input>) {
+    let (given, inbox) = mpsc::unbounded_channel();
     let give = move |input| {
         let given = given.send(input);
-        given.map_err(|error| NoEngine(Box::new(error.into_inner())))
+        given.map_err(|error| NoEngine(Box::new(error.0)))
     };
     (ToEngine::new(give), inbox)
+}
+
+/// The next input, within a while.
+pub async fn next(inbox: &mut mpsc::UnboundedReceiver<Input>) -> Input {
+    let next = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
+    next.await.unwrap().unwrap()
 }
 
 /// A service on a [`TestServer`], and the ends of its channels that the rest of the node holds.
 pub struct TestService {
     pub server: TestServer,
     pub service: Service,
-    pub inbox: Receiver<Input>,
+    pub inbox: mpsc::UnboundedReceiver<Input>,
     pub subscriptions: watch::Sender<BTreeMap<u32, Subscription>>,
     // Held: without it the subscriptions would be those of a node that ends.
     _probed: watch::Sender<Micros>,
@@ -307,9 +312,7 @@ impl TestService {
     }
 
     /// The next request that is given to the engine.
-    pub async fn next_input(&self) -> Input {
-        let inbox = self.inbox.clone();
-        let next = move || inbox.recv_timeout(Duration::from_secs(20)).unwrap();
-        tokio::task::spawn_blocking(next).await.unwrap()
+    pub async fn next_input(&mut self) -> Input {
+        next(&mut self.inbox).await
     }
 }

@@ -171,12 +171,12 @@ impl Persister {
 }
 
 fn run(log: &dyn LogStore, sync_time: &SyncTime, ends: &Ends<Job>) {
-    while let Ok(first) = ends.jobs.recv() {
+    while let Some(first) = ends.jobs.next() {
         let mut all = Vec::new();
         let mut writes = 0;
         let mut compactions = Vec::new();
         // Whatever queued up during the last sync goes out with one more.
-        for job in std::iter::once(first).chain(ends.jobs.try_iter()) {
+        for job in std::iter::once(first).chain(ends.jobs.waiting()) {
             match job {
                 Job::Write {
                     writes: more,

@@ -11,10 +11,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use crossbeam_channel::RecvTimeoutError;
 use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_engine::{Input, NotInstalled, ReceivedState, SnapshotFile};
 use nowserving_line::Limits;
@@ -103,7 +103,7 @@ impl Maker {
         yield_to_others();
         let mut last_purge = Instant::now();
         loop {
-            let job = match ends.jobs.recv_timeout(PURGE_INTERVAL) {
+            let job = match ends.jobs.next_within(PURGE_INTERVAL) {
                 Ok(job) => Some(job),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,

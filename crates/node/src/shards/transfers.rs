@@ -70,7 +70,7 @@ struct Transfers {
 
 impl Transfers {
     fn run(&self, ends: &Ends<Job>) {
-        while let Ok(job) = ends.jobs.recv() {
+        while let Some(job) = ends.jobs.next() {
             if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }

@@ -1,21 +1,55 @@
 //! A thread that works for the loop.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use nowserving_engine::Input;
 use tokio::sync::mpsc;
 
 /// A result for the loop. An error: the node must end.
 pub type Done = anyhow::Result<Input>;
 
+/// What a thread has to do. Not crossbeam's channel: a thread that waits for its next job there yields the processor again
+/// and again before it sleeps, which took 6 % of the nodes' time under load.
+#[derive(Debug)]
+pub struct Jobs<J> {
+    inbox: Receiver<J>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl<J> Jobs<J> {
+    /// Waits for the next one. `None`: there will be no more.
+    pub fn next(&self) -> Option<J> {
+        self.inbox.recv().ok().map(|job| self.taken(job))
+    }
+
+    /// The same for so long at most.
+    ///
+    /// # Errors
+    /// None came, or there will be no more.
+    pub fn next_within(&self, time: Duration) -> Result<J, RecvTimeoutError> {
+        self.inbox.recv_timeout(time).map(|job| self.taken(job))
+    }
+
+    /// Those that wait already.
+    pub fn waiting(&self) -> impl Iterator<Item = J> {
+        self.inbox.try_iter().map(|job| self.taken(job))
+    }
+
+    fn taken(&self, job: J) -> J {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        job
+    }
+}
+
 /// The thread's ends.
 #[derive(Debug)]
 pub struct Ends<J> {
     /// Its jobs; it ends when the channel closes.
-    pub jobs: Receiver<J>,
+    pub jobs: Jobs<J>,
     /// Not bounded here: each belongs to a job, and those are.
     pub done: mpsc::UnboundedSender<Done>,
     /// The loop has ended: queued jobs may be dropped.
@@ -26,6 +60,7 @@ pub struct Ends<J> {
 #[derive(Debug)]
 pub struct Worker<J> {
     jobs: Sender<J>,
+    waiting: Arc<AtomicUsize>,
     jobs_max: usize,
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -43,10 +78,14 @@ impl<J: Send + 'static> Worker<J> {
         done: mpsc::UnboundedSender<Done>,
         run: impl FnOnce(Ends<J>) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (jobs, inbox) = unbounded();
+        let (jobs, inbox) = channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
         let stopping = Arc::new(AtomicBool::new(false));
         let ends = Ends {
-            jobs: inbox,
+            jobs: Jobs {
+                inbox,
+                waiting: waiting.clone(),
+            },
             done,
             stopping: stopping.clone(),
         };
@@ -57,6 +96,7 @@ impl<J: Send + 'static> Worker<J> {
         })?;
         Ok(Worker {
             jobs,
+            waiting,
             jobs_max,
             stopping,
             thread,
@@ -69,14 +109,16 @@ impl<J: Send + 'static> Worker<J> {
     /// The thread has ended.
     pub fn give(&self, job: J) -> anyhow::Result<()> {
         let name = self.thread.thread().name().unwrap_or_default();
+        // Before it is sent: the thread may be faster.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let given = self.jobs.send(job);
         given.map_err(|_| anyhow::anyhow!("the {name} thread died"))
     }
 
     /// Gives it a job if there is room.
     pub fn give_if_room(&self, job: J) {
-        if self.jobs.len() < self.jobs_max {
-            let _ = self.jobs.send(job);
+        if self.waiting.load(Ordering::Relaxed) < self.jobs_max {
+            let _ = self.give(job);
         }
     }
 
