@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::algorithm::{Drain, FixedWindow, SlidingWindowCounter};
 use crate::paged::Paged;
-use crate::{Algorithm, Counter};
+use crate::{Algorithm, Clock, Counter};
 
 /// The most bytes of a packed counter.
 const WIDTH_MAX: usize = 24;
@@ -28,11 +28,22 @@ impl Kind {
     ];
 
     /// By the lowest bits of a number.
+    #[inline]
     pub fn of_bits(bits: usize) -> Self {
         Self::ALL[bits % Self::ALL.len()]
     }
 
+    /// By which its counters go.
+    #[inline]
+    pub fn clock(self) -> Clock {
+        match self {
+            Self::FixedWindow | Self::SlidingWindowCounter => Clock::Wall,
+            Self::Log | Self::Bucket => Clock::Service,
+        }
+    }
+
     /// How many bytes it has.
+    #[inline]
     pub fn width(self) -> usize {
         match self {
             Self::FixedWindow | Self::Bucket => 12,
@@ -51,6 +62,7 @@ pub(crate) struct Packed {
 
 impl Packed {
     /// Takes a log into `logs`.
+    #[inline]
     pub fn of(counter: Counter, logs: &mut Logs) -> Self {
         let mut bytes = [0; WIDTH_MAX];
         let mut to = &mut bytes[..];
@@ -80,6 +92,7 @@ impl Packed {
         Self { kind, bytes }
     }
 
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.kind.width()]
     }
@@ -87,31 +100,59 @@ impl Packed {
 
 /// The counter that is packed in these bytes.
 pub(crate) fn read<'a>(kind: Kind, bytes: &[u8], logs: &'a Logs) -> Cow<'a, Counter> {
-    let from = &mut &*bytes;
     Cow::Owned(match kind {
-        Kind::FixedWindow => Counter::FixedWindow(FixedWindow {
-            end_us: number(from),
-            count: half(from),
-        }),
-        Kind::Log => return Cow::Borrowed(logs.get(half(from))),
-        Kind::SlidingWindowCounter => Counter::SlidingWindowCounter(SlidingWindowCounter {
-            end_us: number(from),
-            next_end_us: number(from),
-            last: half(from),
-            this: half(from),
-        }),
-        Kind::Bucket => Counter::Bucket(Drain {
-            empty_us: number(from),
-            part: half(from),
-        }),
+        Kind::FixedWindow => Counter::FixedWindow(fixed_window(bytes)),
+        Kind::Log => return Cow::Borrowed(logs.get(half(&mut &*bytes))),
+        Kind::SlidingWindowCounter => Counter::SlidingWindowCounter(sliding_window_counter(bytes)),
+        Kind::Bucket => Counter::Bucket(bucket(bytes)),
     })
 }
 
-/// The same, and takes a log out of `logs`. Packed again it has the same bytes.
+#[inline]
+fn fixed_window(mut bytes: &[u8]) -> FixedWindow {
+    FixedWindow {
+        end_us: number(&mut bytes),
+        count: half(&mut bytes),
+    }
+}
+
+#[inline]
+fn sliding_window_counter(mut bytes: &[u8]) -> SlidingWindowCounter {
+    SlidingWindowCounter {
+        end_us: number(&mut bytes),
+        next_end_us: number(&mut bytes),
+        last: half(&mut bytes),
+        this: half(&mut bytes),
+    }
+}
+
+#[inline]
+fn bucket(mut bytes: &[u8]) -> Drain {
+    Drain {
+        empty_us: number(&mut bytes),
+        part: half(&mut bytes),
+    }
+}
+
+/// [`Counter::idle_at_us`] of the counter that is packed in these bytes.
+#[inline]
+pub(crate) fn idle_at_us(kind: Kind, bytes: &[u8], logs: &Logs) -> u64 {
+    match kind {
+        Kind::FixedWindow => fixed_window(bytes).idle_at_us(),
+        Kind::Log => logs.get(half(&mut &*bytes)).idle_at_us(),
+        Kind::SlidingWindowCounter => sliding_window_counter(bytes).idle_at_us(),
+        Kind::Bucket => bucket(bytes).idle_at_us(),
+    }
+}
+
+/// The counter that is packed in these bytes. A log is taken out of `logs`. Packed again it has the same bytes.
+#[inline]
 pub(crate) fn take(kind: Kind, bytes: &[u8], logs: &mut Logs) -> Counter {
     match kind {
+        Kind::FixedWindow => Counter::FixedWindow(fixed_window(bytes)),
         Kind::Log => logs.remove(half(&mut &*bytes)),
-        kind => read(kind, bytes, logs).into_owned(),
+        Kind::SlidingWindowCounter => Counter::SlidingWindowCounter(sliding_window_counter(bytes)),
+        Kind::Bucket => Counter::Bucket(bucket(bytes)),
     }
 }
 
@@ -121,10 +162,12 @@ fn put<const N: usize>(to: &mut &mut [u8], bytes: [u8; N]) {
     *to = rest;
 }
 
+#[inline]
 fn number(from: &mut &[u8]) -> u64 {
     u64::from_le_bytes(chunk(from))
 }
 
+#[inline]
 fn half(from: &mut &[u8]) -> u32 {
     u32::from_le_bytes(chunk(from))
 }

@@ -37,7 +37,7 @@ use std::borrow::Cow;
 
 use crate::change::{COUNTER_BYTES, LOG_HIT_BYTES};
 use crate::check::{Counters, Peeked, Place};
-use crate::{Ask, Change, ChangedState, Counted, Counter, Now, PortionMax, Saved, key};
+use crate::{Ask, Change, ChangedState, Counted, Counter, Now, PortionMax, Saved};
 
 /// How many slots each check looks at for idle counters.
 const SWEPT_A_CHECK: u32 = 2;
@@ -107,12 +107,12 @@ impl Table {
     }
 
     pub fn get(&self, key: &[u8]) -> Option<Cow<'_, Counter>> {
-        self.slots.get(self.slots.find(key)?)
+        self.slots.get(self.find(key)?)
     }
 
     /// Drops a counter: an operator resets it. Whether there was one. A checkpoint does not tell of it.
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        let place = self.slots.find(key);
+        let place = self.find(key);
         place.is_some_and(|place| self.drop_slot(place))
     }
 
@@ -129,14 +129,11 @@ impl Table {
             true => place + 1,
             false => 0,
         };
-        self.may_go(place, now) && self.drop_slot(place)
+        self.slots.may_go(place, now) && self.drop_slot(place)
     }
 
-    fn may_go(&self, place: u32, now: Now) -> bool {
-        let (Some(counter), Some(key)) = (self.slots.get(place), self.slots.key(place)) else {
-            return false;
-        };
-        counter.idle_at_us() <= now.by(key::clock(key)) && !self.slots.stays(place)
+    fn find(&self, key: &[u8]) -> Option<u32> {
+        self.slots.find(self.slots.hash(key), key)
     }
 
     fn drop_slot(&mut self, place: u32) -> bool {
@@ -190,7 +187,7 @@ impl Table {
     /// as they are then.
     pub fn put_back(&mut self, changes: &[Change]) {
         for change in changes {
-            let Some(place) = self.slots.find(&change.key) else {
+            let Some(place) = self.find(&change.key) else {
                 continue;
             };
             if let ChangedState::LogPart(_) = &change.state {
@@ -206,7 +203,7 @@ impl Table {
 
     /// Gives hits back that this table has counted: see [`Counter::give_back`].
     pub fn give_back(&mut self, counted: &Counted, now: Now) {
-        let Some(place) = self.slots.find(&counted.key) else {
+        let Some(place) = self.find(&counted.key) else {
             return;
         };
         let now_us = now.by(counted.limit.clock());
@@ -284,27 +281,28 @@ impl Table {
     }
 
     /// Adds a counter that is not there.
-    fn insert(&mut self, key: &[u8], counter: Counter) -> Option<u32> {
+    fn insert(&mut self, hash: u32, key: &[u8], counter: Counter) -> Option<u32> {
         let log_hits = counter.log_len() as u64;
-        let place = self.slots.insert(key, counter)?;
+        let place = self.slots.insert(hash, key, counter)?;
         self.key_bytes += key.len() as u64;
         self.log_hits += log_hits;
         Some(place)
     }
 
     fn find_or_insert(&mut self, ask: &Ask<'_>, now: Now) -> Option<u32> {
-        let found = self.slots.find(ask.key);
+        let hash = self.slots.hash(ask.key);
+        let found = self.slots.find(hash, ask.key);
         if found.is_some() || !self.has_room(ask.key.len(), 0, now) {
             return found;
         }
-        self.insert(ask.key, Counter::fresh(ask.limit.algorithm()))
+        self.insert(hash, ask.key, Counter::fresh(ask.limit.algorithm()))
     }
 }
 
 impl Counters for Table {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
         self.sweep(now, SWEPT_A_CHECK);
-        let found = self.slots.find(ask.key);
+        let found = self.find(ask.key);
         self.peek_at(found, ask, hits, reserved, now)
     }
 
@@ -335,10 +333,11 @@ impl Counters for Live<'_> {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
         let table = &mut *self.table;
         table.sweep(now, SWEPT_A_CHECK);
-        let found = table.slots.find(ask.key).or_else(|| {
+        let hash = table.slots.hash(ask.key);
+        let found = table.slots.find(hash, ask.key).or_else(|| {
             let counter = self.saved.get(ask.key)?;
             let is_in_use = counter.idle_at_us() > now.by(ask.limit.clock());
-            is_in_use.then(|| table.insert(ask.key, counter.into_owned()))?
+            is_in_use.then(|| table.insert(hash, ask.key, counter.into_owned()))?
         });
         table.peek_at(found, ask, hits, reserved, now)
     }

@@ -26,7 +26,7 @@ const STAYS: u16 = 1 << Kind::BITS;
 const DROPPED: u16 = 2 << Kind::BITS;
 const KEY_SHIFT: u32 = Kind::BITS + 2;
 
-/// Where a record is: the number of its chunk and its place there.
+/// Where a record is: the place of its chunk, and its own place there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At(u32);
 
@@ -34,14 +34,16 @@ impl At {
     /// There is no record.
     pub const NONE: Self = Self(u32::MAX);
 
-    fn of(chunk: u32, offset: usize) -> Self {
-        Self(chunk << ALIGNS_BITS | (offset / ALIGN) as u32)
+    fn of(chunk: usize, offset: usize) -> Self {
+        Self((chunk << ALIGNS_BITS | offset / ALIGN) as u32)
     }
 
-    fn chunk(self) -> u32 {
-        self.0 >> ALIGNS_BITS
+    #[inline]
+    fn chunk(self) -> usize {
+        (self.0 >> ALIGNS_BITS) as usize
     }
 
+    #[inline]
     fn offset(self) -> usize {
         self.0 as usize % (CHUNK / ALIGN) * ALIGN
     }
@@ -56,15 +58,18 @@ impl Head {
         Self((key.len() << KEY_SHIFT) as u16 | kind as u16)
     }
 
+    #[inline]
     fn kind(self) -> Kind {
         Kind::of_bits(self.0.into())
     }
 
+    #[inline]
     fn key_len(self) -> usize {
         usize::from(self.0 >> KEY_SHIFT)
     }
 
     /// How many bytes the whole record has.
+    #[inline]
     fn len(self) -> usize {
         (HEAD + self.kind().width() + self.key_len()).next_multiple_of(ALIGN)
     }
@@ -77,13 +82,44 @@ struct Chunk {
     used: usize,
 }
 
+/// A record that is there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    head: Head,
+    bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    #[inline]
+    pub fn kind(self) -> Kind {
+        self.head.kind()
+    }
+
+    #[inline]
+    pub fn stays(self) -> bool {
+        self.head.0 & STAYS != 0
+    }
+
+    /// The counter.
+    #[inline]
+    pub fn packed(self) -> &'a [u8] {
+        &self.bytes[HEAD..HEAD + self.kind().width()]
+    }
+
+    #[inline]
+    pub fn key(self) -> &'a [u8] {
+        let begin = HEAD + self.kind().width();
+        &self.bytes[begin..begin + self.head.key_len()]
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// The last one is open.
-    chunks: VecDeque<Chunk>,
-    /// The number of the first one.
-    first: u32,
-    /// Up to where the first one was looked at.
+    chunks: Vec<Chunk>,
+    /// The places of those that are in use, the oldest first. The last one is open.
+    order: VecDeque<u32>,
+    vacant: Vec<u32>,
+    /// Up to where the oldest one was looked at.
     moved_to: usize,
     /// The bytes of all chunks, and those of records in use.
     bytes: usize,
@@ -101,194 +137,146 @@ pub(super) struct Moved {
 impl Records {
     #[cfg(test)]
     pub fn memory(&self) -> usize {
-        let chunks = self.chunks.iter().map(|chunk| chunk.bytes.capacity());
-        chunks.sum::<usize>() + self.chunks.capacity() * size_of::<Chunk>()
+        self.chunks.iter().map(|it| it.bytes.capacity()).sum()
     }
 
     /// Whether a record may be added.
     pub fn has_room(&self) -> bool {
         // One chunk more is needed to move records.
-        self.chunks.len() < CHUNKS_MAX - 1
+        self.order.len() < CHUNKS_MAX - 1
     }
 
-    fn chunk(&self, at: At) -> Option<&Chunk> {
-        self.chunks.get(self.place(at))
-    }
-
-    fn chunk_mut(&mut self, at: At) -> Option<&mut Chunk> {
-        let place = self.place(at);
-        self.chunks.get_mut(place)
-    }
-
-    fn place(&self, at: At) -> usize {
-        at.chunk().wrapping_sub(self.first) as usize % CHUNKS_MAX
-    }
-
+    #[inline]
     fn bytes(&self, at: At) -> &[u8] {
-        let chunk = self.chunk(at);
-        let bytes = chunk.and_then(|chunk| chunk.bytes.get(at.offset()..));
-        bytes.unwrap_or_default()
+        &self.chunks[at.chunk()].bytes[at.offset()..]
     }
 
-    fn bytes_mut(&mut self, at: At) -> &mut [u8] {
-        let chunk = self.chunk_mut(at);
-        let bytes = chunk.and_then(|chunk| chunk.bytes.get_mut(at.offset()..));
-        bytes.unwrap_or_default()
-    }
-
-    /// Of a record that is there.
-    fn head(&self, at: At) -> Head {
-        let head = self.bytes(at).first_chunk();
-        Head(head.map_or(0, |head| u16::from_le_bytes(*head)))
-    }
-
-    fn set_head(&mut self, at: At, head: Head) {
-        if let Some(there) = self.bytes_mut(at).first_chunk_mut() {
-            *there = head.0.to_le_bytes();
+    /// Of a place that a record was added at, and not removed.
+    #[inline]
+    pub fn get(&self, at: At) -> Record<'_> {
+        let bytes = self.bytes(at);
+        Record {
+            head: Head(u16::from_le_bytes([bytes[0], bytes[1]])),
+            bytes,
         }
     }
 
-    pub fn kind(&self, at: At) -> Kind {
-        self.head(at).kind()
-    }
-
-    pub fn packed(&self, at: At) -> &[u8] {
-        let width = self.kind(at).width();
-        self.bytes(at).get(HEAD..HEAD + width).unwrap_or_default()
-    }
-
-    /// Writes a counter over one of its kind.
-    pub fn write(&mut self, at: At, packed: &Packed) {
-        let width = packed.kind.width();
-        if let Some(there) = self.bytes_mut(at).get_mut(HEAD..HEAD + width) {
-            there.copy_from_slice(packed.bytes());
-        }
-    }
-
-    pub fn key(&self, at: At) -> &[u8] {
-        let head = self.head(at);
-        let begin = HEAD + head.kind().width();
-        let key = self.bytes(at).get(begin..begin + head.key_len());
-        key.unwrap_or_default()
-    }
-
-    pub fn stays(&self, at: At) -> bool {
-        self.head(at).0 & STAYS != 0
+    /// The kind and the counter, to be written over by one of its kind.
+    #[inline]
+    pub fn packed_mut(&mut self, at: At) -> (Kind, &mut [u8]) {
+        let bytes = &mut self.chunks[at.chunk()].bytes[at.offset()..];
+        let kind = Head(u16::from_le_bytes([bytes[0], bytes[1]])).kind();
+        (kind, &mut bytes[HEAD..HEAD + kind.width()])
     }
 
     pub fn set_stays(&mut self, at: At, stays: bool) {
-        let Head(head) = self.head(at);
+        let Head(head) = self.get(at).head;
         let head = if stays { head | STAYS } else { head & !STAYS };
         self.set_head(at, Head(head));
+    }
+
+    fn set_head(&mut self, at: At, head: Head) {
+        let there = &mut self.chunks[at.chunk()].bytes[at.offset()..];
+        there[..HEAD].copy_from_slice(&head.0.to_le_bytes());
     }
 
     /// The key has at most [`COUNTER_KEY_BYTES_MAX`].
     pub fn add(&mut self, key: &[u8], packed: &Packed) -> At {
         let head = Head::new(packed.kind, key);
         let at = self.begin(head.len());
-        if let Some(chunk) = self.chunks.back_mut() {
-            chunk.bytes.extend(head.0.to_le_bytes());
-            chunk.bytes.extend(packed.bytes());
-            chunk.bytes.extend(key);
-        }
+        let to = &mut self.chunks[at.chunk()].bytes;
+        to.extend(head.0.to_le_bytes());
+        to.extend(packed.bytes());
+        to.extend(key);
         self.end(at, head.len());
         at
     }
 
     /// Where the next record begins, which has so many bytes.
     fn begin(&mut self, bytes: usize) -> At {
-        let last = self.chunks.back();
-        if last.is_none_or(|last| last.bytes.len() + bytes > CHUNK) {
-            // The first one grows, so that few counters take little.
-            let room = if self.chunks.is_empty() { 0 } else { CHUNK };
-            self.chunks.push_back(Chunk {
-                bytes: Vec::with_capacity(room),
-                used: 0,
-            });
+        if let Some(last) = self.order.back() {
+            let (last, len) = (*last as usize, self.chunks[*last as usize].bytes.len());
+            if len + bytes <= CHUNK {
+                return At::of(last, len);
+            }
         }
-        let number = self.first.wrapping_add(self.chunks.len() as u32 - 1);
-        At::of(number, self.chunks.back().map_or(0, |it| it.bytes.len()))
+        // The first one grows, so that few counters take little.
+        let room = if self.order.is_empty() { 0 } else { CHUNK };
+        let chunk = self.vacant.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk::default());
+            self.chunks.len() as u32 - 1
+        });
+        self.order.push_back(chunk);
+        self.chunks[chunk as usize].bytes.reserve_exact(room);
+        At::of(chunk as usize, 0)
     }
 
     fn end(&mut self, at: At, bytes: usize) {
-        if let Some(chunk) = self.chunks.back_mut() {
-            chunk.bytes.resize(at.offset() + bytes, 0);
-            chunk.used += bytes;
-        }
+        let chunk = &mut self.chunks[at.chunk()];
+        chunk.bytes.resize(at.offset() + bytes, 0);
+        chunk.used += bytes;
         self.bytes += bytes;
         self.used += bytes;
     }
 
     /// Returns how many bytes it had.
     pub fn remove(&mut self, at: At) -> usize {
-        let head = self.head(at);
+        let head = self.get(at).head;
         self.set_head(at, Head(head.0 | DROPPED));
-        self.unuse(at, head.len());
+        self.used -= head.len();
+        let chunk = &mut self.chunks[at.chunk()];
+        chunk.used -= head.len();
+        if chunk.used == 0 {
+            self.free(at.chunk());
+        }
         head.len()
     }
 
-    fn unuse(&mut self, at: At, bytes: usize) {
-        self.used -= bytes;
-        let place = self.place(at);
-        let is_last = place + 1 == self.chunks.len();
-        let Some(chunk) = self.chunks.get_mut(place) else {
-            return;
-        };
-        chunk.used -= bytes;
-        if chunk.used > 0 {
-            return;
-        }
+    /// Nothing in this chunk is in use.
+    fn free(&mut self, place: usize) {
+        let is_last = self.order.back() == Some(&(place as u32));
+        let is_oldest = self.order.front() == Some(&(place as u32));
+        let chunk = &mut self.chunks[place];
         self.bytes -= chunk.bytes.len();
         match is_last {
             true => chunk.bytes.clear(),
             false => chunk.bytes = Vec::new(),
         }
-        if place == 0 {
+        if is_oldest {
             self.moved_to = 0;
         }
-        while self.chunks.len() > 1 && self.chunks.front().is_some_and(|it| it.bytes.is_empty()) {
-            self.chunks.pop_front();
-            self.first = self.first.wrapping_add(1);
-            self.moved_to = 0;
+        while let Some(oldest) = self.order.front().copied()
+            && self.order.len() > 1
+            && self.chunks[oldest as usize].bytes.is_empty()
+        {
+            self.order.pop_front();
+            self.vacant.push(oldest);
         }
     }
 
     pub fn has_gaps(&self) -> bool {
         let gaps = self.bytes - self.used;
-        self.chunks.len() > 1 && gaps > self.used / GAPS_SHARE + CHUNK
+        self.order.len() > 1 && gaps > self.used / GAPS_SHARE + CHUNK
     }
 
-    /// Moves the next record of the first chunk to the end if it is in use. There are several chunks.
+    /// Moves the next record of the oldest chunk to the end if it is in use. There are several chunks.
     pub fn move_next(&mut self) -> Moved {
-        let from = At::of(self.first, self.moved_to);
-        let head = self.head(from);
+        let oldest = self.order.front().map_or(0, |oldest| *oldest as usize);
+        let from = At::of(oldest, self.moved_to);
+        let head = self.get(from).head;
         let bytes = head.len();
         self.moved_to += bytes;
-        if head.0 & DROPPED != 0 {
-            return Moved {
-                bytes,
-                record: None,
-            };
-        }
-        let to = self.begin(bytes);
-        let first = self.chunks.front_mut();
-        let first = first.map(|first| std::mem::take(&mut first.bytes));
-        let first = first.unwrap_or_default();
-        if let (Some(last), Some(record)) = (
-            self.chunks.back_mut(),
-            first.get(from.offset()..from.offset() + bytes),
-        ) {
-            last.bytes.extend(record);
-        }
-        if let Some(there) = self.chunks.front_mut() {
-            there.bytes = first;
-        }
-        self.end(to, bytes);
-        self.set_head(from, Head(head.0 | DROPPED));
-        self.unuse(from, bytes);
-        Moved {
-            bytes,
-            record: Some((from, to)),
-        }
+        let is_used = head.0 & DROPPED == 0;
+        let record = is_used.then(|| {
+            let to = self.begin(bytes);
+            let there = std::mem::take(&mut self.chunks[oldest].bytes);
+            let record = &there[from.offset()..from.offset() + bytes];
+            self.chunks[to.chunk()].bytes.extend(record);
+            self.chunks[oldest].bytes = there;
+            self.end(to, bytes);
+            self.remove(from);
+            (from, to)
+        });
+        Moved { bytes, record }
     }
 }

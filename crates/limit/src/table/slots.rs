@@ -10,7 +10,7 @@ use super::hash::HashSeed;
 use super::records::{At, Records};
 use crate::packed::{self, Logs, Packed};
 use crate::paged::Paged;
-use crate::{COUNTER_KEY_BYTES_MAX, Counter};
+use crate::{COUNTER_KEY_BYTES_MAX, Counter, Now};
 
 /// No slot, in links.
 pub(super) const NONE: u32 = u32::MAX;
@@ -70,7 +70,7 @@ impl Slots {
         }
     }
 
-    fn hash(&self, key: &[u8]) -> u32 {
+    pub fn hash(&self, key: &[u8]) -> u32 {
         let hash = self.seed.hash(key);
         #[cfg(test)]
         let hash = hash & self.hash_bits;
@@ -92,57 +92,68 @@ impl Slots {
         key_bytes <= COUNTER_KEY_BYTES_MAX && self.records.has_room()
     }
 
-    /// The record of a slot that is used.
-    fn record(&self, place: u32) -> Option<At> {
+    /// Where the record of a slot is that is used.
+    #[inline]
+    fn at(&self, place: u32) -> Option<At> {
         let slot = self.slots.get(place)?;
         slot.is_used().then_some(slot.record)
     }
 
     pub fn get(&self, place: u32) -> Option<Cow<'_, Counter>> {
-        let record = self.record(place)?;
-        let kind = self.records.kind(record);
-        Some(packed::read(kind, self.records.packed(record), &self.logs))
+        let record = self.records.get(self.at(place)?);
+        Some(packed::read(record.kind(), record.packed(), &self.logs))
+    }
+
+    /// Whether a counter is idle, by the clock of its algorithm, and need not stay.
+    #[inline]
+    pub fn may_go(&self, place: u32, now: Now) -> bool {
+        let Some(record) = self.at(place).map(|at| self.records.get(at)) else {
+            return false;
+        };
+        let idle_at_us = packed::idle_at_us(record.kind(), record.packed(), &self.logs);
+        idle_at_us <= now.by(record.kind().clock()) && !record.stays()
     }
 
     pub fn key(&self, place: u32) -> Option<&[u8]> {
-        Some(self.records.key(self.record(place)?))
+        Some(self.records.get(self.at(place)?).key())
     }
 
     /// Changes a counter, if the slot is used.
+    #[inline]
     pub fn change<T>(&mut self, place: u32, change: impl FnOnce(&mut Counter) -> T) -> Option<T> {
-        let record = self.record(place)?;
-        let kind = self.records.kind(record);
-        let packed = self.records.packed(record);
-        let mut counter = packed::take(kind, packed, &mut self.logs);
+        let at = self.at(place)?;
+        let (kind, there) = self.records.packed_mut(at);
+        let mut counter = packed::take(kind, there, &mut self.logs);
         let result = change(&mut counter);
         let packed = Packed::of(counter, &mut self.logs);
         match packed.kind == kind {
-            true => self.records.write(record, &packed),
-            false => self.replace(place, record, &packed),
+            true => there.copy_from_slice(packed.bytes()),
+            false => self.replace(place, at, &packed),
         }
         Some(result)
     }
 
-    fn replace(&mut self, place: u32, record: At, packed: &Packed) {
-        let key = Box::<[u8]>::from(self.records.key(record));
-        let stays = self.records.stays(record);
-        let record_bytes = self.records.remove(record);
-        let record = self.records.add(&key, packed);
-        self.records.set_stays(record, stays);
+    fn replace(&mut self, place: u32, at: At, packed: &Packed) {
+        let record = self.records.get(at);
+        let (key, stays) = (Box::<[u8]>::from(record.key()), record.stays());
+        let record_bytes = self.records.remove(at);
+        let at = self.records.add(&key, packed);
+        self.records.set_stays(at, stays);
         if let Some(slot) = self.slots.get_mut(place) {
-            slot.record = record;
+            slot.record = at;
         }
         self.move_records(record_bytes);
     }
 
     /// Whether hits of a counter were given back that the checkpoint may still have: it stays, even if it is idle.
     pub fn stays(&self, place: u32) -> bool {
-        self.record(place).is_some_and(|at| self.records.stays(at))
+        let at = self.at(place);
+        at.is_some_and(|at| self.records.get(at).stays())
     }
 
     pub fn set_stays(&mut self, place: u32, stays: bool) {
-        if let Some(record) = self.record(place) {
-            self.records.set_stays(record, stays);
+        if let Some(at) = self.at(place) {
+            self.records.set_stays(at, stays);
         }
     }
 
@@ -152,11 +163,13 @@ impl Slots {
         Some(&mut slot.dirty_next)
     }
 
-    pub fn find(&self, key: &[u8]) -> Option<u32> {
-        self.find_hashed(self.hash(key), |record| *self.records.key(record) == *key)
+    #[inline]
+    pub fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
+        self.find_such(hash, |at| *self.records.get(at).key() == *key)
     }
 
-    fn find_hashed(&self, hash: u32, is_it: impl Fn(At) -> bool) -> Option<u32> {
+    #[inline]
+    fn find_such(&self, hash: u32, is_it: impl Fn(At) -> bool) -> Option<u32> {
         let mut place = *self.buckets.get(self.bucket(hash))?;
         while let Some(slot) = self.slots.get(place) {
             if slot.hash == hash && is_it(slot.record) {
@@ -168,7 +181,7 @@ impl Slots {
     }
 
     /// Adds a counter whose key is not there yet, if [`Slots::has_room`]; at most twice [`COUNTERS_MAX`] of them.
-    pub fn insert(&mut self, key: &[u8], counter: Counter) -> Option<u32> {
+    pub fn insert(&mut self, hash: u32, key: &[u8], counter: Counter) -> Option<u32> {
         if !self.has_room(key.len()) {
             return None;
         }
@@ -177,7 +190,7 @@ impl Slots {
         let packed = Packed::of(counter, &mut self.logs);
         let mut new = Slot {
             record: self.records.add(key, &packed),
-            hash: self.hash(key),
+            hash,
             next: NONE,
             dirty_next: super::dirty::CLEAN,
         };
@@ -202,7 +215,7 @@ impl Slots {
 
     /// Returns the counter, and how long its key was.
     pub fn remove(&mut self, place: u32) -> Option<(Counter, usize)> {
-        let record = self.record(place)?;
+        let at = self.at(place)?;
         self.unlink(place)?;
         let vacant = self.vacant;
         let slot = self.slots.get_mut(place)?;
@@ -210,10 +223,10 @@ impl Slots {
         slot.next = vacant;
         self.vacant = place;
         self.used -= 1;
-        let kind = self.records.kind(record);
-        let counter = packed::take(kind, self.records.packed(record), &mut self.logs);
-        let key_bytes = self.records.key(record).len();
-        let record_bytes = self.records.remove(record);
+        let record = self.records.get(at);
+        let counter = packed::take(record.kind(), record.packed(), &mut self.logs);
+        let key_bytes = record.key().len();
+        let record_bytes = self.records.remove(at);
         self.move_records(record_bytes);
         Some((counter, key_bytes))
     }
@@ -227,8 +240,8 @@ impl Slots {
             let Some((from, to)) = moved.record else {
                 continue;
             };
-            let hash = self.hash(self.records.key(to));
-            let place = self.find_hashed(hash, |record| record == from);
+            let hash = self.hash(self.records.get(to).key());
+            let place = self.find_such(hash, |at| at == from);
             if let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) {
                 slot.record = to;
             }
@@ -237,6 +250,7 @@ impl Slots {
 
     /// The bucket of a hash: by as many of its bits as there are buckets for, or by one less where the bucket has not
     /// been divided yet.
+    #[inline]
     fn bucket(&self, hash: u32) -> u32 {
         let buckets = self.buckets.len() as u32;
         let all = u32::MAX.checked_shr(buckets.leading_zeros()).unwrap_or(0);
@@ -359,11 +373,12 @@ mod tests {
             let (mut key_bytes, mut most) = (0, 0);
             for (kind, number, state) in steps {
                 let key = key_of(number);
-                let found = slots.find(&key);
+                let hash = slots.hash(&key);
+                let found = slots.find(hash, &key);
                 prop_assert_eq!(found, plain.get(&number).map(|it: &(u32, Counter, bool)| it.0));
                 match (kind, found) {
                     (0..=3, None) => {
-                        let place = slots.insert(&key, counter(state));
+                        let place = slots.insert(hash, &key, counter(state));
                         let place = place.ok_or_else(|| TestCaseError::fail("no room"))?;
                         slots.set_stays(place, state % 2 == 0);
                         plain.insert(number, (place, counter(state), state % 2 == 0));
@@ -391,7 +406,7 @@ mod tests {
             }
             for (number, (place, counter, stays)) in &plain {
                 let key = key_of(*number);
-                prop_assert_eq!(slots.find(&key), Some(*place));
+                prop_assert_eq!(slots.find(slots.hash(&key), &key), Some(*place));
                 prop_assert_eq!(slots.key(*place), Some(&key[..]));
                 let found = slots.get(*place).map(Cow::into_owned);
                 prop_assert_eq!(found.as_ref(), Some(counter));
@@ -405,7 +420,8 @@ mod tests {
         let mut slots = Slots::new(HashSeed::default());
         for key in 0..50_000_u32 {
             let counter = Counter::fresh(Algorithm::FixedWindow);
-            slots.insert(&key.to_be_bytes(), counter);
+            let key = key.to_be_bytes();
+            slots.insert(slots.hash(&key), &key, counter);
         }
         assert_eq!(slots.buckets.len(), 50_000);
         let longest = (0..50_000).map(|bucket| {
