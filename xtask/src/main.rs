@@ -88,7 +88,7 @@ enum Command {
     Tidy,
     /// Counts lines of code, tests and documents, and the crates of others
     Size(size::SizeArgs),
-    /// Counts allocations and instructions of one status, enter and check in a node, and compares them with what is written down
+    /// Counts allocations and instructions of a status, an enter and a check, and compares them with what is written down
     Cost {
         /// Writes it down: crates/front/tests/costs.txt
         #[arg(long)]
