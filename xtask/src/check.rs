@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
-use crate::{deny, deploy, dist, languages, nats, packages, prometheus, shell, sim, tidy};
+use crate::{cost, deny, deploy, dist, languages, nats, packages, prometheus, shell, sim, tidy};
 
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
@@ -29,6 +29,7 @@ pub fn ci(only: &[String]) -> Result<ExitCode> {
     steps.step("benches", || {
         cargo("test --locked --workspace --bench status --bench check")
     });
+    steps.step("instructions", cost::instructions);
     steps.step("sim", simulation);
     steps.step("bite", || {
         passed(sim::bite(&[])?, "a checker of the simulation")

@@ -6,6 +6,7 @@
 //! belongs to the command that is run (`demo --json` ends in one line of JSON).
 
 mod check;
+mod cost;
 mod debian;
 mod deny;
 mod deploy;
@@ -90,7 +91,7 @@ enum Command {
     Tidy,
     /// Counts lines of code, tests and documents, and the crates of others
     Size(size::SizeArgs),
-    /// Counts what a node allocates for one status, enter and check, and compares it with what is written down
+    /// Counts allocations and instructions of a status, an enter and a check, and compares them with what is written down
     Cost {
         /// Writes it down: crates/front/tests/costs.txt
         #[arg(long)]
@@ -133,22 +134,13 @@ fn main() -> ExitCode {
         Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
         Command::Size(args) => size::run(&args),
-        Command::Cost { write } => cost(write).map(|()| ExitCode::SUCCESS),
+        Command::Cost { write } => cost::run(write).map(|()| ExitCode::SUCCESS),
         Command::MetricsDoc => metrics_doc().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-/// One of the tests does all of it. With the features of the workspace, whose build is there.
-fn cost(write: bool) -> anyhow::Result<()> {
-    let mut test = shell::cargo("test --locked --workspace --test costs -- --nocapture");
-    if write {
-        test.env("NOWSERVING_WRITE_COSTS", "1");
-    }
-    shell::run(&mut test)
 }
 
 /// The test that compares the document with the table writes it, if it may.

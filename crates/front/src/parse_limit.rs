@@ -16,7 +16,7 @@ use nowserving_protocol::operation::Operation;
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
 use crate::body::Body;
-use crate::limits::{APPLY_BYTES_MAX, OTHER_RULES, entries, limit_ask, read_one, resolve};
+use crate::limits::{APPLY_BYTES_MAX, OTHER_RULES, limit_ask, read_one, resolve};
 use crate::parse::hits_id;
 use crate::who::said;
 
@@ -133,8 +133,7 @@ impl Body<'_> {
         let known = self.reading.rules;
         let known = known.and_then(|rules| rules.domains.get(self.name));
         let known = known.ok_or_else(other_rules)?;
-        let entries = entries(&ask.descriptors);
-        let matched = resolve(known, self.name, &entries)?;
+        let matched = resolve(known, self.name, &ask.descriptors)?;
         let asks = matched.into_iter().map(|matched| {
             let Matched::Limited { rule, key } = &matched else {
                 return Err(other_rules());

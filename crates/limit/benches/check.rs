@@ -50,7 +50,7 @@ impl Node {
         let value = number.to_string();
         let matched = self
             .rules
-            .resolve("shop", &[&[(algorithm, &value)]])
+            .resolve("shop", &[[(algorithm, value.as_str())]])
             .unwrap();
         self.now_us += 1;
         let now = Now {
@@ -125,7 +125,7 @@ fn checks(c: &mut Criterion) {
         b.iter(|| {
             let matched = node
                 .rules
-                .resolve("shop", &[&[("token_bucket", "127.0.0.1")]]);
+                .resolve("shop", &[[("token_bucket", "127.0.0.1")]]);
             matches!(black_box(matched).unwrap()[0], Matched::Limited { .. })
         })
     });

@@ -101,7 +101,7 @@ pub fn check<C: Counters>(
     now: Now,
 ) -> Vec<Verdict> {
     let mut verdicts = peek_all(counters, asks, now);
-    if dry_run || !is_allowed(&verdicts) {
+    if dry_run || !is_allowed(verdicts.iter()) {
         without_hits(counters, asks, &mut verdicts, now);
     } else {
         for (ask, verdict) in asks.iter().zip(&verdicts) {
@@ -147,7 +147,7 @@ fn without_hits<C: Counters>(
     verdicts: &mut [Verdict],
     now: Now,
 ) {
-    let is_refused = !is_allowed(verdicts);
+    let is_refused = !is_allowed(verdicts.iter());
     let both = asks.iter().zip(verdicts);
     for (ask, verdict) in both.filter(|(_, verdict)| verdict.answer.allowed) {
         let uncounted = counters.peek(ask, 0, 0, now).answer;
@@ -176,17 +176,17 @@ impl Verdict {
 }
 
 /// The answer to the whole request, also if its limits are those of several shards.
-pub fn combine(verdicts: &[Verdict]) -> Overall {
-    let allowed = is_allowed(verdicts);
+pub fn combine<'v>(verdicts: impl IntoIterator<Item = &'v Verdict, IntoIter: Clone>) -> Overall {
+    let verdicts = verdicts.into_iter();
+    let allowed = is_allowed(verdicts.clone());
     let shown_from = match allowed {
-        true => nearest(verdicts),
-        false => longest(verdicts),
+        true => nearest(verdicts.clone()),
+        false => longest(&verdicts),
     };
-    let delays = verdicts
-        .iter()
-        .filter(|verdict| !verdict.is_shadow && verdict.answer.allowed);
+    let mut all = verdicts.clone();
+    let shown = shown_from.and_then(|place| all.nth(place));
+    let delays = verdicts.filter(|verdict| !verdict.is_shadow && verdict.answer.allowed);
     let delay_us = delays.map(|verdict| verdict.answer.delay_us).max();
-    let shown = shown_from.and_then(|place| verdicts.get(place));
     Overall {
         allowed,
         shown: shown.map(|verdict| Answer {
@@ -201,31 +201,31 @@ pub fn combine(verdicts: &[Verdict]) -> Overall {
     }
 }
 
-fn is_allowed(verdicts: &[Verdict]) -> bool {
-    let mut quotas = verdicts.iter().filter(|verdict| verdict.is_quota);
+fn is_allowed<'v>(verdicts: impl Iterator<Item = &'v Verdict> + Clone) -> bool {
+    let mut quotas = verdicts.clone().filter(|verdict| verdict.is_quota);
     let has_quotas = quotas.clone().next().is_some();
     let quotas_refuse = has_quotas && quotas.all(Verdict::refuses);
-    let mut others = verdicts.iter().filter(|verdict| !verdict.is_quota);
+    let mut others = verdicts.filter(|verdict| !verdict.is_quota);
     !quotas_refuse && !others.any(Verdict::refuses)
 }
 
 /// The one with the least left.
-fn nearest(verdicts: &[Verdict]) -> Option<usize> {
-    let deciding = verdicts.iter().enumerate();
+fn nearest<'v>(verdicts: impl Iterator<Item = &'v Verdict>) -> Option<usize> {
+    let deciding = verdicts.enumerate();
     let deciding = deciding.filter(|(_, verdict)| !verdict.is_shadow && verdict.answer.allowed);
     let nearest = deciding.min_by_key(|(_, verdict)| verdict.answer.remaining);
     nearest.map(|(place, _)| place)
 }
 
 /// The one whose refusal lasts longest. Of those in quota mode only the shortest counts, and only if all refuse.
-fn longest(verdicts: &[Verdict]) -> Option<usize> {
+fn longest<'v>(verdicts: &(impl Iterator<Item = &'v Verdict> + Clone)) -> Option<usize> {
     // A refusal without an end is the longest.
     let lasts = |verdict: &Verdict| verdict.answer.retry_after_us.unwrap_or(u64::MAX);
     let refusing = |is_quota| {
-        let all = verdicts.iter().enumerate();
+        let all = verdicts.clone().enumerate();
         all.filter(move |(_, verdict)| verdict.is_quota == is_quota && verdict.refuses())
     };
-    let all_quotas = verdicts.iter().filter(|verdict| verdict.is_quota).count();
+    let all_quotas = verdicts.clone().filter(|verdict| verdict.is_quota).count();
     let quota = refusing(true).min_by_key(|(_, verdict)| lasts(verdict));
     let quota = quota.filter(|_| refusing(true).count() == all_quotas);
     let longest = refusing(false).chain(quota);

@@ -45,6 +45,8 @@ mod held;
 pub mod key;
 mod limit;
 mod moment;
+mod packed;
+mod paged;
 mod rules;
 mod saved;
 mod table;

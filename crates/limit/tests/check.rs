@@ -88,7 +88,7 @@ proptest! {
             for ask in &asks {
                 let counter = counters.get_mut(ask.key);
                 let expected = counter.map(|counter| counter.peek(ask.limit, &ask.at, 1));
-                let mut has = table.get(ask.key).cloned();
+                let mut has = table.get(ask.key).map(std::borrow::Cow::into_owned);
                 let has = has.as_mut().map(|counter| counter.peek(ask.limit, &ask.at, 1));
                 let fresh = Counter::fresh(ask.limit.algorithm()).peek(ask.limit, &ask.at, 1);
                 prop_assert_eq!(has.unwrap_or(fresh), expected.unwrap_or(fresh));

@@ -5,7 +5,7 @@
 mod elsewhere;
 
 use nowserving_limit::{
-    Algorithm, Entries, Matched, MetricValues, RULE_ERRORS_MAX, RULES_BYTES_MAX, Rule, Rules, Unit,
+    Algorithm, Matched, MetricValues, RULE_ERRORS_MAX, RULES_BYTES_MAX, Rule, Rules, Unit,
     WhenFull, key,
 };
 
@@ -20,11 +20,11 @@ fn errors(text: &str) -> Vec<String> {
     errors.0.iter().map(ToString::to_string).collect()
 }
 
-fn matched<'r>(rules: &'r Rules, domain: &str, entries: Entries<'_>) -> Matched<'r> {
+fn matched<'r>(rules: &'r Rules, domain: &str, entries: &[(&str, &str)]) -> Matched<'r> {
     rules.resolve(domain, &[entries]).unwrap().remove(0)
 }
 
-fn limited<'r>(rules: &'r Rules, domain: &str, entries: Entries<'_>) -> Option<&'r Rule> {
+fn limited<'r>(rules: &'r Rules, domain: &str, entries: &[(&str, &str)]) -> Option<&'r Rule> {
     match matched(rules, domain, entries) {
         Matched::Limited { rule, .. } => Some(rule),
         _ => None,
@@ -32,7 +32,7 @@ fn limited<'r>(rules: &'r Rules, domain: &str, entries: Entries<'_>) -> Option<&
 }
 
 /// How many requests the rule that counts allows in a unit.
-fn requests(rules: &Rules, domain: &str, entries: Entries<'_>) -> Option<u32> {
+fn requests(rules: &Rules, domain: &str, entries: &[(&str, &str)]) -> Option<u32> {
     let rule = limited(rules, domain, entries)?;
     rule.limit.as_ref().map(|limit| limit.requests_per_unit())
 }
@@ -255,7 +255,7 @@ fn a_rule_is_replaced_if_the_one_that_replaces_it_is_there_too() {
     let first = &[("key_1", "value_1"), ("user", "bkthomps")][..];
     let second = &[("key_2", "value_2"), ("user", "bkthomps")][..];
     let unlimited = &[("key_3", "x")][..];
-    let kinds = |descriptors: &[Entries<'_>]| {
+    let kinds = |descriptors: &[&[(&str, &str)]]| {
         let matched = rules.resolve("example7", descriptors).unwrap();
         let kinds = matched.iter().map(|matched| match matched {
             Matched::Nothing => "nothing",
@@ -278,7 +278,7 @@ fn a_rule_is_replaced_if_the_one_that_replaces_it_is_there_too() {
 #[test]
 fn counters_are_by_value_unless_a_threshold_is_shared() {
     let rules = parse(SHOP);
-    let key_of = |entries: Entries<'_>| match matched(&rules, "shop", entries) {
+    let key_of = |entries: &[(&str, &str)]| match matched(&rules, "shop", entries) {
         Matched::Limited { key, .. } => key,
         other => panic!("{other:?}"),
     };
@@ -299,10 +299,10 @@ fn counters_are_by_value_unless_a_threshold_is_shared() {
         [("register", "x"), ("remote_address", "::1")]
     );
     let long = "x".repeat(3_000);
-    assert!(rules.resolve("shop", &[&[("path", &long)]]).is_err());
+    assert!(rules.resolve("shop", &[[("path", long.as_str())]]).is_err());
     // What no rule matches need not fit.
     assert_eq!(
-        rules.resolve("shop", &[&[("other", &long)]]),
+        rules.resolve("shop", &[[("other", long.as_str())]]),
         Ok(vec![Matched::Nothing])
     );
 }

@@ -368,9 +368,10 @@ pub fn unknown_op(op: &str) -> ApiError {
 
 /// One spelling only: no sign, no leading zeros.
 fn shard_number(text: &str) -> Result<u32, ApiError> {
+    let is_plain = text == "0" || !text.starts_with(['0', '+']);
     text.parse::<u32>()
         .ok()
-        .filter(|shard| shard.to_string() == text)
+        .filter(|_| is_plain)
         .ok_or_else(|| {
             ApiError::bad_request(format!(
                 "shard: a number is needed in the subject, not {:?}",

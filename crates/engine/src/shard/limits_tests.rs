@@ -64,7 +64,7 @@ fn request(rig: &mut Rig, request: LimitRequest) -> Result<Outcome, Code> {
 
 fn allowed(outcome: Result<Outcome, Code>) -> bool {
     match outcome {
-        Ok(Outcome::LimitPart(part)) => combine(&verdicts_of(&part)).allowed,
+        Ok(Outcome::LimitPart(part)) => combine(&verdicts_of(*part).collect::<Vec<_>>()).allowed,
         other => panic!("{other:?}"),
     }
 }

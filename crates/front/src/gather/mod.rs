@@ -123,6 +123,8 @@ pub(crate) struct Around {
     pub counters: RuleCounters,
     asks: Asks,
     out: Vec<Output>,
+    /// An empty list, for the next outputs.
+    spare: Vec<Output>,
 }
 
 /// What one of them is given each time.
@@ -146,6 +148,7 @@ impl Gather {
                 counters: RuleCounters::new(config.since_ms),
                 asks: Asks::new(config.seed as u64),
                 out: Vec::new(),
+                spare: Vec::new(),
                 config,
             },
             works: HashMap::new(),
@@ -285,7 +288,19 @@ impl Gather {
 
     /// What is done for what was taken in since.
     pub fn take_outputs(&mut self) -> Vec<Output> {
-        std::mem::take(&mut self.around.out)
+        let Around { out, spare, .. } = &mut self.around;
+        match out.is_empty() {
+            true => Vec::new(),
+            false => std::mem::replace(out, std::mem::take(spare)),
+        }
+    }
+
+    /// Gives a list back of which all is done, so that the next outputs need none.
+    pub fn reuse(&mut self, mut outputs: Vec<Output>) {
+        outputs.clear();
+        if outputs.capacity() > self.around.spare.capacity() {
+            self.around.spare = outputs;
+        }
     }
 
     fn wake(&mut self, now: Now) {

@@ -18,9 +18,7 @@ use nowserving_shard::limits::home_of;
 use serde::de::DeserializeOwned;
 
 use super::check::{Call, Checking};
-use super::{
-    APPLY_BYTES_MAX, KnownDomain, KnownRules, changes, entries, notes, read_one, resolve, show,
-};
+use super::{APPLY_BYTES_MAX, KnownDomain, KnownRules, changes, notes, read_one, resolve, show};
 use crate::gather::asks::{Answer, Ask, Effect};
 use crate::gather::{Done, Io, Reply, Work};
 
@@ -219,8 +217,8 @@ impl ByRules {
             Asked::Show(ask) => Ok(Some(Reply::of(show(known, &ask)?))),
             Asked::Reset(ask) => {
                 let known = domain_of(&ask.domain).ok_or_else(|| no_rules(&ask.domain))?;
-                let entries = entries(std::slice::from_ref(&ask.descriptor));
-                let matched = resolve(known, &ask.domain, &entries)?;
+                let descriptor = std::slice::from_ref(&ask.descriptor);
+                let matched = resolve(known, &ask.domain, descriptor)?;
                 let Some(Matched::Limited { key, .. }) = matched.first() else {
                     let what = "descriptor: no rule limits it";
                     return Err(ApiError::bad_request(what));

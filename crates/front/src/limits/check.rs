@@ -130,31 +130,33 @@ impl Checking {
     /// Finds the parts by these rules, and asks those in leaders' memories. False: there may be limits that this node does not
     /// know.
     fn ask_memories(&mut self, known: &KnownDomain, io: &mut Io<'_>) -> Result<bool, ApiError> {
-        let entries = entries(&self.ask.descriptors);
-        let matched = resolve(known, &self.domain, &entries)?;
+        let matched = resolve(known, &self.domain, &self.ask.descriptors)?;
         let is_limited = |it: &Matched<'_>| matches!(it, Matched::Limited { .. });
         if !matched.iter().all(is_limited) && io.around.is_cut_off() {
             return Ok(false);
         }
         let parts = parts_of(&matched, io.around.config.shards).into_iter();
-        let parts = parts.map(|(home, places)| ((home, keys_of(&matched, &places)), places));
+        let parts = parts.map(|(home, places)| {
+            let keys = keys_of(&matched, &places);
+            (Part::new((home, keys)), places)
+        });
         self.parts = parts.collect();
-        let asked = self.unanswered(false);
-        for &nth in &asked {
+        self.open = self.unanswered(false).count();
+        for nth in self.unanswered(false) {
             match self.own_part(nth, &matched, io) {
                 Some(own) => io.ask_own(nth, own),
                 None => self.ask_leader(nth, io),
             }
         }
-        self.open = asked.len();
         Ok(true)
     }
 
-    fn unanswered(&self, exact: bool) -> Vec<usize> {
+    fn unanswered(&self, exact: bool) -> impl Iterator<Item = usize> {
         let parts = self.parts.iter().enumerate();
-        let unanswered = parts
-            .filter(|(_, (part, _))| part.0.exact == exact && !self.answered.contains_key(part));
-        unanswered.map(|(nth, _)| nth).collect()
+        let unanswered = parts.filter(move |(_, (part, _))| {
+            part.0.exact == exact && !self.answered.contains_key(part)
+        });
+        unanswered.map(|(nth, _)| nth)
     }
 
     /// Under which name a leader remembers what it counts: another part may refuse it.
@@ -196,13 +198,13 @@ impl Checking {
 
     /// Hits that go through the log are a write as any other, on the shard's own subject.
     fn ask_exact(&mut self, dry_run: bool, io: &mut Io<'_>) -> Result<(), ApiError> {
-        let asked = self.unanswered(true);
+        self.open = self.unanswered(true).count();
         // First: it fails for all of them or for none.
-        let until = match dry_run || asked.is_empty() {
+        let until = match dry_run || self.open == 0 {
             true => self.until(),
             false => self.call.times.for_writes()?,
         };
-        for &nth in &asked {
+        for nth in self.unanswered(true) {
             let Some((part, places)) = self.parts.get(nth) else {
                 continue;
             };
@@ -218,7 +220,6 @@ impl Checking {
             };
             io.ask(nth, ask_part(subject, &check, effect, until));
         }
-        self.open = asked.len();
         Ok(())
     }
 
@@ -253,9 +254,8 @@ impl Checking {
             (None, Stage::GivesBack(..)) => self.end(io),
             (None, _) => {
                 let verdicts = gathered(self.ask.descriptors.len(), &self.parts, &self.answered);
-                let decided = verdicts.map(|all| all.into_iter().flatten().collect::<Vec<_>>());
-                match decided {
-                    Ok(decided) if combine(&decided).allowed => self.end(io),
+                match verdicts {
+                    Ok(all) if combine(all.iter().flatten()).allowed => self.end(io),
                     Ok(_) => self.give_back(None, io),
                     Err(error) => self.fail(error, io),
                 }
@@ -346,9 +346,10 @@ impl Checking {
         let Some((answer, left)) = answer.zip(result.and_then(Answer::part).ok()) else {
             return;
         };
-        if left.verdicts.len() == answer.reply.verdicts.len() {
+        if left.verdicts.len() == answer.verdicts.len() {
             answer.counted = false;
-            for (told, left) in answer.reply.verdicts.iter_mut().zip(left.verdicts) {
+            for (told, left) in answer.verdicts.iter_mut().zip(left.verdicts) {
+                let told = &mut told.answer;
                 (told.remaining, told.reset_us) = (left.remaining, left.reset_us);
                 told.delay_us = 0;
             }
@@ -371,17 +372,17 @@ impl Checking {
     fn reply(&self, io: &mut Io<'_>) -> Result<Reply, ApiError> {
         let known = self.known.as_ref().ok_or_else(unavailable)?;
         let entries = entries(&self.ask.descriptors);
-        let matched = resolve(known, &self.domain, &entries)?;
+        let matched = known.rules.matched(self.domain.as_str(), entries.clone());
         let verdicts: Vec<Option<Verdict>> = gathered(matched.len(), &self.parts, &self.answered)?;
         let rules = (&self.domain, &known.rules);
         if !self.ask.dry_run && self.ask.hits() > 0 {
             let answered = (&matched[..], &verdicts[..]);
             let counters = &mut io.around.counters;
-            counters.count(rules, &entries, answered, self.ask.hits());
+            counters.count(rules, entries.clone(), answered, self.ask.hits());
         }
         let mut reply = reply(&matched, &verdicts);
         if self.explained {
-            explain(&mut reply, &matched, rules, &entries);
+            explain(&mut reply, &matched, rules, entries);
         }
         Ok(Reply::of(reply))
     }
@@ -488,7 +489,8 @@ impl Call {
 
     /// The same for each copy of hits on exact limits, and another one for other counters or as many hits: a caller may
     /// name several checks of one user's request by the same id. Of other limits each copy counts, so each has its own.
-    fn id_of_hits(&self, (home, keys): &Part, hits: u32) -> RequestId {
+    fn id_of_hits(&self, part: &Part, hits: u32) -> RequestId {
+        let (home, keys) = &**part;
         let call = if home.exact { self.id } else { self.once };
         let (call, shard) = (call.to_le_bytes(), home.shard.to_le_bytes());
         let mut counters = hits.to_le_bytes().to_vec();

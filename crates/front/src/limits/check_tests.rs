@@ -12,7 +12,7 @@ use nowserving_protocol::error::Code;
 use nowserving_protocol::header::TIMEOUT_HEADER;
 use nowserving_protocol::limits::{
     COUNTER_KEY_BYTES_MAX, CheckReply, DESCRIPTORS_MAX, Descriptor, DescriptorReply, DomainReply,
-    Entry, PartReply, counter_key_bytes, limit_shard_of,
+    Entry, counter_key_bytes, limit_shard_of,
 };
 use nowserving_protocol::page::json_bytes;
 use nowserving_shard::limits::{home_of, part_reply};
@@ -65,8 +65,7 @@ pub(crate) fn verdict(allowed: bool, remaining: u32) -> Verdict {
 fn one_answer_is_made_of_all() {
     let known = known();
     let asked = descriptors(&[("ip", "a"), ("none", "x"), ("ip", "b"), ("free", "y")]);
-    let entries = entries(&asked);
-    let matched = resolve(&known, &shop(), &entries).unwrap();
+    let matched = known.rules.matched("shop", entries(&asked));
     let verdicts = [Some(verdict(true, 3)), None, Some(verdict(false, 0)), None];
     let mut made = reply(&matched, &verdicts);
     assert!(!made.allowed && !made.unmatched);
@@ -80,7 +79,12 @@ fn one_answer_is_made_of_all() {
     assert_eq!(first.unit.as_deref(), Some("minute"));
     let nothing = reply(&matched[1..2], &[None]);
     assert!(nothing.allowed && nothing.limit.is_none());
-    explain(&mut made, &matched, (&shop(), &known.rules), &entries);
+    explain(
+        &mut made,
+        &matched,
+        (&shop(), &known.rules),
+        entries(&asked),
+    );
     let rules: Vec<_> = made.descriptors.iter().map(|it| it.rule.clone()).collect();
     let shown = known.rules.rules().into_iter();
     let shown: Vec<_> = shown.map(|(path, rule)| in_words(&path, rule)).collect();
@@ -103,8 +107,7 @@ fn descriptors_of_one_shard_go_together_and_exact_ones_apart() {
     let pairs: Vec<_> = many.iter().map(|value| ("ip", value.as_str())).collect();
     let mut asked = descriptors(&pairs);
     asked.extend(descriptors(&[("id", "x"), ("free", "y")]));
-    let entries = entries(&asked);
-    let matched = resolve(&known, &shop(), &entries).unwrap();
+    let matched = resolve(&known, &shop(), &asked).unwrap();
     let parts = parts_of(&matched, 4);
     let places: usize = parts.values().map(Vec::len).sum();
     assert_eq!(places, 17, "an unlimited one is not asked");
@@ -132,8 +135,7 @@ fn quotas_of_several_parts_are_asked_apart_from_other_limits() {
         .iter()
         .flat_map(|it| [("quota", it.as_str()), ("ip", it.as_str())]);
     let asked = descriptors(&pairs.collect::<Vec<_>>());
-    let entries = entries(&asked);
-    let matched = resolve(&known, &shop(), &entries).unwrap();
+    let matched = resolve(&known, &shop(), &asked).unwrap();
     let parts = parts_of(&matched, 4);
     assert_eq!(parts.values().map(Vec::len).sum::<usize>(), 16);
     for (home, places) in &parts {
@@ -156,7 +158,7 @@ fn one_id_names_hits_on_different_counters_apart() {
         exact: true,
         quota: false,
     };
-    let part = |keys: &[&[u8]]| (home, keys.iter().map(|key| key.to_vec()).collect());
+    let part = |keys: &[&[u8]]| Part::new((home, keys.iter().map(|key| key.to_vec()).collect()));
     let first = call.id_of_hits(&part(&[b"ab", b"c"]), 1);
     assert_eq!(first, call.id_of_hits(&part(&[b"ab", b"c"]), 1));
     assert_ne!(first, call.id_of_hits(&part(&[b"a", b"bc"]), 1));
@@ -187,7 +189,7 @@ fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
         let verdicts: Vec<_> = allowed.iter().map(|it| verdict(*it, 0)).collect();
         let part = part_reply(&verdicts);
         Answered::from([(
-            (home, Vec::new()),
+            Part::new((home, Vec::new())),
             PartAnswer::new(part, !ask.dry_run && ask.hits() > 0),
         )])
     };
@@ -213,10 +215,8 @@ fn an_error_after_a_part_has_counted_does_not_claim_that_nothing_happened() {
 #[test]
 fn a_part_of_another_length_is_no_answer() {
     let mut verdicts = vec![None; 2];
-    let part = PartReply::default();
-    assert!(place(&mut verdicts, &[1], &part).is_err());
-    let one = part_reply(&[verdict(true, 1)]);
-    place(&mut verdicts, &[1], &one).unwrap();
+    assert!(place(&mut verdicts, &[1], &[]).is_err());
+    place(&mut verdicts, &[1], &[verdict(true, 1)]).unwrap();
     assert_eq!(verdicts, [None, Some(verdict(true, 1))]);
 }
 
@@ -224,8 +224,7 @@ fn a_part_of_another_length_is_no_answer() {
 fn the_keys_of_a_part_tell_it_from_another() {
     let known = known();
     let asked = descriptors(&[("ip", "a"), ("ip", "b"), ("free", "y")]);
-    let entries = entries(&asked);
-    let matched = resolve(&known, &shop(), &entries).unwrap();
+    let matched = resolve(&known, &shop(), &asked).unwrap();
     assert_eq!(keys_of(&matched, &[0, 1, 2]).len(), 2);
     assert_ne!(keys_of(&matched, &[0]), keys_of(&matched, &[1]));
 }
@@ -253,8 +252,7 @@ fn clients_find_the_shard_of_a_descriptor_and_how_long_its_key_is() {
     let known = known();
     for (key, value) in [("ip", "a"), ("ip", "ä"), ("id", ""), ("quota", "x")] {
         let asked = descriptors(&[(key, value)]);
-        let entries = entries(&asked);
-        let matched = resolve(&known, &shop(), &entries).unwrap();
+        let matched = resolve(&known, &shop(), &asked).unwrap();
         let key = keys_of(&matched, &[0]).pop().unwrap();
         assert_eq!(counter_key_bytes("shop", &asked[0]), key.len());
         for shards in [1, 4, 16] {
@@ -589,7 +587,7 @@ fn a_refusal_by_former_rules_says_nothing() {
             exact,
             quota: false,
         };
-        (home, vec![b"k".to_vec()])
+        Part::new((home, vec![b"k".to_vec()]))
     };
     let refused = PartAnswer::new(part_reply(&[verdict(false, 0)]), false);
     let answered = Answered::from([(part(false), refused)]);

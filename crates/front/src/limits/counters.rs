@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use metrics::Counter;
-use nowserving_limit::{Limit, Matched, MetricValues, Rules, Verdict, combine};
+use nowserving_limit::{Entries, Limit, Matched, MetricValues, Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::limits::{NodeCounts, NodeHits, RuleHits};
 
@@ -114,22 +114,21 @@ impl RuleCounters {
     pub fn count(
         &mut self,
         (domain, rules): (&LineName, &Rules),
-        entries: &[Vec<(&str, &str)>],
-        (matched, verdicts): (&[Matched<'_>], &[Option<Verdict>]),
+        entries: impl IntoIterator<Item: Entries>,
+        (matched, verdicts): (&[Matched<'_, ()>], &[Option<Verdict>]),
         hits: u32,
     ) {
-        let decided: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
-        let passes = combine(&decided).allowed;
+        let passes = combine(verdicts.iter().flatten()).allowed;
         let [mut path, mut name] = std::mem::take(&mut self.words);
-        for (entries, (matched, verdict)) in entries.iter().zip(matched.iter().zip(verdicts)) {
+        for (entries, (matched, verdict)) in entries.into_iter().zip(matched.iter().zip(verdicts)) {
             let limit = matched.rule().and_then(|rule| rule.limit.as_ref());
             let (Some(limit), Some(verdict)) = (limit, verdict) else {
                 continue;
             };
             path.clear();
             name.clear();
-            rules.append_path(domain.as_str(), entries, &mut path);
-            let values = rules.metric_name(domain.as_str(), entries, &mut name);
+            rules.append_path(domain.as_str(), &entries, &mut path);
+            let values = rules.metric_name(domain.as_str(), &entries, &mut name);
             if let Some(values) = values {
                 let rule = (path.as_str(), name.as_str(), values);
                 self.count_one(rule, (limit, verdict), passes, hits);
@@ -304,8 +303,8 @@ descriptors:
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for (entry, verdict) in requests {
-                let entries = [vec![entry]];
-                let matched = rules.resolve("shop", &[&entries[0]]).unwrap();
+                let entries = [[entry]];
+                let matched = rules.matched("shop", &entries);
                 counters.count((&domain, &rules), &entries, (&matched, &[verdict]), 1);
             }
         });
@@ -332,9 +331,8 @@ descriptors:
         let mut counters = RuleCounters::default();
         metrics::with_local_recorder(&recorder, || {
             counters.begin(&rules);
-            let entries = [vec![("user", "ann")], vec![("ip", "a")]];
-            let asked = entries.each_ref().map(|it| &it[..]);
-            let matched = rules.resolve("shop", &asked).unwrap();
+            let entries = [[("user", "ann")], [("ip", "a")]];
+            let matched = rules.matched("shop", &entries);
             let verdicts = [Some(verdict(true, 4)), Some(verdict(false, 0))];
             counters.count((&domain, &rules), &entries, (&matched, &verdicts), 1);
             counters.begin(&rules);
@@ -422,7 +420,7 @@ descriptors:
             ("burst", 4, Outcome::Within),
             ("burst", 3, Outcome::Near),
         ] {
-            let matched = rules.resolve("shop", &[&[(key, "x")]]).unwrap();
+            let matched = rules.matched("shop", &[[(key, "x")]]);
             let limit = matched[0].rule().unwrap().limit.as_ref().unwrap();
             let outcome = Outcome::of(limit, &verdict(true, remaining));
             assert_eq!(outcome, expected, "{key}, {remaining} left");
@@ -497,10 +495,9 @@ descriptors:
             ..verdict(false, 0)
         };
         let mut count = |request: &[(&str, &str, Option<Verdict>)], hits| {
-            let entries: Vec<_> = request.iter().map(|it| vec![(it.0, it.1)]).collect();
+            let entries: Vec<_> = request.iter().map(|it| [(it.0, it.1)]).collect();
             let verdicts: Vec<_> = request.iter().map(|it| it.2).collect();
-            let asked: Vec<_> = entries.iter().map(|it| &it[..]).collect();
-            let matched = rules.resolve("shop", &asked).unwrap();
+            let matched = rules.matched("shop", &entries);
             counters.count((&domain, &rules), &entries, (&matched, &verdicts), hits);
         };
         let (yes, no) = (Some(verdict(true, 4)), Some(verdict(false, 0)));
@@ -526,11 +523,9 @@ descriptors:
     fn rules_that_are_gone_are_forgotten() {
         let (domain, rules) = read_one(HITS_TEXT).unwrap();
         let mut counters = RuleCounters::default();
-        let entries = [vec![("ip", "a")], vec![("user", "ann")]];
+        let entries = [[("ip", "a")], [("user", "ann")]];
         let verdicts = [Some(verdict(true, 4)), Some(verdict(true, 4))];
-        let matched = rules
-            .resolve("shop", &entries.each_ref().map(|it| &it[..]))
-            .unwrap();
+        let matched = rules.matched("shop", &entries);
         counters.count((&domain, &rules), &entries, (&matched, &verdicts), 1);
         let text = HITS_TEXT.replace("key: user", "key: account");
         let (_, fewer) = read_one(&text).unwrap();

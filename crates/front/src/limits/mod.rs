@@ -41,16 +41,20 @@ pub const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 /// A leader answers so when its rules say that a counter is not its own.
 pub const OTHER_RULES: Code = Code::VersionConflict;
 
-/// Keys and values of descriptors, as rules read them.
-#[must_use]
-pub fn entries<'a>(descriptors: &'a [Descriptor]) -> Vec<Vec<(&'a str, &'a str)>> {
-    let pairs = |descriptor: &'a Descriptor| -> Vec<(&'a str, &'a str)> {
-        let pairs = descriptor.iter();
-        pairs
-            .map(|entry| (entry.key.as_str(), entry.value.as_str()))
-            .collect()
-    };
-    descriptors.iter().map(pairs).collect()
+/// A descriptor as rules read it.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a>(&'a Descriptor);
+
+impl Entries for Asked<'_> {
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let entries = self.0.iter();
+        entries.map(|entry| (entry.key.as_str(), entry.value.as_str()))
+    }
+}
+
+/// Descriptors as rules read them.
+pub fn entries(descriptors: &[Descriptor]) -> impl ExactSizeIterator<Item = Asked<'_>> + Clone {
+    descriptors.iter().map(Asked)
 }
 
 /// Which rule and counter each descriptor has.
@@ -60,10 +64,9 @@ pub fn entries<'a>(descriptors: &'a [Descriptor]) -> Vec<Vec<(&'a str, &'a str)>
 pub fn resolve<'r>(
     known: &'r KnownDomain,
     domain: &LineName,
-    entries: &[Vec<(&str, &str)>],
+    descriptors: &[Descriptor],
 ) -> Result<Vec<Matched<'r>>, ApiError> {
-    let entries: Vec<Entries<'_>> = entries.iter().map(Vec::as_slice).collect();
-    let resolved = known.rules.resolve(domain.as_str(), &entries);
+    let resolved = known.rules.resolve(domain.as_str(), entries(descriptors));
     resolved.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 

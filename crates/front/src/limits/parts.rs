@@ -1,6 +1,7 @@
 //! The parts of a check: each is what one shard decides, and they are put together again here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use nowserving_engine::refusals::{outcome_unknown, unavailable};
 use nowserving_limit::{Matched, Verdict, combine};
@@ -20,7 +21,7 @@ pub(super) struct Home {
 /// The descriptors whose counters one shard has, by their places in the request.
 pub(super) type Parts = BTreeMap<Home, Vec<usize>>;
 /// A home, and the counters there.
-pub(super) type Part = (Home, Vec<Vec<u8>>);
+pub(super) type Part = Arc<(Home, Vec<Vec<u8>>)>;
 /// Parts, and the places of their descriptors.
 pub(super) type Placed = Vec<(Part, Vec<usize>)>;
 /// What was answered for these counters.
@@ -28,18 +29,18 @@ pub(super) type Answered = BTreeMap<Part, PartAnswer>;
 
 #[derive(Debug)]
 pub(super) struct PartAnswer {
-    pub reply: PartReply,
+    pub verdicts: Vec<Verdict>,
     /// It has counted hits, which were not given back.
     pub counted: bool,
 }
 
 impl PartAnswer {
     pub fn new(reply: PartReply, counts: bool) -> Self {
-        let verdicts = verdicts_of(&reply);
+        let verdicts: Vec<Verdict> = verdicts_of(reply).collect();
         let mut allowed = verdicts.iter().map(|verdict| verdict.answer.allowed);
         PartAnswer {
             counted: counts && combine(&verdicts).allowed && allowed.any(|allowed| allowed),
-            reply,
+            verdicts,
         }
     }
 }
@@ -53,7 +54,7 @@ pub(super) fn gathered(
     let mut verdicts = vec![None; descriptors];
     for (part, places) in parts {
         let answer = answered.get(part).ok_or_else(unavailable)?;
-        place(&mut verdicts, places, &answer.reply)?;
+        place(&mut verdicts, places, &answer.verdicts)?;
     }
     Ok(verdicts)
 }
@@ -62,7 +63,7 @@ pub(super) fn gathered(
 /// since, says nothing.
 pub(super) fn refuses_already(parts: &Placed, answered: &Answered) -> bool {
     let answers = parts.iter().filter_map(|(part, _)| answered.get(part));
-    let mut verdicts = answers.flat_map(|it| verdicts_of(&it.reply));
+    let mut verdicts = answers.flat_map(|it| &it.verdicts);
     verdicts.any(|verdict| !verdict.is_quota && verdict.refuses())
 }
 
@@ -148,15 +149,14 @@ pub(super) fn part_of(ask: &Check, places: &[usize]) -> Check {
 pub(super) fn place(
     verdicts: &mut [Option<Verdict>],
     places: &[usize],
-    part: &PartReply,
+    part: &[Verdict],
 ) -> Result<(), ApiError> {
-    let part = verdicts_of(part);
     if part.len() != places.len() {
         return Err(unavailable());
     }
     for (place, verdict) in places.iter().zip(part) {
         if let Some(slot) = verdicts.get_mut(*place) {
-            *slot = Some(verdict);
+            *slot = Some(*verdict);
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The answer to a check.
 
-use nowserving_limit::{Answer, Limit, Matched, Rules, Verdict, combine};
+use nowserving_limit::{Answer, Entries, Limit, Matched, Rules, Verdict, combine};
 use nowserving_line::LineName;
 use nowserving_protocol::limits::{Check, CheckReply, DescriptorReply};
 
@@ -23,9 +23,9 @@ pub(super) fn without_rules(ask: &Check) -> CheckReply {
 /// Adds the rules in words, as `show` lists them.
 pub(super) fn explain(
     reply: &mut CheckReply,
-    matched: &[Matched<'_>],
+    matched: &[Matched<'_, ()>],
     (domain, rules): (&LineName, &Rules),
-    entries: &[Vec<(&str, &str)>],
+    entries: impl Iterator<Item: Entries>,
 ) {
     let explained = reply.descriptors.iter_mut().zip(matched).zip(entries);
     for ((descriptor, matched), entries) in explained {
@@ -35,9 +35,8 @@ pub(super) fn explain(
     }
 }
 
-pub(super) fn reply(matched: &[Matched<'_>], verdicts: &[Option<Verdict>]) -> CheckReply {
-    let counted: Vec<Verdict> = verdicts.iter().flatten().copied().collect();
-    let overall = combine(&counted);
+pub(super) fn reply(matched: &[Matched<'_, ()>], verdicts: &[Option<Verdict>]) -> CheckReply {
+    let overall = combine(verdicts.iter().flatten());
     let shown = overall.shown.as_ref();
     let descriptors = matched.iter().zip(verdicts);
     CheckReply {
@@ -59,7 +58,7 @@ fn delay_ms(answer: &Answer) -> Option<u64> {
     Some(answer.delay_ms()).filter(|ms| *ms > 0)
 }
 
-fn descriptor_reply(matched: &Matched<'_>, verdict: Option<&Verdict>) -> DescriptorReply {
+fn descriptor_reply(matched: &Matched<'_, ()>, verdict: Option<&Verdict>) -> DescriptorReply {
     let rule = matched.rule();
     let limit = rule.and_then(|rule| rule.limit.as_ref());
     let reply = DescriptorReply {

@@ -13,14 +13,35 @@
 
 use super::rule::{Choices, Entry, Rule, RulePath, Rules, write_path};
 use super::wildcard::Wildcard;
-use crate::{KeyTooLong, key};
+use crate::{KeyTooLong, Limit, key};
 
-/// A descriptor of a request: keys and values.
-pub type Entries<'a> = &'a [(&'a str, &'a str)];
+/// A descriptor of a request.
+pub trait Entries {
+    /// Its keys and values.
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)>;
+}
+
+impl Entries for [(&str, &str)] {
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.iter().copied()
+    }
+}
+
+impl<const N: usize> Entries for [(&str, &str); N] {
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.iter().copied()
+    }
+}
+
+impl<T: Entries + ?Sized> Entries for &T {
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        T::pairs(self)
+    }
+}
 
 /// What the rules say of one descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Matched<'r> {
+pub enum Matched<'r, Key = Vec<u8>> {
     /// No rule counts: it is allowed.
     Nothing,
     /// It is allowed without being counted.
@@ -30,7 +51,7 @@ pub enum Matched<'r> {
     Limited {
         rule: &'r Rule,
         /// Of the counter: decides on the shard, too.
-        key: Vec<u8>,
+        key: Key,
     },
 }
 
@@ -48,6 +69,31 @@ pub struct DescriptorTooLong {
 pub(super) struct Step<'r> {
     pub entry: &'r Entry,
     pub by: By<'r>,
+}
+
+/// The steps to the entry of a descriptor. Most have one or two, which take no allocation.
+#[derive(Default)]
+pub(super) struct Steps<'r> {
+    few: [Option<Step<'r>>; 4],
+    more: Vec<Step<'r>>,
+}
+
+impl<'r> Steps<'r> {
+    fn push(&mut self, step: Step<'r>) {
+        match self.few.iter_mut().find(|it| it.is_none()) {
+            Some(vacant) => *vacant = Some(step),
+            None => self.more.push(step),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Step<'r>> {
+        self.few.iter().flatten().chain(&self.more)
+    }
+
+    pub fn last(&self) -> Option<&Step<'r>> {
+        let few = self.few.iter().rev().flatten();
+        self.more.last().or_else(|| few.into_iter().next())
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -95,12 +141,12 @@ impl Step<'_> {
 }
 
 impl Rules {
-    /// The steps to the entry of a descriptor; as many as it has entries, or `None`.
-    pub(super) fn steps(&self, domain: &str, entries: Entries<'_>) -> Option<Vec<Step<'_>>> {
+    /// As many as the descriptor has entries, or `None`.
+    pub(super) fn steps(&self, domain: &str, entries: &impl Entries) -> Option<Steps<'_>> {
         let mut level = &self.domains.get(domain)?.top;
-        let mut steps = Vec::with_capacity(entries.len());
-        for (key, value) in entries {
-            let step = level.keys.get(*key)?.choose(value)?;
+        let mut steps = Steps::default();
+        for (key, value) in entries.pairs() {
+            let step = level.keys.get(key)?.choose(value)?;
             level = &step.entry.next;
             steps.push(step);
         }
@@ -108,12 +154,12 @@ impl Rules {
     }
 
     /// Where the rule stands that counts for a descriptor, if one does: with the values of the rule, not of the descriptor.
-    pub fn path(&self, domain: &str, entries: Entries<'_>) -> Option<RulePath> {
-        let steps = self.steps(domain, entries)?;
+    pub fn path(&self, domain: &str, entries: impl Entries) -> Option<RulePath> {
+        let steps = self.steps(domain, &entries)?;
         steps.last()?.entry.rule.as_ref()?;
-        let named = steps.iter().zip(entries);
+        let named = steps.iter().zip(entries.pairs());
         let named =
-            named.map(|(step, (key, value))| (Box::from(*key), step.value(value).map(Box::from)));
+            named.map(|(step, (key, value))| (Box::from(key), step.value(value).map(Box::from)));
         Some(RulePath {
             domain: domain.into(),
             entries: named.collect(),
@@ -121,14 +167,14 @@ impl Rules {
     }
 
     /// Appends that path in words. Whether a rule counts.
-    pub fn append_path(&self, domain: &str, entries: Entries<'_>, text: &mut String) -> bool {
-        let Some(steps) = self.steps(domain, entries) else {
+    pub fn append_path(&self, domain: &str, entries: impl Entries, text: &mut String) -> bool {
+        let Some(steps) = self.steps(domain, &entries) else {
             return false;
         };
         let has_rule = steps.last().is_some_and(|last| last.entry.rule.is_some());
         if has_rule {
-            let named = steps.iter().zip(entries);
-            let named = named.map(|(step, (key, value))| (*key, step.value(value)));
+            let named = steps.iter().zip(entries.pairs());
+            let named = named.map(|(step, (key, value))| (key, step.value(value)));
             // A `String` takes everything.
             let _ = write_path(domain, named, text);
         }
@@ -143,18 +189,45 @@ impl Rules {
     pub fn resolve(
         &self,
         domain: &str,
-        descriptors: &[Entries<'_>],
+        descriptors: impl IntoIterator<Item: Entries, IntoIter: ExactSizeIterator>,
     ) -> Result<Vec<Matched<'_>>, DescriptorTooLong> {
-        let matched = descriptors.iter().enumerate().map(|(place, entries)| {
-            let matched = self.find(domain, entries);
-            matched.map_err(|too_long| DescriptorTooLong { place, too_long })
-        });
-        let mut matched = matched.collect::<Result<Vec<_>, _>>()?;
-        replace(&mut matched);
-        Ok(matched)
+        let descriptors = descriptors.into_iter();
+        let mut all = Vec::with_capacity(descriptors.len());
+        for (place, entries) in descriptors.enumerate() {
+            let matched = self.find(domain, &entries, |rule, limit, steps| {
+                let counted = steps.iter().zip(entries.pairs());
+                let counted = counted.map(|(step, (key, value))| (key, step.counted(value)));
+                let mut key = key::encode(limit.algorithm(), limit.unit(), domain, counted)?;
+                if rule.is_exact {
+                    key::set_exact(&mut key);
+                }
+                Ok(key)
+            });
+            all.push(matched.map_err(|too_long| DescriptorTooLong { place, too_long })?);
+        }
+        replace(&mut all);
+        Ok(all)
     }
 
-    fn find(&self, domain: &str, entries: Entries<'_>) -> Result<Matched<'_>, KeyTooLong> {
+    /// The same of descriptors that are not too long, without the keys of their counters.
+    pub fn matched(
+        &self,
+        domain: &str,
+        descriptors: impl IntoIterator<Item: Entries>,
+    ) -> Vec<Matched<'_, ()>> {
+        let descriptors = descriptors.into_iter();
+        let matched = descriptors.map(|it| self.find(domain, &it, |_, _, _| Ok(())));
+        let mut matched: Vec<_> = matched.map(|it| it.unwrap_or(Matched::Nothing)).collect();
+        replace(&mut matched);
+        matched
+    }
+
+    fn find<Key>(
+        &self,
+        domain: &str,
+        entries: &impl Entries,
+        key: impl FnOnce(&Rule, &Limit, &Steps<'_>) -> Result<Key, KeyTooLong>,
+    ) -> Result<Matched<'_, Key>, KeyTooLong> {
         let steps = self.steps(domain, entries).unwrap_or_default();
         let Some(rule) = steps.last().and_then(|last| last.entry.rule.as_ref()) else {
             return Ok(Matched::Nothing);
@@ -162,18 +235,13 @@ impl Rules {
         let Some(limit) = &rule.limit else {
             return Ok(Matched::Unlimited(rule));
         };
-        let counted = steps.iter().zip(entries);
-        let counted = counted.map(|(step, (key, value))| (*key, step.counted(value)));
-        let mut key = key::encode(limit.algorithm(), limit.unit(), domain, counted)?;
-        if rule.is_exact {
-            key::set_exact(&mut key);
-        }
+        let key = key(rule, limit, &steps)?;
         Ok(Matched::Limited { rule, key })
     }
 }
 
 /// Leaves out what others replace. Those that are replaced themselves replace others all the same.
-fn replace(matched: &mut [Matched<'_>]) {
+fn replace<Key>(matched: &mut [Matched<'_, Key>]) {
     let replaced: Vec<&str> = matched
         .iter()
         .filter_map(Matched::rule)
@@ -192,7 +260,7 @@ fn replace(matched: &mut [Matched<'_>]) {
     }
 }
 
-impl<'r> Matched<'r> {
+impl<'r, Key> Matched<'r, Key> {
     pub fn rule(&self) -> Option<&'r Rule> {
         match self {
             Self::Nothing => None,

@@ -19,13 +19,13 @@ impl Rules {
     pub fn metric_name(
         &self,
         domain: &str,
-        entries: Entries<'_>,
+        entries: impl Entries,
         name: &mut String,
     ) -> Option<MetricValues> {
-        let steps = self.steps(domain, entries)?;
+        let steps = self.steps(domain, &entries)?;
         let is_detailed = steps.last()?.entry.rule.as_ref()?.has_detailed_metric;
-        let steps = steps.iter().zip(entries);
-        let steps = steps.map(|(step, (key, value))| (*step, *key, *value));
+        let steps = steps.iter().zip(entries.pairs());
+        let steps = steps.map(|(step, (key, value))| (*step, key, value));
         Some(append(domain, steps, is_detailed, name))
     }
 

@@ -5,9 +5,10 @@
 //! | what | bound |
 //! |---|---|
 //! | counters | [`TableMax::counters`]; after a failover those of the checkpoint besides: see [`Live`] |
-//! | memory of a counter | 64 bytes in its slot, of which 16 point at its key, and 4 in the index: 52 without the key. Slots are allocated 1,024 at a time and reused, not given back |
-//! | memory of keys | [`TableMax::key_bytes`] |
-//! | memory of sliding window logs | [`TableMax::log_hits`] times 16 bytes, doubled while a log grows, and 88 bytes a log |
+//! | memory of a counter | 16 bytes in its slot, 4 in the index, and a record of 16 bytes (28 for a sliding window counter) and its key. Slots are allocated 1,024 at a time and reused, not given back |
+//! | memory of records | what is in use, an eighth of that, and some 64 KiB |
+//! | bytes of keys | [`TableMax::key_bytes`] |
+//! | memory of sliding window logs | [`TableMax::log_hits`] times 16 bytes, doubled while a log grows, and 112 bytes a log |
 //! | work of a check | two slots swept, 64 for a new key of a full table; a bucket of the index divided; a log of at most [`crate::LOG_REQUESTS_MAX`] times |
 //!
 //! # When it is full
@@ -24,13 +25,15 @@
 
 mod dirty;
 mod hash;
-mod paged;
+mod records;
 mod slots;
 
 use dirty::Dirty;
 pub use hash::HashSeed;
 pub use slots::COUNTERS_MAX;
 use slots::Slots;
+
+use std::borrow::Cow;
 
 use crate::change::{COUNTER_BYTES, LOG_HIT_BYTES};
 use crate::check::{Counters, Peeked, Place};
@@ -58,7 +61,6 @@ pub struct Table {
     slots: Slots,
     dirty: Dirty,
     max: TableMax,
-    seed: HashSeed,
     /// The slot that is swept next.
     hand: u32,
     key_bytes: u64,
@@ -71,10 +73,9 @@ impl Table {
     pub fn new(max: TableMax, seed: HashSeed) -> Self {
         let counters = max.counters.min(COUNTERS_MAX);
         Self {
-            slots: Slots::new(),
+            slots: Slots::new(seed),
             dirty: Dirty::new(),
             max: TableMax { counters, ..max },
-            seed,
             hand: 0,
             key_bytes: 0,
             log_hits: 0,
@@ -88,11 +89,6 @@ impl Table {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The memory that counters and index take, without keys and logs.
-    pub fn slot_bytes(&self) -> usize {
-        self.slots.bytes()
     }
 
     pub fn key_bytes(&self) -> u64 {
@@ -110,14 +106,13 @@ impl Table {
         self.dirty.len()
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<&Counter> {
-        let place = self.slots.find(self.seed.hash(key), key)?;
-        self.slots.get(place).map(|slot| &slot.counter)
+    pub fn get(&self, key: &[u8]) -> Option<Cow<'_, Counter>> {
+        self.slots.get(self.find(key)?)
     }
 
     /// Drops a counter: an operator resets it. Whether there was one. A checkpoint does not tell of it.
     pub fn remove(&mut self, key: &[u8]) -> bool {
-        let place = self.slots.find(self.seed.hash(key), key);
+        let place = self.find(key);
         place.is_some_and(|place| self.drop_slot(place))
     }
 
@@ -134,10 +129,11 @@ impl Table {
             true => place + 1,
             false => 0,
         };
-        let slot = self.slots.get(place);
-        let may_go =
-            slot.is_some_and(|slot| !slot.stays && slot.counter.idle_at_us() <= now.by(slot.clock));
-        may_go && self.drop_slot(place)
+        self.slots.may_go(place, now) && self.drop_slot(place)
+    }
+
+    fn find(&self, key: &[u8]) -> Option<u32> {
+        self.slots.find(self.slots.hash(key), key)
     }
 
     fn drop_slot(&mut self, place: u32) -> bool {
@@ -171,34 +167,35 @@ impl Table {
 
     /// The change of one slot, and whether that is all of it. `None` if it is vacant or has nothing to tell.
     fn change(&mut self, place: u32, bytes: usize) -> (Option<Change>, bool) {
-        let Some(slot) = self.slots.get_mut(place) else {
+        let Some(key) = self.slots.key(place).map(Box::<[u8]>::from) else {
             return (None, true);
         };
-        let (state, is_all) = match &mut slot.counter {
+        let hits = bytes.saturating_sub(key.len() + COUNTER_BYTES) / LOG_HIT_BYTES;
+        let change = self.slots.change(place, |counter| match counter {
             Counter::SlidingWindowLog(log) => {
-                let rest = bytes.saturating_sub(slot.key.len() + COUNTER_BYTES);
-                let (part, is_all) = log.next_part((rest / LOG_HIT_BYTES).max(1));
-                if part.hits.is_empty() && !part.begins {
-                    return (None, is_all);
-                }
-                (ChangedState::LogPart(part), is_all)
+                let (part, is_all) = log.next_part(hits.max(1));
+                let has_news = !part.hits.is_empty() || part.begins;
+                (has_news.then_some(ChangedState::LogPart(part)), is_all)
             }
-            counter => (ChangedState::Whole(counter.clone()), true),
-        };
-        let key = slot.key.clone();
-        (Some(Change { key, state }), is_all)
+            counter => (Some(ChangedState::Whole(counter.clone())), true),
+        });
+        let (state, is_all) = change.unwrap_or((None, true));
+        (state.map(|state| Change { key, state }), is_all)
     }
 
     /// Takes changes back that did not get into a checkpoint: the next [`Table::changes`] tell of these counters again,
     /// as they are then.
     pub fn put_back(&mut self, changes: &[Change]) {
         for change in changes {
-            let place = self.slots.find(self.seed.hash(&change.key), &change.key);
-            let Some(place) = place else { continue };
-            if let Some(slot) = self.slots.get_mut(place)
-                && let Counter::SlidingWindowLog(log) = &mut slot.counter
-            {
-                log.save_all_again();
+            let Some(place) = self.find(&change.key) else {
+                continue;
+            };
+            if let ChangedState::LogPart(_) = &change.state {
+                self.slots.change(place, |counter| {
+                    if let Counter::SlidingWindowLog(log) = counter {
+                        log.save_all_again();
+                    }
+                });
             }
             self.dirty.push(&mut self.slots, place);
         }
@@ -206,18 +203,13 @@ impl Table {
 
     /// Gives hits back that this table has counted: see [`Counter::give_back`].
     pub fn give_back(&mut self, counted: &Counted, now: Now) {
-        let hash = self.seed.hash(&counted.key);
-        let Some(place) = self.slots.find(hash, &counted.key) else {
+        let Some(place) = self.find(&counted.key) else {
             return;
         };
-        let Some(slot) = self.slots.get_mut(place) else {
-            return;
-        };
-        self.log_hits -= slot.counter.log_len() as u64;
         let now_us = now.by(counted.limit.clock());
-        counted.give_back(&mut slot.counter, now_us);
-        self.log_hits += slot.counter.log_len() as u64;
-        if !std::mem::replace(&mut slot.stays, true) {
+        self.change_at(place, |counter| counted.give_back(counter, now_us));
+        if !self.slots.stays(place) {
+            self.slots.set_stays(place, true);
             self.staying.push(place);
         }
         self.dirty.push(&mut self.slots, place);
@@ -226,13 +218,27 @@ impl Table {
     /// All that [`Table::changes`] told of is in the checkpoint, but for what was put back.
     pub fn is_saved(&mut self) {
         let slots = &mut self.slots;
-        self.staying.retain(|place| match slots.get_mut(*place) {
-            Some(slot) => {
-                slot.stays &= slot.dirty_next != dirty::CLEAN;
-                slot.stays
-            }
-            None => false,
+        self.staying.retain(|place| {
+            let is_dirty = slots
+                .dirty_next(*place)
+                .is_some_and(|it| *it != dirty::CLEAN);
+            let stays = slots.stays(*place) && is_dirty;
+            slots.set_stays(*place, stays);
+            stays
         });
+    }
+
+    /// Changes the counter of a slot, if it is used, and counts what its log has.
+    fn change_at<T>(&mut self, place: u32, change: impl FnOnce(&mut Counter) -> T) -> Option<T> {
+        let (mut before, mut after) = (0, 0);
+        let result = self.slots.change(place, |counter| {
+            before = counter.log_len() as u64;
+            let result = change(counter);
+            after = counter.log_len() as u64;
+            result
+        })?;
+        self.log_hits = self.log_hits + after - before;
+        Some(result)
     }
 
     fn peek_at(
@@ -243,13 +249,11 @@ impl Table {
         reserved: u32,
         now: Now,
     ) -> Peeked {
-        let Some(slot) = place.and_then(|place| self.slots.get_mut(place)) else {
+        let place = place.and_then(|place| self.change_at(place, |it| ask.peek(it, hits)));
+        let Some(answer) = place else {
             let has_room = self.has_room(ask.key.len(), reserved, now);
             return Peeked::without_counter(ask, hits, has_room);
         };
-        self.log_hits -= slot.counter.log_len() as u64;
-        let answer = ask.peek(&mut slot.counter, hits);
-        self.log_hits += slot.counter.log_len() as u64;
         Peeked {
             answer,
             place: Place::Known,
@@ -272,31 +276,33 @@ impl Table {
     fn fits(&self, key_bytes: usize, reserved: u32) -> bool {
         let used = u64::from(self.len()) + u64::from(reserved);
         used < u64::from(self.max.counters)
+            && self.slots.has_room(key_bytes)
             && self.key_bytes + key_bytes as u64 <= self.max.key_bytes
     }
 
     /// Adds a counter that is not there.
-    fn insert(&mut self, hash: u32, key: &[u8], counter: Counter) -> u32 {
+    fn insert(&mut self, hash: u32, key: &[u8], counter: Counter) -> Option<u32> {
+        let log_hits = counter.log_len() as u64;
+        let place = self.slots.insert(hash, key, counter)?;
         self.key_bytes += key.len() as u64;
-        self.log_hits += counter.log_len() as u64;
-        self.slots.insert(hash, key.into(), counter)
+        self.log_hits += log_hits;
+        Some(place)
     }
 
     fn find_or_insert(&mut self, ask: &Ask<'_>, now: Now) -> Option<u32> {
-        let hash = self.seed.hash(ask.key);
+        let hash = self.slots.hash(ask.key);
         let found = self.slots.find(hash, ask.key);
         if found.is_some() || !self.has_room(ask.key.len(), 0, now) {
             return found;
         }
-        let counter = Counter::fresh(ask.limit.algorithm());
-        Some(self.insert(hash, ask.key, counter))
+        self.insert(hash, ask.key, Counter::fresh(ask.limit.algorithm()))
     }
 }
 
 impl Counters for Table {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
         self.sweep(now, SWEPT_A_CHECK);
-        let found = self.slots.find(self.seed.hash(ask.key), ask.key);
+        let found = self.find(ask.key);
         self.peek_at(found, ask, hits, reserved, now)
     }
 
@@ -304,17 +310,14 @@ impl Counters for Table {
         let Some(place) = self.find_or_insert(ask, now) else {
             return;
         };
-        let Some(slot) = self.slots.get_mut(place) else {
-            return;
-        };
         let log_has_room = self.log_hits < self.max.log_hits;
-        self.log_hits -= slot.counter.log_len() as u64;
-        slot.counter
-            .record(ask.limit, &ask.at, ask.hits, log_has_room);
-        self.log_hits += slot.counter.log_len() as u64;
+        self.change_at(place, |counter| {
+            counter.record(ask.limit, &ask.at, ask.hits, log_has_room);
+        });
         self.dirty.push(&mut self.slots, place);
     }
 }
+
 /// A leader's counters over those of the last checkpoint, in which it finds what it does not have itself: after a
 /// failover it need not load them.
 ///
@@ -330,11 +333,11 @@ impl Counters for Live<'_> {
     fn peek(&mut self, ask: &Ask<'_>, hits: u64, reserved: u32, now: Now) -> Peeked {
         let table = &mut *self.table;
         table.sweep(now, SWEPT_A_CHECK);
-        let hash = table.seed.hash(ask.key);
+        let hash = table.slots.hash(ask.key);
         let found = table.slots.find(hash, ask.key).or_else(|| {
             let counter = self.saved.get(ask.key)?;
             let is_in_use = counter.idle_at_us() > now.by(ask.limit.clock());
-            is_in_use.then(|| table.insert(hash, ask.key, counter.clone()))
+            is_in_use.then(|| table.insert(hash, ask.key, counter.into_owned()))?
         });
         table.peek_at(found, ask, hits, reserved, now)
     }

@@ -19,7 +19,7 @@ descriptors:
     let replaces =
         "{key: user, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: by_ip}]}}";
     let rules = parse(&format!("{with}  - {replaces}\n"));
-    let both: [Entries<'_>; 2] = [&[("ip", "::1")], &[("user", "ann")]];
+    let both: [&[(&str, &str)]; 2] = [&[("ip", "::1")], &[("user", "ann")]];
     let matched = rules.resolve("shop", &both).unwrap();
     assert!(
         matched

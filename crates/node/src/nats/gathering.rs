@@ -137,6 +137,9 @@ impl Responder {
     }
 
     async fn carry_out(&self, outputs: Vec<Output>) {
+        if outputs.is_empty() {
+            return;
+        }
         let mut outputs = VecDeque::from(outputs);
         while let Some(output) = outputs.pop_front() {
             match output {
@@ -154,6 +157,7 @@ impl Responder {
                 }
             }
         }
+        self.gathering.lock().gather.reuse(outputs.into());
     }
 
     fn give(&self, input: Input) -> bool {

@@ -4,7 +4,9 @@
 //! bounded size, one at a time. What a leader counted after its last checkpoint is forgotten if it dies; a planned
 //! hand-over writes it first.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use nowserving_limit::{
     Change, Clock, Counted, Counter, HashSeed, Held, Limit, LimitParts, Live, PortionMax, Saved,
@@ -130,13 +132,15 @@ impl LeaderLimits {
             return;
         };
         let mut left = INHERITED_AT_ONCE;
-        for (key, counter) in saved.after(from.as_deref()).take(INHERITED_AT_ONCE) {
+        saved.each_after(from.as_deref(), |key, counter| {
+            self.is_used(key::clock(key), counter.idle_at_us());
             left -= 1;
             if left == 0 {
                 self.inherited = Inherited::After(Some(key.into()));
+                return ControlFlow::Break(());
             }
-            self.is_used(key::clock(key), counter.idle_at_us());
-        }
+            ControlFlow::Continue(())
+        });
     }
 
     /// A counter is idle from then on, by its clock.
@@ -517,7 +521,7 @@ impl LeaderLimits {
 fn counted<'a, 'c>(
     asks: impl Iterator<Item = &'a LimitAsk>,
     verdicts: &[Verdict],
-    counter: impl Fn(&[u8]) -> Option<&'c Counter>,
+    counter: impl Fn(&[u8]) -> Option<Cow<'c, Counter>>,
 ) -> Vec<Counted> {
     let mut all: Vec<Counted> = Vec::with_capacity(verdicts.len());
     for (ask, verdict) in asks.zip(verdicts) {
@@ -531,7 +535,7 @@ fn counted<'a, 'c>(
             key: ask.key.clone(),
             limit: ask.limit.clone(),
             hits,
-            mark: counter.map(Counter::mark).unwrap_or_default(),
+            mark: counter.map(|counter| counter.mark()).unwrap_or_default(),
         });
     }
     all

@@ -118,8 +118,8 @@ pub fn part_reply(verdicts: &[Verdict]) -> PartReply {
 
 /// The other way.
 #[must_use]
-pub fn verdicts_of(part: &PartReply) -> Vec<Verdict> {
-    let verdicts = part.verdicts.iter().map(|it| Verdict {
+pub fn verdicts_of(part: PartReply) -> impl Iterator<Item = Verdict> {
+    part.verdicts.into_iter().map(|it| Verdict {
         answer: Answer {
             allowed: it.allowed,
             limit: it.limit,
@@ -131,8 +131,7 @@ pub fn verdicts_of(part: &PartReply) -> Vec<Verdict> {
         is_shadow: it.shadow,
         is_quota: it.quota,
         is_untracked: it.untracked,
-    });
-    verdicts.collect()
+    })
 }
 
 /// A command about rate limits.

@@ -1,5 +1,7 @@
 //! The bytes of rate limits, where they are not those of the types.
 
+use std::ops::ControlFlow;
+
 use nowserving_codec::{Codec, Malformed, Reader, Writer};
 use nowserving_limit::{Counter, Limit, LimitParts, Moment, Saved, Window, key};
 
@@ -70,9 +72,10 @@ impl Codec for LimitsState {
         self.changes.encode(to);
         self.saved.expired_to().map(<Box<[u8]>>::from).encode(to);
         to.number(self.saved.len() as u64);
-        for counter in self.saved.after(None) {
-            put_counter(counter, to);
-        }
+        self.saved.each_after(None, |key, counter| {
+            put_counter(key, counter, to);
+            ControlFlow::Continue(())
+        });
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -89,13 +92,13 @@ impl Codec for LimitsState {
             if !kind.is_some_and(|kind| counter.fits(kind)) {
                 return Err(Malformed("a counter of another kind than its key says"));
             }
-            limits.saved.put(key, counter);
+            limits.saved.put(&key, counter);
         }
         Ok(limits)
     }
 }
 
-fn put_counter((key, counter): (&[u8], &Counter), to: &mut Writer) {
+fn put_counter(key: &[u8], counter: &Counter, to: &mut Writer) {
     to.number(key.len() as u64);
     to.put(key);
     counter.encode(to);
@@ -112,12 +115,15 @@ impl LimitsState {
         }
         self.changes.iter().next_back().cloned().encode(to);
         let first = to.bytes().len();
-        let counters = self.saved.after(self.saved.expired_to());
-        for counter in counters.take(PART_COUNTERS) {
-            put_counter(counter, to);
-            if to.bytes().len() - first > PART_COUNTERS_BYTES {
-                break;
-            }
-        }
+        let mut left = PART_COUNTERS;
+        self.saved
+            .each_after(self.saved.expired_to(), |key, counter| {
+                put_counter(key, counter, to);
+                left -= 1;
+                if left == 0 || to.bytes().len() - first > PART_COUNTERS_BYTES {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            });
     }
 }

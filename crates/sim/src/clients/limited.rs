@@ -107,7 +107,7 @@ impl Limits {
         let entries: Vec<(&str, &str)> = entries
             .map(|entry| (entry.key.as_str(), entry.value.as_str()))
             .collect();
-        let matched = rules.resolve(domain, &[&entries]).ok()?;
+        let matched = rules.resolve(domain, &[entries.as_slice()]).ok()?;
         let check = Check {
             hits: Some(hits),
             ..Check::new(Vec::new())
@@ -115,7 +115,7 @@ impl Limits {
         let ask = limit_ask(matched.first()?, &check)?;
         Some(Hits {
             counter: counter.clone(),
-            rule: rules.path(domain, &entries)?.to_string(),
+            rule: rules.path(domain, entries.as_slice())?.to_string(),
             exact: matched.first()?.rule()?.is_exact,
             shard: home_of(&ask.key, self.shards),
             ask,

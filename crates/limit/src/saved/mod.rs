@@ -5,8 +5,13 @@
 //! Exact limits (`exact: true`) count here and nowhere else: each hit is a log entry. There is room for them beyond that
 //! for all others (`EXACT_SHARE`), as a counter that finds none is no limit: a flood of other keys cannot take it.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+mod page;
+mod pages;
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
+use pages::Pages;
 
 use crate::check::{Counters, Peeked, Place};
 use crate::table::SWEPT_FOR_ROOM;
@@ -17,10 +22,10 @@ use crate::{
 /// To so many places, bytes of keys and times of logs comes one more, which is for exact limits alone.
 const EXACT_SHARE: u32 = 4;
 
-/// See the top of this file. About 70 bytes a counter, its key not counted.
+/// See the top of this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    counters: BTreeMap<Box<[u8]>, Counter>,
+    counters: Pages,
     max: TableMax,
     /// The key up to which counters were looked at for idle ones.
     expired_to: Option<Box<[u8]>>,
@@ -53,7 +58,7 @@ impl Used {
 impl Saved {
     pub fn new(max: TableMax) -> Self {
         Self {
-            counters: BTreeMap::new(),
+            counters: Pages::default(),
             max,
             expired_to: None,
             exact: Used::default(),
@@ -66,7 +71,7 @@ impl Saved {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.counters.is_empty()
+        self.len() == 0
     }
 
     pub fn key_bytes(&self) -> u64 {
@@ -78,15 +83,18 @@ impl Saved {
         self.exact.log_hits + self.others.log_hits
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<&Counter> {
+    pub fn get(&self, key: &[u8]) -> Option<Cow<'_, Counter>> {
         self.counters.get(key)
     }
 
-    /// The counters after a key, in the order of their keys: for snapshots and hashes, a page at a time.
-    pub fn after(&self, key: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &Counter)> {
-        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
-        let counters = self.counters.range::<[u8], _>((from, Bound::Unbounded));
-        counters.map(|(key, counter)| (&**key, counter))
+    /// The counters after a key, in the order of their keys, until it breaks off: for snapshots and hashes, a page at a
+    /// time.
+    pub fn each_after(
+        &self,
+        key: Option<&[u8]>,
+        each: impl FnMut(&[u8], &Counter) -> ControlFlow<()>,
+    ) {
+        self.counters.each_after(key, each);
     }
 
     /// Up to where [`Saved::expire`] has come: part of the state, for snapshots.
@@ -100,9 +108,9 @@ impl Saved {
     }
 
     /// Puts a counter out of a snapshot or a backup, whatever the bounds.
-    pub fn put(&mut self, key: Box<[u8]>, counter: Counter) {
-        self.remove(&key);
-        self.used_by(&key).add(&key, &counter);
+    pub fn put(&mut self, key: &[u8], counter: Counter) {
+        self.remove(key);
+        self.used_by(key).add(key, &counter);
         self.counters.insert(key, counter);
     }
 
@@ -112,8 +120,8 @@ impl Saved {
     }
 
     fn take_out(&mut self, key: &[u8]) -> Option<Counter> {
-        let (key, counter) = self.counters.remove_entry(key)?;
-        self.used_by(&key).remove(&key, &counter);
+        let counter = self.counters.remove(key)?;
+        self.used_by(key).remove(key, &counter);
         Some(counter)
     }
 
@@ -134,7 +142,7 @@ impl Saved {
         }
         let fits = self.fits(&change.key, 0);
         if fits {
-            self.put(change.key.clone(), begun_by(&change.state));
+            self.put(&change.key, begun_by(&change.state));
         }
         fits
     }
@@ -148,21 +156,29 @@ impl Saved {
     /// Looks at the next counters in the order of their keys and drops the idle ones. Returns how many it dropped.
     pub fn expire(&mut self, now: Now, counters: usize) -> usize {
         let from = self.expired_to.take();
-        let seen: Vec<_> = self
-            .after(from.as_deref())
-            .take(counters)
-            .map(|(key, counter)| (Box::from(key), is_idle(key, counter, now)))
-            .collect();
+        let (mut left, mut idle) = (counters, Vec::new());
+        let mut last = None;
+        if counters > 0 {
+            self.each_after(from.as_deref(), |key, counter| {
+                if is_idle(key, counter, now) {
+                    idle.push(Box::<[u8]>::from(key));
+                }
+                left -= 1;
+                if left == 0 {
+                    last = Some(Box::from(key));
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            });
+        }
         // Less than asked for: the next time begins at the first key.
-        let last = seen.last().filter(|_| seen.len() == counters);
-        self.expired_to = last.map(|(key, _): &(Box<[u8]>, bool)| key.clone());
-        let idle = seen.into_iter().filter(|(_, is_idle)| *is_idle);
-        idle.filter(|(key, _)| self.remove(key)).count()
+        self.expired_to = last;
+        idle.iter().filter(|key| self.remove(key)).count()
     }
 
     /// Answers as a check would, and changes nothing: what is left is told without these hits.
     pub fn dry_run(&self, ask: &Ask<'_>) -> Answer {
-        let counter = self.counters.get(ask.key).cloned();
+        let counter = self.get(ask.key).map(Cow::into_owned);
         let fresh = || Counter::fresh(ask.limit.algorithm());
         let mut counter = counter.unwrap_or_else(fresh);
         let uncounted = ask.peek(&mut counter, 0);
@@ -265,11 +281,11 @@ impl Counters for Saved {
     }
 
     fn record(&mut self, ask: &Ask<'_>, now: Now) {
-        if !self.counters.contains_key(ask.key) {
+        if self.get(ask.key).is_none() {
             if !self.has_room(ask.key, 0, now) {
                 return;
             }
-            self.put(ask.key.into(), Counter::fresh(ask.limit.algorithm()));
+            self.put(ask.key, Counter::fresh(ask.limit.algorithm()));
         }
         let log_has_room = self.log_has_room(ask.key);
         self.change(ask.key, |counter| {
@@ -281,10 +297,13 @@ impl Counters for Saved {
 impl Saved {
     /// Changes a counter, if there is one.
     fn change<T>(&mut self, key: &[u8], change: impl FnOnce(&mut Counter) -> T) -> Option<T> {
-        let counter = self.counters.get_mut(key)?;
-        let before = counter.log_len() as u64;
-        let result = change(counter);
-        let after = counter.log_len() as u64;
+        let (mut before, mut after) = (0, 0);
+        let result = self.counters.change(key, |counter| {
+            before = counter.log_len() as u64;
+            let result = change(counter);
+            after = counter.log_len() as u64;
+            result
+        })?;
         let used = self.used_by(key);
         used.log_hits = used.log_hits + after - before;
         Some(result)

@@ -5,8 +5,8 @@ const PAGE: usize = 1_024;
 
 /// It grows a page at a time: a plain vector moves all of its elements when it doubles, which takes tenths of a second
 /// with ten million counters.
-#[derive(Debug)]
-pub(super) struct Paged<T> {
+#[derive(Debug, Clone)]
+pub(crate) struct Paged<T> {
     /// All but the last one are full.
     pages: Vec<Vec<T>>,
     len: usize,
@@ -42,10 +42,5 @@ impl<T> Paged<T> {
     pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         let place = place as usize;
         self.pages.get_mut(place / PAGE)?.get_mut(place % PAGE)
-    }
-
-    /// The memory that it has taken, without what its elements point at.
-    pub fn bytes(&self) -> usize {
-        self.pages.len() * PAGE * size_of::<T>() + self.pages.capacity() * size_of::<Vec<T>>()
     }
 }
