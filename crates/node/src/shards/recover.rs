@@ -53,7 +53,7 @@ pub fn shards(
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut shards = thread::scope(|scope| {
         let threads: Vec<_> = (0..cores.min(config.shards as usize))
-            .map(|_| scope.spawn(&work))
+            .map(|_| scope.spawn(work))
             .collect();
         let mut all = Vec::new();
         for thread in threads {
