@@ -143,8 +143,8 @@ pub struct NodeArgs {
         value_parser = duration::between(40..=60_000)
     )]
     election_ms: Option<u64>,
-    /// A shard's state goes to disk, and its log is compacted, each time this many entries were applied,
-    /// 100 to 10000000 [default: 20000].
+    /// A shard's state goes to disk, and its log is compacted, each time this many entries were applied, and sooner once
+    /// the shard is quiet, 100 to 10000000 [default: 20000].
     #[arg(
         long,
         value_name = "N",

@@ -113,6 +113,12 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// The bytes that are left.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// The number of bytes that are left.
     #[must_use]
     pub fn left(&self) -> usize {

@@ -82,15 +82,25 @@ pub struct Boot {
 }
 
 /// One shard as it was on disk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RestoredShard {
     pub shard: u32,
     /// Its log, and a description of its snapshot.
     pub restored: Restored,
-    /// The state in its snapshot.
+    /// The state in its snapshot, and what was applied since ([`RestoredShard::replay`]).
     pub state: State,
+    pub replayed: Replayed,
     /// Its snapshot's file, if there is one.
     pub file: Option<SnapshotFile>,
+}
+
+/// What the entries had that a start has applied behind a snapshot.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// As [`State::apply_entry`] counts it.
+    pub work: usize,
+    /// The largest [`nowserving_shard::command::Entry::compact_floor`].
+    pub compact_floor: u64,
 }
 
 /// The state in a received snapshot.

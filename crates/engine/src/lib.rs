@@ -39,6 +39,7 @@ mod outbox;
 mod payload;
 mod peers;
 pub mod refusals;
+pub mod replay;
 mod request;
 mod requests;
 #[cfg(test)]
@@ -53,7 +54,7 @@ pub use engine::{Engine, ShardView, WRITES_IN_FLIGHT_MAX};
 pub use frames::{FrameBody, OutMessage, PeerBatch, PeerFrame};
 pub use io::{
     Boot, Config, Dropped, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled,
-    Now, Output, ReadFailure, ReceivedState, RelayedAnswer, RestoredShard, Subscription,
+    Now, Output, ReadFailure, ReceivedState, RelayedAnswer, Replayed, RestoredShard, Subscription,
 };
 pub use peers::contact::{PeerHeader, Refusal, Standing};
 pub use peers::known_disk::{KnownDisk, KnownDisks, NotTaken};

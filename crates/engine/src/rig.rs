@@ -155,9 +155,10 @@ impl Rig {
                     conf_state: ConfState::of_voters(nodes),
                     ..snapshot
                 },
+                applied: 0,
             },
             state,
-            file: None,
+            ..RestoredShard::default()
         };
         let now = 1_000_000_000;
         let at = Now {

@@ -143,7 +143,7 @@ impl DrawnLane {
 
 impl DrawHead {
     /// For dumps with these lanes: whether a line can have it.
-    pub(crate) fn is_plausible(&self, lanes: &[LaneDump]) -> bool {
+    pub(crate) fn is_plausible<L>(&self, lanes: &[LaneDump<L>]) -> bool {
         self.begun.as_ref().is_none_or(|begun| {
             let beacon = &begun.beacon;
             let beacon_fits = beacon.is_empty() || is_text(beacon, BEACON_BYTES_MAX);

@@ -10,6 +10,7 @@ use nowserving_codec::Codec;
 use crate::bits::BITS;
 use crate::calls::Calls;
 use crate::draw_pages::Draw;
+use crate::dump_lists::LiveList;
 use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::journal_details::AllDetails;
@@ -18,8 +19,9 @@ use crate::line::{Found, Lane};
 use crate::{
     Arrivals, Bucket, CallItem, Caller, ClockShift, DrawHead, DrawPage, Forecast, GoneFrom,
     Imported, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line,
-    LineName, Lines, LiveRecord, MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX, PositionMark,
-    Reason, RefusedCounts, SEATS_MAX, Settings, SettingsChange, Shadow, Stage, Token, Told, Totals,
+    LineName, Lines, Live, LiveRecord, MOVES_MAX, NUMBER_MAX, Noted, Offers, PER_VISIT_MAX,
+    PositionMark, Reason, RefusedCounts, SEATS_MAX, Settings, SettingsChange, Shadow, Stage, Token,
+    Told, Totals,
 };
 
 /// The state of a shard beside its lines.
@@ -35,8 +37,9 @@ pub struct Head {
     pub incarnation_floor: u64,
 }
 
+/// `L`: the lists of live tokens.
 #[derive(Codec, Debug, Clone, PartialEq, Eq)]
-pub struct LineDump {
+pub struct LineDump<L = Vec<(Token, LiveRecord)>> {
     pub name: LineName,
     pub incarnation: u64,
     pub version: u64,
@@ -73,7 +76,7 @@ pub struct LineDump {
     pub told: Option<Told>,
     /// By id: 1 to [`crate::LANE_TABLE_MAX`], including all lanes of the settings. The others have no live
     /// tokens.
-    pub lanes: Vec<LaneDump>,
+    pub lanes: Vec<LaneDump<L>>,
     /// The newest gone tokens by lane id and number, oldest first.
     pub gone: Vec<(u8, Token, Gone)>,
     /// The newest journal entries, oldest first.
@@ -90,7 +93,7 @@ pub struct LineDump {
 }
 
 #[derive(Codec, Debug, Clone, PartialEq, Eq)]
-pub struct LaneDump {
+pub struct LaneDump<L = Vec<(Token, LiveRecord)>> {
     pub name: LaneName,
     pub next_token: Token,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
@@ -101,7 +104,7 @@ pub struct LaneDump {
     /// Who took part in the draw, in order of number.
     pub draw: Vec<DrawPage>,
     /// In order of number.
-    pub live: Vec<(Token, LiveRecord)>,
+    pub live: L,
     pub offers: Offers,
     /// The keys that wait to be told of room, in the order of their numbers.
     pub callers: Vec<(u64, Arc<[u8]>)>,
@@ -117,6 +120,11 @@ impl Lines {
 
 impl Line {
     pub fn dump(&self) -> LineDump {
+        self.dump_as()
+    }
+
+    /// The same with another kind of lists of live tokens.
+    pub fn dump_as<L: LiveList>(&self) -> LineDump<L> {
         let lanes = self.lanes.iter();
         let whole = 0..u64::MAX;
         let lanes = (0..).zip(lanes).map(|(id, lane)| LaneDump {
@@ -133,7 +141,7 @@ impl Line {
 
     /// A part of the dump: everything small, and of each long list at most `size` (1 or more) consecutive items; of
     /// live tokens and of callers those of one lane. The parts follow each other as `nth` grows, and start over after the last.
-    pub fn dump_part(&self, nth: u64, size: u64) -> LineDump {
+    pub fn dump_part<L: LiveList>(&self, nth: u64, size: u64) -> LineDump<L> {
         let count = self.lanes.len() as u64;
         let lane_dump = |(at, lane): (u64, &Lane)| {
             let first = lane.done_through() + 1;
@@ -165,13 +173,13 @@ impl Line {
         )
     }
 
-    fn dump_with(
+    fn dump_with<L>(
         &self,
-        lanes: Vec<LaneDump>,
+        lanes: Vec<LaneDump<L>>,
         gone: Range<usize>,
         journal: Range<usize>,
         calls: Range<usize>,
-    ) -> LineDump {
+    ) -> LineDump<L> {
         let entries = self.journal.after(0).take(journal.end);
         let journal: Vec<JournalEntry> = entries.skip(journal.start).collect();
         let versions = journal.iter().map(|entry| entry.version);
@@ -220,8 +228,7 @@ impl Line {
 
 impl Lane {
     /// With the live tokens of these numbers, and the callers at these places.
-    fn dump(&self, tokens: Range<Token>, callers: Range<u64>) -> LaneDump {
-        let live = self.live_range(tokens);
+    fn dump<L: LiveList>(&self, tokens: Range<Token>, callers: Range<u64>) -> LaneDump<L> {
         let many = usize::try_from(callers.end.saturating_sub(callers.start)).unwrap_or(usize::MAX);
         let callers = self.callers.at(callers.start).take(many);
         LaneDump {
@@ -231,51 +238,10 @@ impl Lane {
             marks: self.marks.clone(),
             arrivals: self.arrivals,
             draw: Vec::new(),
-            live: live
-                .map(|(token, live)| (token, live.to_record()))
-                .collect(),
+            live: L::of(self.live_range(tokens)),
             offers: self.callers.offers,
             callers: callers.map(|(number, key)| (number, key.clone())).collect(),
         }
-    }
-}
-
-impl LineDump {
-    /// Takes its long lists out, item by item, in the order in which [`LineBuilder::add`] wants them.
-    pub fn take_items(&mut self) -> impl Iterator<Item = LineItem> + use<> {
-        let (mut draw, mut live, mut callers) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, lane) in (0..).zip(&mut self.lanes) {
-            draw.push((id, std::mem::take(&mut lane.draw)));
-            live.push((id, std::mem::take(&mut lane.live)));
-            callers.push((id, std::mem::take(&mut lane.callers)));
-        }
-        let draw = draw.into_iter().flat_map(|(id, pages)| {
-            let pages = pages.into_iter();
-            pages.map(move |page| LineItem::Draw(id, page))
-        });
-        let live = live.into_iter().flat_map(|(id, live)| {
-            let live = live.into_iter();
-            live.map(move |(token, live)| LineItem::Live(id, token, live))
-        });
-        let callers = callers.into_iter().flat_map(|(lane, callers)| {
-            let callers = callers.into_iter();
-            callers.map(move |(number, key)| LineItem::Caller(Caller { lane, number, key }))
-        });
-        let gone = std::mem::take(&mut self.gone).into_iter();
-        let gone = gone.map(|(lane, token, gone)| LineItem::Gone(lane, token, gone));
-        let journal = std::mem::take(&mut self.journal).into_iter();
-        let changes = std::mem::take(&mut self.settings_changes).into_iter();
-        let kicks = std::mem::take(&mut self.kicks).into_iter();
-        let notes = std::mem::take(&mut self.notes).into_iter();
-        let calls = std::mem::take(&mut self.calls).into_iter();
-        draw.chain(live)
-            .chain(callers)
-            .chain(gone)
-            .chain(journal.map(LineItem::Journal))
-            .chain(changes.map(|it| LineItem::Settings(Box::new(it))))
-            .chain(kicks.map(LineItem::Kicked))
-            .chain(notes.map(LineItem::Noted))
-            .chain(calls.map(LineItem::Call))
     }
 }
 
@@ -317,7 +283,7 @@ impl Lines {
     }
 
     /// The next line in order of name.
-    pub fn add(&mut self, dump: LineDump) -> Result<(), BadDump> {
+    pub fn add(&mut self, dump: LineDump<impl LiveList>) -> Result<(), BadDump> {
         let mut line = LineBuilder::new(dump, self.limits)?.finish()?;
         let name = line.name.clone();
         let last = self.lines.last_key_value();
@@ -362,7 +328,7 @@ pub struct LineBuilder {
 
 impl LineBuilder {
     /// Begins with a dump whose lists may be empty or incomplete: [`LineBuilder::add`] adds the rest.
-    pub fn new(dump: LineDump, limits: Limits) -> Result<Self, BadDump> {
+    pub fn new(dump: LineDump<impl LiveList>, limits: Limits) -> Result<Self, BadDump> {
         let name = dump.name.clone();
         Self::begin(dump, limits).map_err(|what| bad(name.as_str(), what))
     }
@@ -398,7 +364,7 @@ impl LineBuilder {
         self.end().map_err(|what| bad(name.as_str(), what))
     }
 
-    fn begin(mut dump: LineDump, limits: Limits) -> Result<Self, &'static str> {
+    fn begin(mut dump: LineDump<impl LiveList>, limits: Limits) -> Result<Self, &'static str> {
         let set = dump.settings.validate();
         set.map_err(|_| "settings out of range")?;
         let largest = dump.incarnation.max(dump.version).max(dump.epoch);
@@ -426,7 +392,7 @@ impl LineBuilder {
         let draw = dump.draw.as_ref();
         let drawn = draw.is_none_or(|draw| draw.is_plausible(&dump.lanes));
         require(drawn, "an impossible draw")?;
-        let mut items = dump.take_items();
+        let (mut draw, live, mut others) = dump.take_lists();
         let line = Line {
             name: dump.name,
             incarnation: dump.incarnation,
@@ -474,7 +440,11 @@ impl LineBuilder {
         for lane in dump.lanes {
             builder.line.restore_lane(lane)?;
         }
-        items.try_for_each(|item| builder.add_item(item))?;
+        draw.try_for_each(|item| builder.add_item(item))?;
+        for (lane, live) in (0..).zip(live) {
+            live.each(|token, live| builder.add_live((lane, token), live))?;
+        }
+        others.try_for_each(|item| builder.add_item(item))?;
         Ok(builder)
     }
 
@@ -487,7 +457,7 @@ impl LineBuilder {
             LineItem::Live(lane, token, live) => {
                 require(self.line.gone.len() == 0, "live tokens after gone ones")?;
                 require(self.line.callers.is_empty(), "live tokens after callers")?;
-                return self.add_live((lane, token), live);
+                return self.add_live((lane, token), live.view());
             }
             LineItem::Caller(caller) => return self.line.restore_caller(caller),
             LineItem::Gone(lane, token, gone) => {
@@ -518,7 +488,7 @@ impl LineBuilder {
         has_none && self.line.callers.is_empty() && self.line.gone.len() == 0
     }
 
-    fn add_live(&mut self, at: (u8, Token), live: LiveRecord) -> Result<(), &'static str> {
+    fn add_live(&mut self, at: (u8, Token), live: Live<'_>) -> Result<(), &'static str> {
         let last = self.last.get_mut(usize::from(at.0)).ok_or("no such lane")?;
         require(last.0 < at.1, "live tokens out of order")?;
         last.0 = at.1;
@@ -556,7 +526,7 @@ impl LineBuilder {
 
 impl Line {
     /// Without its live tokens.
-    fn restore_lane(&mut self, dump: LaneDump) -> Result<(), &'static str> {
+    fn restore_lane<L>(&mut self, dump: LaneDump<L>) -> Result<(), &'static str> {
         require(self.lane_id(&dump.name).is_none(), "two lanes of one name")?;
         let mut lane = Lane::new(dump.name);
         lane.next_token = dump.next_token;
@@ -576,8 +546,8 @@ impl Line {
         Ok(())
     }
 
-    fn restore_live(&mut self, at: (u8, Token), live: LiveRecord) -> Result<(), &'static str> {
-        self.restore_moved(at, &live)?;
+    fn restore_live(&mut self, at: (u8, Token), live: Live<'_>) -> Result<(), &'static str> {
+        self.restore_moved(at, live)?;
         require(self.drawn_as(at).is_none(), "a token live and drawn")?;
         require(!self.is_to_be_drawn(at), NOT_DRAWN)?;
         let may_be_drawn = !live.stage.holds_seat() || !self.waits_for_draw(at);
@@ -601,7 +571,7 @@ impl Line {
         self.reserved = self.reserved.saturating_add(units.into());
         let entered = (1..=self.version).contains(&live.entered.version);
         require(entered, "entered at no version of the line")?;
-        if let Some(key) = &live.key {
+        if let Some(key) = live.key {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
             require(fits, "a key of no or too many bytes")?;
             require(self.find(key).is_none(), "two live tokens of one key")?;
@@ -632,13 +602,13 @@ impl Line {
     }
 
     /// The former numbers of a token are gone, also those that come later.
-    fn restore_moved(&mut self, at: (u8, Token), live: &LiveRecord) -> Result<(), &'static str> {
+    fn restore_moved(&mut self, at: (u8, Token), live: Live<'_>) -> Result<(), &'static str> {
         const LIVE: &str = "moved from a token that is not gone";
         require(!self.moved.contains_key(&at), LIVE)?;
         require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
         let jumps = usize::from(live.jumps) <= live.moved_from.len();
         require(jumps, "more jumps than moves")?;
-        for old in &live.moved_from {
+        for old in live.moved_from {
             require(*old != at && self.is_gone(*old), LIVE)?;
             require(!self.is_to_be_drawn(*old), NOT_DRAWN)?;
             let new = self.moved.insert(*old, at).is_none();

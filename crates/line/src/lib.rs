@@ -47,6 +47,7 @@ mod capacity;
 mod draw;
 mod draw_pages;
 mod dump;
+mod dump_lists;
 mod eta;
 mod event;
 mod first_turn;
@@ -97,6 +98,7 @@ pub use capacity::{HeldBackBy, LaneUse};
 pub use draw::{DrawState, DrawView};
 pub use draw_pages::{DrawBegun, DrawBlock, DrawHead, DrawPage};
 pub use dump::{BadDump, Head, LaneDump, LineBuilder, LineDump, LineItem};
+pub use dump_lists::{LiveBytes, LiveList};
 pub use event::{AdmittedBy, Event, LineChange, MovedBy, TokenChange};
 pub use forecast::{
     Arrivals, EtaFrom, EtaGiven, EtaOutcome, FORECAST_WINDOWS, Forecast, ForecastRecord,

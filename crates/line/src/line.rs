@@ -632,11 +632,11 @@ impl Lane {
     }
 
     /// A token after all others, whether it waits or has a seat.
-    pub(crate) fn add(&mut self, token: Token, counts_as_entered: Timestamp, live: LiveRecord) {
+    pub(crate) fn add(&mut self, token: Token, counts_as_entered: Timestamp, live: Live<'_>) {
         if live.stage.holds_seat() {
-            self.seated.insert(token, Box::new(live));
+            self.seated.insert(token, Box::new(live.to_record()));
         } else {
-            self.waiting.push(token, counts_as_entered, live.view());
+            self.waiting.push(token, counts_as_entered, live);
         }
     }
 

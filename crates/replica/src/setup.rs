@@ -11,8 +11,8 @@ use crate::store::Store;
 use crate::types::micros;
 use crate::vote_hold::VoteHold;
 use crate::{
-    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config, EntryReader, Micros, NewError, Replica, Restored,
-    Role, RoleChange,
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config, EntryReader, Micros, NewError, ReadFailed, Replica,
+    Restored, Role, RoleChange, SnapshotMeta,
 };
 
 /// Entries sent to a peer in one message, in bytes (a single larger one is sent alone).
@@ -38,10 +38,8 @@ impl Replica {
     ) -> Result<Replica, NewError> {
         let shard = config.shard;
         let timeout_us = check_config(config)?;
-        let Restored { log, mut snapshot } = restored;
-        if snapshot.index == 0 && log.start.index == BOOTSTRAP_INDEX {
-            snapshot = log.start.clone();
-        }
+        let snapshot = restored.first_snapshot();
+        let Restored { log, applied, .. } = restored;
         let log_lost = |what| Err(NewError::LogLost { shard, what });
         let foreign_snapshot = |what| Err(NewError::ForeignSnapshot { shard, what });
         let mut hard_state = log.hard_state.clone();
@@ -68,6 +66,7 @@ impl Replica {
         // The commit index is written without a sync now and then, so a snapshot can be ahead of it;
         // all entries in a snapshot were committed.
         hard_state.commit = commit.max(covers);
+        let applied = applied.clamp(covers, hard_state.commit);
         let fresh = hard_state.term <= BOOTSTRAP_TERM;
         let term = hard_state.term;
 
@@ -86,7 +85,7 @@ impl Replica {
             ));
         }
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&raft_config(config, covers), store, &logger).map_err(|error| {
+        let raw = RawNode::new(&raft_config(config, applied), store, &logger).map_err(|error| {
             let problem = error.to_string();
             NewError::Config { shard, problem }
         })?;
@@ -98,7 +97,7 @@ impl Replica {
             election_ticks: config.election_ticks,
             held: VecDeque::new(),
             barrier: 0,
-            handed_out: covers,
+            handed_out: applied,
             votes_asked_term: 0,
             reported: RoleChange {
                 role: Role::Follower,
@@ -108,6 +107,35 @@ impl Replica {
             installing: None,
             installed: None,
         })
+    }
+}
+
+impl Restored {
+    /// The newest snapshot, or that of the group's start.
+    fn first_snapshot(&self) -> SnapshotMeta {
+        match self.snapshot.index == 0 && self.log.start.index == BOOTSTRAP_INDEX {
+            true => self.log.start.clone(),
+            false => self.snapshot.clone(),
+        }
+    }
+
+    /// The last entry in the snapshot, and the last one that is known to be committed, if there is any behind the
+    /// snapshot. None, too, if log and snapshot contradict each other, which [`Replica::new`] refuses.
+    ///
+    /// # Errors
+    /// The log can't be read.
+    pub fn to_replay(
+        &self,
+        shard: u32,
+        reader: &dyn EntryReader,
+    ) -> Result<Option<(u64, u64)>, ReadFailed> {
+        let (log, snapshot) = (&self.log, self.first_snapshot());
+        let (covers, commit) = (snapshot.index, log.hard_state.commit);
+        let fits = log.start.index > 0 && log.compact_index <= covers && commit <= log.last_index;
+        if !fits || commit <= covers || reader.term(shard, covers)? != snapshot.term {
+            return Ok(None);
+        }
+        Ok(Some((covers, commit)))
     }
 }
 

@@ -174,9 +174,11 @@ impl From<SnapshotMeta> for SnapshotMetadata {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restored {
     pub log: LogState,
-    /// The newest snapshot; the replica hands out committed entries from the one after it on. A group that
-    /// was just started has none.
+    /// The newest snapshot. The replica hands out committed entries from the one after it on, or after `applied`. A group
+    /// that was just started has none.
     pub snapshot: SnapshotMeta,
+    /// What the owner has applied behind the snapshot goes through this entry; 0: nothing.
+    pub applied: u64,
 }
 
 /// A node's role in its group.

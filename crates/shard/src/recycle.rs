@@ -10,14 +10,14 @@
 //! stamped only so often: in all, one and a half timeouts. The grace depends on the checkpoint and not
 //! on the election, so no chain of elections can keep dead tokens in line.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use nowserving_line::{
     Event, Line, LineName, Lines, Live, Op, RECYCLE_MAX, Reason, RecycleItem, Settings, State,
     TOUCH_MAX, Token, TokenChange, TokenRef, WORK_MAX,
 };
 
-use crate::token_map::TokenMap;
+use crate::token_map::{Due, TokenMap};
 
 /// The most tokens that one pass looks at, of those still to be indexed and of the index each: as many as one
 /// log entry can end.
@@ -29,7 +29,7 @@ const SEAT_GRACE_MAX_MS: u64 = 5_000;
 const RETRY_MS: u64 = 1_000;
 
 /// The leader's knowledge about one live token beyond the replicated state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Watched {
     due_ms: u64,
     /// When this leader last saw it.
@@ -56,21 +56,9 @@ impl MaybeMs {
     }
 }
 
-/// When a token expires; the token: the incarnation of its line, and in one number its lane and, below it, its own.
-type Due = (u64, u64, u64);
-
-const LANE_SHIFT: u32 = 56;
-
-fn due(due_ms: u64, at: TokenRef) -> Due {
-    let number = u64::from(at.lane) << LANE_SHIFT | at.token;
-    (due_ms, at.incarnation, number)
-}
-
-fn token_of((_, incarnation, number): Due) -> TokenRef {
-    TokenRef {
-        incarnation,
-        lane: (number >> LANE_SHIFT) as u8,
-        token: number & ((1 << LANE_SHIFT) - 1),
+impl Due for Watched {
+    fn due_ms(&self) -> u64 {
+        self.due_ms
     }
 }
 
@@ -78,7 +66,6 @@ fn token_of((_, incarnation, number): Due) -> TokenRef {
 #[derive(Debug, Default)]
 pub struct Recycler {
     watched: TokenMap<Watched>,
-    by_due: BTreeSet<Due>,
     /// Lines whose live tokens are still to be indexed, each with the next token.
     to_index: VecDeque<(LineName, (u8, Token))>,
     /// A new leader's first pass over the lines goes on after this name; `None` when it is complete.
@@ -117,9 +104,7 @@ impl Recycler {
 
     /// The token is gone.
     pub fn forget(&mut self, at: TokenRef) {
-        if let Some(watched) = self.watched.remove(at) {
-            self.by_due.remove(&due(watched.due_ms, at));
-        }
+        self.watched.remove(at);
     }
 
     /// An operator moved a waiting token: it is another one now. Its clock runs on, and it stays seen
@@ -127,7 +112,6 @@ impl Recycler {
     pub fn moved(&mut self, line: &Line, from: TokenRef, to: TokenRef, live: Live<'_>) {
         let mut inherited_deadline_ms = None;
         if let Some(old) = self.watched.remove(from) {
-            self.by_due.remove(&due(old.due_ms, from));
             inherited_deadline_ms = old.inherited_deadline_ms.get();
             if old.checkpointing {
                 // Where `from` is listed, it will not be found.
@@ -208,7 +192,7 @@ impl Recycler {
         if self.takeover.is_some() || !self.to_index.is_empty() {
             return Some(0);
         }
-        let expiry_ms = self.by_due.first().map(|(due_ms, _, _)| *due_ms);
+        let expiry_ms = self.watched.first_due_ms();
         expiry_ms.into_iter().chain(self.checkpoint_due_ms).min()
     }
 
@@ -230,20 +214,16 @@ impl Recycler {
         last_seen_ms: Option<u64>,
         inherited_deadline_ms: Option<u64>,
     ) {
-        let old = self.watched.remove(at);
-        if let Some(old) = &old {
-            self.by_due.remove(&due(old.due_ms, at));
-        }
+        let old = self.watched.get(at);
         let mut watched = Watched {
             due_ms: 0,
             last_seen_ms: last_seen_ms
-                .or(old.as_ref().and_then(|o| o.last_seen_ms.get()))
+                .or(old.and_then(|o| o.last_seen_ms.get()))
                 .into(),
             inherited_deadline_ms: inherited_deadline_ms.into(),
             checkpointing: old.is_some_and(|o| o.checkpointing),
         };
         watched.due_ms = deadline_ms(line, live, &watched);
-        self.by_due.insert(due(watched.due_ms, at));
         self.watched.insert(line.name(), at, watched);
         let settings = line.settings();
         let most_ms = settings
@@ -298,38 +278,38 @@ impl Recycler {
 
     fn find_idle(&mut self, lines: &Lines, now_ms: u64) -> Vec<Op> {
         let mut found: BTreeMap<LineName, (u64, Vec<RecycleItem>)> = BTreeMap::new();
-        for _ in 0..PASS_TOKENS_MAX {
-            let Some(first) = self.by_due.first().filter(|first| first.0 <= now_ms) else {
-                break;
-            };
-            let at = token_of(*first);
-            self.by_due.pop_first();
-            let Some(name) = self.watched.line(at).cloned() else {
-                continue;
-            };
-            let line = lines
-                .get(&name)
-                .filter(|l| l.incarnation() == at.incarnation);
-            let Some((line, live)) = line.and_then(|l| Some((l, l.live(at.lane, at.token)?)))
-            else {
-                self.watched.remove(at);
-                continue;
-            };
-            let Some(watched) = self.watched.get_mut(at) else {
-                continue;
-            };
-            let deadline_ms = deadline_ms(line, live, watched);
-            watched.due_ms = if deadline_ms > now_ms {
-                deadline_ms
-            } else {
-                found
-                    .entry(name)
-                    .or_insert((at.incarnation, Vec::new()))
-                    .1
-                    .push(item(at, live));
-                now_ms + RETRY_MS
-            };
-            self.by_due.insert(due(watched.due_ms, at));
+        let mut budget = PASS_TOKENS_MAX;
+        while budget > 0
+            && let Some((name, mut due)) = self.watched.due(now_ms)
+        {
+            due.truncate(budget);
+            budget -= due.len().max(1);
+            for at in due {
+                let line = lines
+                    .get(&name)
+                    .filter(|l| l.incarnation() == at.incarnation);
+                let Some((line, live)) = line.and_then(|l| Some((l, l.live(at.lane, at.token)?)))
+                else {
+                    self.watched.remove(at);
+                    continue;
+                };
+                let Some(watched) = self.watched.get(at) else {
+                    continue;
+                };
+                let deadline_ms = deadline_ms(line, live, watched);
+                let mut watched = watched.clone();
+                watched.due_ms = if deadline_ms > now_ms {
+                    deadline_ms
+                } else {
+                    found
+                        .entry(name.clone())
+                        .or_insert((at.incarnation, Vec::new()))
+                        .1
+                        .push(item(at, live));
+                    now_ms + RETRY_MS
+                };
+                self.watched.insert(&name, at, watched);
+            }
         }
         let ops = found.into_iter().flat_map(|(line, (incarnation, items))| {
             items

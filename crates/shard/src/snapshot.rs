@@ -16,7 +16,7 @@
 use bytes::{Buf, Bytes};
 use nowserving_codec::{Codec, Malformed, Reader, Writer};
 use nowserving_kv as kv;
-use nowserving_line::{BadDump, Head, Limits, LineDump, Lines};
+use nowserving_line::{BadDump, Head, Limits, LineDump, Lines, LiveBytes};
 
 use crate::command::FORMAT_MIN;
 use crate::requests::{Remembered, Requests};
@@ -95,7 +95,7 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
     state.lines.head().encode(&mut to);
     to.number(state.lines.len() as u64);
     for line in state.lines.iter() {
-        line.dump().encode(&mut to);
+        line.dump_as::<LiveBytes>().encode(&mut to);
     }
     let first = 0;
     #[cfg(feature = "bite")]
@@ -187,7 +187,7 @@ pub fn decode_with(
 fn take_lines(limits: Limits, from: &mut Reader<'_>) -> Result<Lines, SnapshotError> {
     let mut lines = Lines::from_head(limits, Head::decode(from)?)?;
     for _ in 0..from.count()? {
-        lines.add(LineDump::decode(from)?)?;
+        lines.add(LineDump::<LiveBytes>::decode(from)?)?;
     }
     Ok(lines)
 }
@@ -243,7 +243,7 @@ pub fn hash_part(state: &State, nth: u64) -> [u8; 32] {
         let from_first = twice.skip((first % count) as usize);
         for (at, line) in (0..taken).zip(from_first) {
             let round = (first % count + at) / count + first / count;
-            line.dump_part(round, size).encode(&mut part);
+            line.dump_part::<LiveBytes>(round, size).encode(&mut part);
         }
     }
     state.members.wanted.encode(&mut part);

@@ -147,6 +147,16 @@ impl State {
 }
 
 impl State {
+    /// How much there is to be written into a snapshot: roughly, in tokens. O(1).
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let tokens = self.lines.totals();
+        let seated = tokens.admitted.saturating_add(tokens.in_checkout);
+        let others = self.lines.len() + self.kv.len() + self.limits.saved().len();
+        let live = tokens.waiting.saturating_add(seated);
+        live.saturating_add(others as u64)
+    }
+
     /// The service clock as replicated. A leader's own reading may be ahead of it.
     #[must_use]
     pub fn now_ms(&self) -> u64 {

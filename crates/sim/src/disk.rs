@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowserving_engine::envelope::{SnapshotChunk, SnapshotRequest};
 use nowserving_engine::snapshot_header::{header_of, meta_of};
-use nowserving_engine::{NotInstalled, RestoredShard, SnapshotFile};
+use nowserving_engine::{NotInstalled, Replayed, RestoredShard, SnapshotFile};
 use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
 use nowserving_replica::{
     BOOTSTRAP_INDEX, ConfState, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
@@ -100,6 +100,7 @@ impl Disk {
         let mut restored = Restored {
             log: self.log.load(shard).map_err(text)?,
             snapshot,
+            applied: 0,
         };
         let install = restored.complete_install(shard, &*self.log);
         if let Some(write) = install.map_err(|error| error.to_string())? {
@@ -110,6 +111,7 @@ impl Disk {
             shard,
             restored,
             state,
+            replayed: Replayed::default(),
             file,
         })
     }

@@ -164,7 +164,7 @@ impl Node {
     /// The process begins; false if it refuses to, as its disk is damaged.
     pub fn begin(&mut self, env: &mut Env, setup: &Setup, identity: Identity) -> bool {
         let (id, start) = (self.id, self.starts);
-        let restored = match self.disk.open(setup.shards, identity.joined) {
+        let mut restored = match self.disk.open(setup.shards, identity.joined) {
             Ok(restored) => restored,
             Err(why) => {
                 env.note(format_args!("n{id}: does not start: {why}"));
@@ -189,6 +189,12 @@ impl Node {
             seed: env.random.next(),
             draw_secret: nowserving_line::Secret(std::array::from_fn(|_| env.random.next() as u8)),
         };
+        for shard in &mut restored {
+            if let Err(why) = shard.replay(&*self.disk.log, config.entry_format) {
+                env.note(format_args!("n{id}: does not start: {why}"));
+                return false;
+            }
+        }
         let now = self.clock.read(env.timeline.now());
         let boot = Boot {
             start: identity.starts.first().copied().unwrap_or_default(),

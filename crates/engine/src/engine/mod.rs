@@ -117,6 +117,7 @@ impl Engine {
             shard,
             restored,
             state,
+            replayed,
             file,
         } in restored
         {
@@ -124,8 +125,10 @@ impl Engine {
             let snapshot = restored.snapshot.clone();
             let replica = Replica::new(&replica_config, restored, reader.clone(), now.us)?;
             let mut restored = Shard::new(shard, replica, state, config.seed, now.us);
+            let own = &mut restored.snapshots.own;
+            own.raise_compact_floor(replayed.compact_floor);
+            own.add_work(replayed.work);
             if let Some(file) = file {
-                let own = &mut restored.snapshots.own;
                 own.on_disk(snapshot, file, &mut restored.replica);
             }
             shards.insert(shard, restored);

@@ -21,13 +21,14 @@ impl Engine {
     /// Starts one snapshot at most: of the largest log that is due. By number, the first shards of a busy node would
     /// be due again before the last ones' turn.
     pub(super) fn start_snapshot(&mut self, now: Micros) {
+        self.each_shard(|shard, _| shard.snapshots.own.look(now));
         let own = |shard: &Shard| shard.snapshots.own.is_under_way();
         if self.shards.values().filter(|it| own(it)).count() >= SNAPSHOTS_MAX {
             return;
         }
         let entries = self.config.snapshot_entries;
         let due = |shard: &&mut Shard| {
-            let applied = shard.replica.applied();
+            let applied = (shard.replica.applied(), shard.state.size());
             shard.snapshots.is_due(shard.id, applied, entries, now)
         };
         let due = self.shards.values_mut().filter(due);
@@ -157,7 +158,6 @@ mod tests {
 
     use nowserving_log::{LogStore as _, MemoryLog};
     use nowserving_replica::{EntryReader, Restored, Write};
-    use nowserving_shard::state::State;
     use raft::eraftpb::Entry;
 
     use super::*;
@@ -181,9 +181,9 @@ mod tests {
                 restored: Restored {
                     log: log.load(shard).unwrap(),
                     snapshot: log.load(shard).unwrap().start,
+                    applied: 0,
                 },
-                state: State::default(),
-                file: None,
+                ..RestoredShard::default()
             }
         };
         let shards = [(0, 2), (1, 5), (2, 9), (3, 5)].map(shard).into();

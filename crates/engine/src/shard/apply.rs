@@ -14,7 +14,7 @@ use nowserving_protocol::backup::RestorePartReply;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::user::{CallbackReply, Consistency, Home, InfoReply, SeenReply};
 use nowserving_replica::{Committed, Payload};
-use nowserving_shard::command::{self, Command};
+use nowserving_shard::command::Command;
 use nowserving_shard::leader_state::LeaderState;
 use nowserving_shard::members::{MembersChanged, MembersRefused};
 use nowserving_shard::published::OutEvent;
@@ -30,27 +30,11 @@ use crate::io::{Dropped, ExitReason, Output};
 use crate::membership::candidates;
 use crate::outbox::Outbox;
 use crate::refusals::{disk_full, outcome_unknown, overloaded};
+use crate::replay;
 use crate::request::{Ask, Outcome, ReplyBody};
 use crate::requests::pending::Proposed;
 use crate::requests::waiter::Waiter;
 use crate::requests::waiting_reads::Read;
-
-#[cfg(feature = "bite")]
-fn misread(mut entry: command::Entry) -> command::Entry {
-    use nowserving_bite::{Break, is};
-    if is(Break::S4) {
-        let is_touch = |it: &Command| matches!(it, Command::Line(Op::Touch { .. }));
-        entry.commands.retain(|command| !is_touch(command));
-    }
-    for command in &mut entry.commands {
-        if let Command::Once(_, inner) = command
-            && is(Break::S4Requests)
-        {
-            *command = Command::clone(inner);
-        }
-    }
-    entry
-}
 
 /// The interval on the service clock between hashes of a part of the state (see `agreement`).
 const STATE_HASH_MS: u64 = 1_000;
@@ -98,9 +82,7 @@ impl Shard {
 
     /// Decodes an entry for which no request waits on this node.
     fn decode(&self, index: u64, data: &[u8], ctx: &NodeCtx) -> Result<Proposed, ExitReason> {
-        let decoded = command::decode(data, ctx.entry_format);
-        #[cfg(feature = "bite")]
-        let decoded = decoded.map(misread);
+        let decoded = replay::decode(data, ctx.entry_format);
         let entry = decoded.map_err(|error| {
             let shard = self.id;
             ExitReason::EntryUnreadable(format!(
@@ -203,6 +185,7 @@ impl Shard {
         ctx.rules_changed |= self.state.limits().rules().version() != rules_before;
         ctx.out.publish(events);
         ctx.work_left = ctx.work_left.saturating_sub(work);
+        self.snapshots.own.add_work(work);
         if hash_due {
             ctx.out.state_hashes.push(StateHash {
                 shard: self.id,

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use nowserving_line::Op;
 use nowserving_log::{LogStore as _, MemoryLog};
-use nowserving_replica::{BOOTSTRAP_INDEX, EntryReader, Restored, SnapshotMeta, Write};
+use nowserving_replica::{BOOTSTRAP_INDEX, EntryReader, Restored, Write};
 use nowserving_shard::command::{self, Command, EntryBuilder};
-use nowserving_shard::state::State;
 use raft::eraftpb::{Entry, HardState};
 
 use crate::engine::{Engine, WORK_IN_TURN_MAX};
@@ -54,10 +53,9 @@ fn shard(log: &MemoryLog, shard: u32, entries: u64, command: &Command) -> Restor
         shard,
         restored: Restored {
             log: log.load(shard).unwrap(),
-            snapshot: SnapshotMeta::default(),
+            ..Restored::default()
         },
-        state: State::default(),
-        file: None,
+        ..RestoredShard::default()
     }
 }
 

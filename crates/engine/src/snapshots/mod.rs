@@ -32,9 +32,9 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Whether one is due for a log that is applied through `applied`. One that is fetched is newer than what could be
-    /// made.
-    pub fn is_due(&self, shard: u32, applied: u64, entries: u64, now: Micros) -> bool {
+    /// Whether one is due for a log that is applied through `applied`, to a state of this size. One that is fetched is
+    /// newer than what could be made.
+    pub fn is_due(&self, shard: u32, applied: (u64, u64), entries: u64, now: Micros) -> bool {
         let held = || self.sends.hold_file(now);
         !self.receiving.is_under_way() && self.own.is_due(shard, applied, entries, held, now)
     }

@@ -3,6 +3,9 @@
 //! The log keeps what some member lacks, up to its bound, `log_bytes_max`: past that it keeps nothing for a member
 //! that is away. While a member fetches a snapshot or catches up behind it, its leader makes no newer one in its
 //! place, and so keeps the log behind it, up to twice the bound.
+//!
+//! One is due after so many entries. Under load an entry has many commands, and to apply them anew takes a restart
+//! longer than to read a snapshot. So one is made as soon as little is asked.
 
 use nowserving_replica::{Replica, SnapshotMeta};
 use nowserving_shard::clock::Micros;
@@ -15,6 +18,50 @@ use crate::io::Output;
 const RETRY_MIN_US: Micros = 1_000_000;
 /// The pause doubles with each further failure, up to this: a try costs as much as a snapshot.
 const RETRY_MAX_US: Micros = 10_000_000;
+
+/// A shard with no more work in an interval of maintenance is quiet …
+const QUIET_WORK: u64 = 250;
+/// … once that was so for this long.
+const QUIET_US: Micros = 1_500_000;
+/// A quiet shard's snapshot is due after this part of the entries after which a busy one's is, as work …
+const QUIET_PART: u64 = 16;
+/// … and of the state that it has to write: so making snapshots costs little beside the work.
+const QUIET_PART_OF_STATE: u64 = 8;
+
+/// The work that a restart would have to do anew, as [`State::apply_entry`] counts it.
+#[derive(Debug, Default)]
+struct Unsaved {
+    /// Since the last snapshot.
+    work: u64,
+    /// As much of it is in the one that is being written.
+    in_writing: u64,
+    /// As much of it was there at the last look.
+    looked: u64,
+    /// When a look last found more than a quiet shard does; `None` before the first look.
+    busy_at: Option<Micros>,
+}
+
+impl Unsaved {
+    /// To be called in each slow maintenance.
+    fn look(&mut self, now: Micros) {
+        if self.work - self.looked > QUIET_WORK || self.busy_at.is_none() {
+            self.busy_at = Some(now);
+        }
+        self.looked = self.work;
+    }
+
+    fn written(&mut self) {
+        let written = std::mem::take(&mut self.in_writing);
+        self.work -= written;
+        self.looked = self.looked.saturating_sub(written);
+    }
+
+    /// Whether the shard is quiet, and has done this much.
+    fn is_quiet_after(&self, work: u64, now: Micros) -> bool {
+        let since = self.busy_at.unwrap_or(now);
+        self.work >= work && now.saturating_sub(since) >= QUIET_US
+    }
+}
 
 /// The size of a node's log, as far as a shard keeps old files of it alive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +105,7 @@ pub(crate) struct OwnSnapshot {
     /// An operator wants one that has this entry.
     backup_index: u64,
     log_size: LogSize,
+    unsaved: Unsaved,
     /// Every voter has the log through this index, according to the newest entry that says so.
     compact_floor: u64,
 }
@@ -94,11 +142,22 @@ impl OwnSnapshot {
         self.index >= index
     }
 
-    /// Whether one is due for a log that is applied through `applied`. `held`: a peer needs the one that is there.
+    /// Entries were applied that were so much work.
+    pub fn add_work(&mut self, work: usize) {
+        self.unsaved.work += work as u64;
+    }
+
+    /// Looks how much was done. To be called in each slow maintenance.
+    pub fn look(&mut self, now: Micros) {
+        self.unsaved.look(now);
+    }
+
+    /// Whether one is due for a log that is applied through `applied`, to a state of this size. `held`: a peer needs the
+    /// one that is there.
     pub fn is_due(
         &self,
         shard: u32,
-        applied: u64,
+        (applied, size): (u64, u64),
         entries: u64,
         held: impl Fn() -> bool,
         now: Micros,
@@ -106,7 +165,9 @@ impl OwnSnapshot {
         let since = applied.saturating_sub(self.index);
         let for_backup = self.backup_index > self.index;
         let early = self.log_size > LogSize::Fits || self.wanted;
-        let wanted = since >= entries || (early && since > 0) || for_backup;
+        let much = (entries / QUIET_PART).max(size / QUIET_PART_OF_STATE);
+        let for_restart = since > 0 && self.unsaved.is_quiet_after(much, now);
+        let wanted = since >= entries || (early && since > 0) || for_backup || for_restart;
         let may = !self.under_way && now >= self.retry.not_before;
         wanted && may && !(held() && self.may_be_held(shard))
     }
@@ -128,6 +189,7 @@ impl OwnSnapshot {
     pub fn write(&mut self, shard: u32, replica: &Replica) -> Output {
         self.under_way = true;
         self.wanted = false;
+        self.unsaved.in_writing = self.unsaved.work;
         Output::WriteSnapshot {
             shard,
             index: replica.applied(),
@@ -148,6 +210,7 @@ impl OwnSnapshot {
             return None;
         };
         self.retry = Retry::default();
+        self.unsaved.written();
         self.on_disk(meta, file, replica);
         let through = self.compact(replica);
         self.log_size = LogSize::Fits;
@@ -174,5 +237,54 @@ impl OwnSnapshot {
             LogSize::Fits => self.index.min(self.compact_floor),
             LogSize::Over | LogSize::OverTwice => self.index,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK_US: Micros = 250_000;
+    const ENTRIES: u64 = 20_000;
+    /// What a quiet shard must have done.
+    const MUCH: usize = 1_250;
+
+    /// Looks so often, with so much work before each look. Returns whether a snapshot is due, of a state of this size.
+    fn due_after(own: &mut OwnSnapshot, looks: &[usize], size: u64, now: &mut Micros) -> bool {
+        for work in looks {
+            own.add_work(*work);
+            *now += LOOK_US;
+            own.look(*now);
+        }
+        own.is_due(0, (50, size), ENTRIES, || false, *now)
+    }
+
+    #[test]
+    fn a_quiet_shard_saves_what_a_restart_would_have_to_do_anew() {
+        let (own, now) = (&mut OwnSnapshot::default(), &mut 7);
+        assert!(!due_after(own, &[MUCH, 251, 251, 251, 251, 251], 0, now));
+        assert!(!due_after(own, &[0; 5], 0, now));
+        assert!(due_after(own, &[250], 0, now));
+        assert!(!due_after(own, &[250], 1 << 20, now), "little of the state");
+        assert!(!due_after(own, &[251], 0, now), "a busy shard again");
+    }
+
+    #[test]
+    fn what_was_begun_after_the_snapshot_is_still_to_be_saved() {
+        let (own, now) = (&mut OwnSnapshot::default(), &mut 7);
+        assert!(due_after(own, &[MUCH, 0, 0, 0, 0, 0, 0, 0], 0, now));
+        own.unsaved.in_writing = own.unsaved.work;
+        own.add_work(MUCH - 1);
+        own.unsaved.written();
+        assert!(!due_after(own, &[0; 8], 0, now));
+        assert!(due_after(own, &[1], 0, now));
+    }
+
+    #[test]
+    fn a_node_that_has_just_started_serves_first() {
+        let (own, now) = (&mut OwnSnapshot::default(), &mut 9_000_000);
+        own.add_work(MUCH);
+        assert!(!due_after(own, &[0; 6], 0, now));
+        assert!(due_after(own, &[0], 0, now));
     }
 }

@@ -32,7 +32,6 @@ use nowserving_replica::{ConfState, EntryReader, Restored, SnapshotMeta, Write};
 use nowserving_shard::command;
 use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::members::Members;
-use nowserving_shard::state::State as ShardState;
 use serde::Serialize;
 
 /// Requests before the one that counts, so that tables have their size.
@@ -99,9 +98,9 @@ impl Node {
                     conf_state: ConfState::of_voters(&[1]),
                     ..SnapshotMeta::default()
                 },
+                applied: 0,
             },
-            state: ShardState::default(),
-            file: None,
+            ..RestoredShard::default()
         };
         let boot = Boot {
             start: 77,

@@ -1,12 +1,16 @@
 //! From disk to what an engine starts from: the snapshots, and what the log holds after them.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use anyhow::Context as _;
-use nowserving_engine::RestoredShard;
+use nowserving_engine::{Replayed, RestoredShard};
 use nowserving_log::LogStore;
 use nowserving_replica::{LogState, Restored, SnapshotMeta, Write};
+use nowserving_shard::command;
 use nowserving_shard::state::State;
 
 use super::snapshots;
@@ -15,7 +19,7 @@ use crate::config::Config;
 /// Reads all shards. If the node did not join an existing cluster, those that were never started on this disk
 /// are started with the configured nodes as their voters, in one synced write; from then on the disk says
 /// who votes. Installs of snapshots
-/// that a crash interrupted are completed.
+/// that a crash interrupted are completed. Each core reads another shard.
 ///
 /// # Errors
 /// A snapshot or the log is damaged.
@@ -33,12 +37,35 @@ pub fn shards(
     }
     log.write(&first)
         .context("writing the voters of new shards")?;
-    (0..config.shards)
-        .map(|id| shard(id, &config.cluster, snapshot_dir, log))
-        .collect()
+    let next = AtomicU32::new(0);
+    let work = || {
+        let ids = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
+        let ids = ids.take_while(|id| *id < config.shards);
+        let read: anyhow::Result<Vec<_>> = ids
+            .map(|id| shard(id, &config.cluster, snapshot_dir, log))
+            .collect();
+        if read.is_err() {
+            // No other one is begun.
+            next.store(config.shards, Ordering::Relaxed);
+        }
+        read
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut shards = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores.min(config.shards as usize))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            all.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        anyhow::Ok(all)
+    })?;
+    shards.sort_unstable_by_key(|restored| restored.shard);
+    Ok(shards)
 }
 
-/// Reads one shard.
+/// Reads one shard, and applies what its log is known to have committed behind the snapshot.
 ///
 /// # Errors
 /// Its snapshot or the log is damaged.
@@ -59,6 +86,7 @@ pub fn shard(
     let mut restored = Restored {
         log: load(id, log)?,
         snapshot,
+        applied: 0,
     };
     if let Some(write) = restored.complete_install(id, log.as_ref())? {
         tracing::info!(shard = id, "completing the install of a snapshot");
@@ -66,12 +94,15 @@ pub fn shard(
             .with_context(|| format!("shard {id}: restarting the log after a snapshot"))?;
         restored.log = load(id, log)?;
     }
-    Ok(RestoredShard {
+    let mut shard = RestoredShard {
         shard: id,
         restored,
         state,
+        replayed: Replayed::default(),
         file,
-    })
+    };
+    shard.replay(log.as_ref(), command::FORMAT)?;
+    Ok(shard)
 }
 
 fn load(id: u32, log: &Arc<dyn LogStore>) -> anyhow::Result<LogState> {

@@ -8,18 +8,21 @@
 //! The same thread deletes old log files: the persister must not keep everybody's writes waiting for that.
 
 use std::fs::{self, File};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use nowserving_engine::replay::Replay;
 use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_engine::{Input, NotInstalled, ReceivedState, SnapshotFile};
 use nowserving_line::Limits;
 use nowserving_log::LogStore;
-use nowserving_replica::{BOOTSTRAP_INDEX, Committed, ConfState, Payload, SnapshotMeta};
+use nowserving_replica::{BOOTSTRAP_INDEX, ConfState, SnapshotMeta};
 use nowserving_shard::command;
 use nowserving_shard::snapshot;
 use nowserving_shard::state::State;
@@ -31,9 +34,6 @@ use crate::config::Config;
 use crate::damage;
 use crate::data_dir::{self, write_atomically};
 
-/// The part of the log in memory at once while a snapshot is made.
-const READ_BYTES_MAX: u64 = 4 << 20;
-const READ_ENTRIES_MAX: u64 = 1_024;
 /// The engine has at most two jobs a shard under way.
 const JOBS_MAX: usize = 512;
 /// By how much others go first.
@@ -111,9 +111,11 @@ impl Maker {
             if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            let made = job.map(|job| match job {
-                Job::Make(make) => self.tell(make),
-                Job::Install { shard, meta, file } => self.install(shard, &meta, file),
+            let made = job.map(|job| {
+                apart(|| match job {
+                    Job::Make(make) => self.tell(make),
+                    Job::Install { shard, meta, file } => self.install(shard, &meta, file),
+                })
             });
             let pinned = (last_purge.elapsed() >= PURGE_INTERVAL).then(|| {
                 last_purge = Instant::now();
@@ -233,7 +235,13 @@ impl Maker {
             Some(own) => (own.meta.index, own.state),
             None => (BOOTSTRAP_INDEX, State::with_limits(bounds()?)),
         };
-        self.replay(shard, from + 1, index, &mut state)?;
+        let replay = Replay {
+            shard,
+            format: command::FORMAT,
+            after: from,
+            through: index,
+        };
+        replay.run(self.log.as_ref(), &mut state)?;
         let meta = SnapshotMeta {
             index,
             term: self.log.term(shard, index)?,
@@ -245,21 +253,13 @@ impl Maker {
         let file = SnapshotFile::of(&bytes).context("an empty snapshot")?;
         Ok((meta, file))
     }
+}
 
-    /// Applies the entries from `next` through `last`.
-    fn replay(&self, shard: u32, next: u64, last: u64, state: &mut State) -> anyhow::Result<()> {
-        let mut next = next;
-        while next <= last {
-            let high = (last + 1).min(next + READ_ENTRIES_MAX);
-            let entries = self.log.entries(shard, next, high, READ_BYTES_MAX)?;
-            anyhow::ensure!(!entries.is_empty(), "entry {next} is missing");
-            next += entries.len() as u64;
-            for entry in entries {
-                replay_entry(state, &entry.into())?;
-            }
-        }
-        Ok(())
-    }
+/// Does this in a thread of its own, which gives the memory back that it took: a shard's whole state, for some time. One
+/// that goes on keeps it for the next time.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let joined = thread::scope(|scope| scope.spawn(work).join());
+    joined.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// This thread works for seconds at a time: the loop and the persister go first. Elsewhere than on Linux it
@@ -269,16 +269,6 @@ fn yield_to_others() {
     if let Err(error) = rustix::process::nice(SNAPSHOT_NICENESS) {
         tracing::debug!(%error, "snapshots are made at the priority of the rest");
     }
-}
-
-fn replay_entry(state: &mut State, entry: &Committed) -> anyhow::Result<()> {
-    if let Payload::Command(data) = &entry.payload {
-        let index = entry.index;
-        let decoded = command::decode(data, command::FORMAT);
-        let decoded = decoded.with_context(|| format!("entry {index} is not readable"))?;
-        state.apply_entry(index, &decoded, &mut ());
-    }
-    Ok(())
 }
 
 pub fn file_name(shard: u32) -> String {

@@ -283,8 +283,17 @@ fn the_disk_says_who_votes() {
     let mut log = Node::in_group_of(&[3, 1, 2], 1, 0).restored().log;
     let new = |id, log: &LogState, snapshot| {
         let (log, reader) = (log.clone(), Arc::new(MemoryLog::new()));
-        Replica::new(&config(id), Restored { log, snapshot }, reader, 0)
-            .map(|replica| replica.voters())
+        Replica::new(
+            &config(id),
+            Restored {
+                log,
+                snapshot,
+                applied: 0,
+            },
+            reader,
+            0,
+        )
+        .map(|replica| replica.voters())
     };
     assert_eq!(new(1, &log, SnapshotMeta::default()).unwrap(), [1, 2, 3]);
     // It was removed from the group, or is not in it yet.
@@ -319,6 +328,7 @@ fn contradicting_disks_are_refused() {
             Restored {
                 log: log.clone(),
                 snapshot,
+                applied: 0,
             },
             node.log.clone(),
             0,

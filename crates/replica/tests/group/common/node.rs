@@ -113,6 +113,7 @@ impl Node {
         Restored {
             log: self.log.load(0).unwrap(),
             snapshot: self.snapshot.0.clone(),
+            applied: 0,
         }
     }
 
