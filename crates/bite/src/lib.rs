@@ -49,6 +49,8 @@ breaks! {
     S5Wiped: "S5",
     /// An older copy of a disk is taken for the disk.
     S5RolledBack: "S5",
+    /// A loop of a node acts on an outdated decision of the first one.
+    S5Decision: "S5",
     /// A member tells a node that was here before that it may found its cluster.
     S5Founded: "S5",
     /// What promises that something is on disk is sent before it is.
@@ -105,6 +107,8 @@ breaks! {
     S15Proof: "S15",
     /// A lease outlasts the service connection that it was got with.
     S15Connection: "S15",
+    /// The answers to leaders of all loops of a node are tied to the first loop's connection.
+    S15Loop: "S15",
     /// A leader refuses a newcomer as if the line were full, as soon as somebody waits.
     S15Refused: "S15",
     /// Boards leave holes out.

@@ -20,7 +20,7 @@ use crate::requests::forwards::{Forwards, Leader};
 use crate::requests::waiter::Waiter;
 
 /// The leader of a shard, as this node knows it. The default: it knows none, or does not hold the shard.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KnownLeader {
     pub id: Option<u64>,
     /// When this node learned that it leads.

@@ -30,8 +30,8 @@ pub struct FrameBody {
     pub refuses_snapshots: u32,
     /// The sender's monotonic clock when it made the frame.
     pub clock_us: Micros,
-    /// The number of its service connection.
-    pub connection: u64,
+    /// The numbers of the service connections of its loops, that of the first loop first.
+    pub connections: Vec<u64>,
     pub closed: Vec<ClosedConnection>,
     /// Members that lag in shards which the sender leads.
     pub lagging: Vec<LaggingMember>,
@@ -60,8 +60,8 @@ pub struct PeerBatch {
     /// In how many shards this node lacks entries and has just refused the snapshot with them.
     pub refuses_snapshots: u32,
     pub clock_us: Micros,
-    /// The number of this node's service connection.
-    pub connection: u64,
+    /// The numbers of the service connections of this node's loops, that of the first loop first.
+    pub connections: Vec<u64>,
     /// Closed service connections of peers.
     pub closed: Vec<ClosedConnection>,
     /// Members that lag in shards which this node leads.

@@ -22,6 +22,7 @@ use nowserving_shard::state::State;
 use crate::delivery::{Delivery, LeaderTime};
 use crate::envelope::{Candidate, SnapshotChunk, SnapshotRequest, Welcome};
 use crate::frames::{PeerBatch, PeerFrame};
+use crate::loops::{FromLoop, LoopPlace, ToLoop};
 use crate::peers::contact::Standing;
 use crate::request::{Outcome, Question, ReplyTo, Request};
 use crate::snapshots::file::SnapshotFile;
@@ -44,7 +45,10 @@ pub struct Config {
     /// The newest members that this node knew when it last ran.
     pub members: Members,
     pub cluster: String,
+    /// Of the cluster.
     pub shards: u32,
+    /// Of this engine among those of the node. It has a part of the shards.
+    pub place: LoopPlace,
     /// First token of every subject.
     pub prefix: String,
     pub heartbeat_ms: u64,
@@ -53,7 +57,7 @@ pub struct Config {
     pub election_ms: u64,
     /// Log entries applied between two snapshots of a shard.
     pub snapshot_entries: u64,
-    /// The log's bound.
+    /// The bound of the log of this engine's shards.
     pub log_bytes_max: u64,
     /// Where this node serves metrics, to be shown.
     pub metrics_addr: Option<String>,
@@ -218,6 +222,10 @@ pub enum Input {
     ConnectionClosed { peer: u64, connection: Connection },
     /// Hand leadership over, then end.
     Stop,
+    /// From the node's first loop, to another one.
+    Told(Box<ToLoop>),
+    /// From another loop of the node, to the first one.
+    ToldByLoop(Box<FromLoop>),
     /// No more input is waiting.
     EndTurn {
         /// All requests that reached this node were given to the engine. Tokens expire only then.
@@ -289,6 +297,10 @@ pub enum Output {
     },
     /// Forward a request to the leader of its shard, once ([`Input::Forwarded`]).
     Forward(ForwardTry),
+    /// For another loop of the node ([`Input::Told`]). It may be lost: Raft repeats, and what else is in it comes again.
+    ToLoop { index: u32, told: Box<ToLoop> },
+    /// For the node's first loop ([`Input::ToldByLoop`]). It may be lost, too.
+    FromLoop(Box<FromLoop>),
     /// From now on, subscribe to a shard's subjects in this way.
     Subscribe {
         shard: u32,

@@ -13,6 +13,8 @@
 //! peer. The engine reads no clock, draws no random number and iterates over
 //! nothing in hash order: the same inputs at the same times give the same outputs.
 //!
+//! A node can have several loops, each with an engine and a part of the shards: what they tell each other is in `loops`.
+//!
 //! State is kept in parts, each with its own: `requests` that wait, what a leader does (`leading`) and what a follower
 //! knows (`following`), `snapshots`, `membership`, `peers`. A part borrows only what it needs of the others. `shard` has
 //! those of one shard, `engine` those of the node, `ctx` what all shards of a node share. Uses go one way: a part names
@@ -34,6 +36,7 @@ mod io;
 mod kv;
 mod leading;
 mod listing;
+mod loops;
 mod membership;
 mod outbox;
 mod payload;
@@ -56,6 +59,7 @@ pub use io::{
     Boot, Config, Dropped, ExitReason, ForwardId, ForwardResult, ForwardTry, Input, NotInstalled,
     Now, Output, ReadFailure, ReceivedState, RelayedAnswer, Replayed, RestoredShard, Subscription,
 };
+pub use loops::{Decision, FromLoop, LOOPS_MAX, LoopPlace, ToLoop, connections_of};
 pub use peers::contact::{PeerHeader, Refusal, Standing};
 pub use peers::known_disk::{KnownDisk, KnownDisks, NotTaken};
 pub use request::{

@@ -22,6 +22,8 @@ pub(crate) struct Outbox {
     pub writes: Vec<Write>,
     /// Hashes of shards' states, to every peer and to be compared with theirs.
     pub state_hashes: Vec<StateHash>,
+    /// Of the shards of other loops, to every peer.
+    pub hashes_of_loops: Vec<StateHash>,
 }
 
 impl Outbox {

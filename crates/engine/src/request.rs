@@ -250,7 +250,7 @@ impl Ask {
 }
 
 /// An operator's question about the whole cluster, answered from this node's view.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Question {
     ClusterStatus,
     ListLines(ListLines),

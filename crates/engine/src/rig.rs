@@ -28,6 +28,7 @@ use crate::delivery::{Delivery, LeaderTime, ShardDelivery, Via};
 use crate::engine::Engine;
 use crate::frames::{FrameBody, OutMessage, PeerFrame};
 use crate::io::{Boot, Config, ExitReason, ForwardTry, Input, Now, Output, RestoredShard};
+use crate::loops::LoopPlace;
 use crate::peers::contact::PeerHeader;
 use crate::request::{Ask, Inbox, Outcome, ReplyTo, Request};
 use crate::shard::Shard;
@@ -85,6 +86,7 @@ pub fn config(nodes: &[u64]) -> Config {
         members: Members::default(),
         cluster: "test".into(),
         shards: 1,
+        place: LoopPlace::ONLY,
         prefix: "nowserving".into(),
         heartbeat_ms: HEARTBEAT_MS,
         election_ms: ELECTION_MS,
@@ -337,7 +339,7 @@ impl Rig {
                 disk_full: self.full_disks.contains(&from),
                 refuses_snapshots: 0,
                 clock_us: self.now,
-                connection: 0,
+                connections: vec![0],
                 closed: Vec::new(),
                 lagging: Vec::new(),
                 metrics_addr: String::new(),

@@ -213,6 +213,24 @@ impl DiskLog {
         Ok(log)
     }
 
+    /// The shards that were ever written.
+    pub(crate) fn shards(&self) -> Vec<u32> {
+        self.shared().index.keys().copied().collect()
+    }
+
+    /// Gives a shard that was never written here this state, without entries.
+    pub(crate) fn begin(&self, shard: u32, state: &LogState) -> Result<(), LogError> {
+        let how = How {
+            sync: false,
+            if_short: false,
+        };
+        let put = self.put(how, |batch| {
+            format::put(batch, shard, Some(state), Some(&state.hard_state), &[]);
+            Ok(())
+        });
+        put.map(drop)
+    }
+
     /// With `on_full`, a write that finds the disk full calls it and waits for room, and again until there is some;
     /// without it, which is so at first, such a write fails.
     pub fn wait_for_room(&self, on_full: Option<OnFull>) {

@@ -105,6 +105,13 @@ impl Files {
         fs::remove_file(path)
     }
 
+    /// Deletes an empty folder.
+    pub fn remove_dir(&self, path: &Path) -> Result<()> {
+        #[cfg(test)]
+        self.disk.remove(path)?;
+        fs::remove_dir(path)
+    }
+
     /// Syncs the names in a folder.
     pub fn sync_dir(&self, path: &Path) -> Result<()> {
         #[cfg(test)]

@@ -26,6 +26,10 @@ mod memory;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod model_tests;
+pub mod parts;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod parts_tests;
 mod recover;
 mod room;
 mod shard_log;

@@ -1,7 +1,7 @@
 //! A log in memory that behaves like a disk, also like a bad one.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nowserving_replica::{EntryReader, LogState, ReadFailed, Write};
 use raft::eraftpb::Entry;
@@ -199,6 +199,36 @@ impl MemoryLog {
         let mut disk = self.disk();
         disk.durable.insert(shard, log.clone());
         disk.seen.insert(shard, log);
+    }
+
+    /// Takes over all shards of another log, as they would survive a crash.
+    pub(crate) fn take_all(&self, from: &MemoryLog) {
+        let from = from.disk();
+        let mut disk = self.disk();
+        disk.durable.extend(from.durable.clone());
+        disk.seen.extend(from.durable.clone());
+        disk.flipped = disk.flipped.or(from.flipped);
+    }
+
+    /// The parts of a log that is moved to so many, each of which has a shard in turn; as they would survive a crash.
+    #[must_use]
+    pub fn moved(parts: &[Arc<MemoryLog>], count: u32, bytes_max: u64) -> Vec<Arc<MemoryLog>> {
+        let all = MemoryLog::new();
+        parts.iter().for_each(|part| all.take_all(part));
+        let all = all.disk();
+        let part = |index| {
+            let part = MemoryLog::with_size(bytes_max);
+            let shards = all.durable.iter().filter(|it| it.0 % count == index);
+            let shards: Shards = shards.map(|(shard, log)| (*shard, log.clone())).collect();
+            {
+                let mut disk = part.disk();
+                disk.seen.clone_from(&shards);
+                disk.durable = shards;
+                disk.flipped = all.flipped.filter(|it| it.0 % count == index);
+            }
+            Arc::new(part)
+        };
+        (0..count).map(part).collect()
     }
 
     /// Batches that a crash may lose.

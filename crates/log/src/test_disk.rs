@@ -169,6 +169,11 @@ impl State {
     fn load(&mut self, dir: &Path) {
         let files = fs::read_dir(dir).into_iter().flatten();
         for path in files.map(|file| file.unwrap().path()) {
+            if path.is_dir() {
+                self.names.insert(path.clone(), FOLDER);
+                self.load(&path);
+                continue;
+            }
             let number = path.metadata().unwrap().ino();
             let nth = self.add(number, Stored::of(fs::read(&path).unwrap()));
             self.names.insert(path, nth);
@@ -248,6 +253,7 @@ impl TestDisk {
             if *nth != FOLDER && state.is_reachable(path) {
                 let stored = &mut state.files[*nth];
                 stored.lose(&mut state.random);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, &stored.on_disk).unwrap();
             }
         }
@@ -347,8 +353,24 @@ impl TestDisk {
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let mut state = self.state();
         state.check()?;
-        let nth = state.names[from];
-        state.rename(vec![(from.to_owned(), None), (to.to_owned(), Some(nth))]);
+        // With what is in it, if it is a folder.
+        let mut moved: Vec<(PathBuf, usize)> = Vec::new();
+        for (path, nth) in &state.names {
+            if let Ok(below) = path.strip_prefix(from) {
+                moved.push((below.to_owned(), *nth));
+            }
+        }
+        let to_path = |below: &PathBuf, dir: &Path| match below.as_os_str().is_empty() {
+            true => dir.to_owned(),
+            false => dir.join(below),
+        };
+        let changes = moved.iter().flat_map(|(below, nth)| {
+            [
+                (to_path(below, from), None),
+                (to_path(below, to), Some(*nth)),
+            ]
+        });
+        state.rename(changes.collect());
         Ok(())
     }
 
@@ -368,7 +390,9 @@ impl TestDisk {
             ..
         } = state;
         renamed.retain(|changes| {
-            let synced = changes.iter().all(|(it, _)| it.parent() == Some(path));
+            // What is in a folder goes with its name.
+            let mut names = changes.iter().take(2);
+            let synced = names.all(|(it, _)| it.parent() == Some(path));
             if synced {
                 set_names(names_on_disk, changes);
             }

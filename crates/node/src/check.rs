@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nowserving_front::cluster::identity::Identity;
-use nowserving_log::{DiskLog, LogStore};
+use nowserving_log::{LogStore, parts};
 use nowserving_replica::{Config, LogState, Replica};
 use serde::Serialize;
 
@@ -77,7 +77,7 @@ impl Report {
         self.unless_wrong(data_dir::peers_in(data_dir).map_err(Into::into));
         self.unless_wrong(data_dir::members_in(data_dir).map_err(Into::into));
         let identity = data_dir::identity_of(data_dir).map_err(Into::into);
-        let log = DiskLog::look_at(&data_dir::log_dir(data_dir)).context("reading the log");
+        let log = parts::look_at(&data_dir::log_dir(data_dir)).context("reading the log");
         let identity = self.unless_wrong(identity);
         if identity.as_ref().is_some_and(|it| it.node == 0) {
             // It waits to be added, and has nothing yet.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use nowserving_engine::LoopPlace;
 use nowserving_log::LogOptions;
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_security::{Security, SecurityError};
@@ -238,6 +239,7 @@ impl Config {
             members,
             cluster: self.cluster.clone(),
             shards: self.shards,
+            place: LoopPlace::ONLY,
             prefix: self.prefix.clone(),
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,

@@ -99,7 +99,9 @@ impl DataDir {
         let known = identity_in(&path)?.filter(|it| it.node != 0);
         let mut identity = match known {
             Some(identity) => identity,
-            None if log_dir(&path).exists() => return Err(DataDirError::Missing { path }),
+            None if nowserving_log::parts::are_there(&log_dir(&path)) => {
+                return Err(DataDirError::Missing { path });
+            }
             None => Identity::new(configured, random_u64().map_err(io)?),
         };
         let same = identity.compare(configured);
@@ -181,7 +183,7 @@ pub fn take_number(dir: &Path, welcome: &Welcome, configured: u64) -> anyhow::Re
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };
-    gone(fs::remove_dir_all(log_dir(dir)))?;
+    nowserving_log::parts::remove(&log_dir(dir))?;
     gone(fs::remove_dir_all(snapshot_dir(dir)))?;
     gone(fs::remove_file(dir.join(cluster::File::Peers.name())))?;
     let members = members_file::write(&welcome.members);

@@ -37,7 +37,7 @@ use nowserving_front::cluster::peers::Incoming;
 use nowserving_front::gather;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
-use nowserving_log::{DiskLog, LogStore};
+use nowserving_log::{DiskLog, LogStore, parts};
 use nowserving_protocol::servers::Servers;
 use nowserving_protocol::subject::Subjects;
 use nowserving_replica::{EntryReader, LogState};
@@ -202,7 +202,9 @@ impl Node {
         data: DataDir,
         health: Arc<Health>,
     ) -> anyhow::Result<Self> {
-        let log = DiskLog::open(&data.log(), &config.log()).context("opening the log")?;
+        let log = parts::open(&data.log(), 1, &config.log());
+        let log = log.context("opening the log")?.pop();
+        let log = log.context("the log has no part")?;
         let mut nodes = config.nodes.clone();
         nodes.sort_unstable();
         let (peer_listener, link_addr) = link::accept::listen(&config)?;

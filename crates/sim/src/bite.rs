@@ -21,6 +21,8 @@ fn needs(rule: Break) -> &'static [Fault] {
             Fault::MappingChanges,
         ],
         Break::S15Connection => &[Fault::ServiceHalfOpen, Fault::PartitionOneWay],
+        Break::S5Decision => &[Fault::LoopStall],
+        Break::S15Loop => &[Fault::ServiceHalfOpen, Fault::PartitionOneWay],
         Break::S15Proof => &[Fault::RouteLost, Fault::ServiceHalfOpen],
         Break::L5Room => &[Fault::DiskFull],
         _ => &[],

@@ -79,7 +79,7 @@ impl Node {
             return;
         }
         let delay = env.random.around(100_000);
-        self.process_event(env, delay, Process::OpenLink { to });
+        self.process_event(env, 0, delay, Process::OpenLink { to });
     }
 
     /// Sends a frame by the link to a peer.
@@ -128,7 +128,7 @@ impl Node {
                 env.counts.add(Fault::DirectSilent);
                 env.close(way, "it is silent");
             }
-            Some(at) => self.process_event(env, at - now, Process::LookAtLink(way)),
+            Some(at) => self.process_event(env, 0, at - now, Process::LookAtLink(way)),
             None => {
                 if let Some(link) = env.direct_of(way) {
                     link.looks = false;
@@ -171,7 +171,7 @@ impl Node {
         let due = link.taken.next_due();
         link.says = due.is_some();
         if let Some(due) = due {
-            self.process_event(env, due.saturating_sub(now), Process::SayTaken(way));
+            self.process_event(env, 0, due.saturating_sub(now), Process::SayTaken(way));
         }
         if let Some(word) = word
             && !env.is_cut(way.to, way.from)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use nowserving_engine::envelope::{SnapshotChunk, SnapshotRequest};
 use nowserving_engine::snapshot_header::{header_of, meta_of};
 use nowserving_engine::{NotInstalled, Replayed, RestoredShard, SnapshotFile};
-use nowserving_log::{Crash, LogError, LogStore as _, MemoryLog};
+use nowserving_log::{LogError, LogStore as _, MemoryLog};
 use nowserving_replica::{
     BOOTSTRAP_INDEX, ConfState, EntryReader as _, LogState, Restored, SnapshotMeta, Write,
 };
@@ -30,8 +30,8 @@ const CHUNK_BYTES: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub struct Disk {
     pub files: Files,
-    /// The log of all its shards.
-    pub log: Arc<MemoryLog>,
+    /// The parts of its log, one of each loop.
+    logs: Vec<Arc<MemoryLog>>,
     /// The newest snapshot of each shard.
     snapshots: BTreeMap<u32, Bytes>,
     /// What is there of a peer's snapshot of each shard.
@@ -41,14 +41,46 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// One with these files, on which the log may take so many bytes.
+    /// One with these files, on which the log may take so many bytes, of a node with so many loops.
     #[must_use]
-    pub fn new(files: Files, log_bytes_max: u64) -> Disk {
+    pub fn new(files: Files, log_bytes_max: u64, loops: u32) -> Disk {
+        let part = |_| Arc::new(MemoryLog::with_size(log_bytes_max / u64::from(loops)));
         Disk {
             files,
-            log: Arc::new(MemoryLog::with_size(log_bytes_max)),
+            logs: (0..loops).map(part).collect(),
             ..Disk::default()
         }
+    }
+
+    /// How many loops its node has.
+    #[must_use]
+    pub fn loops(&self) -> u32 {
+        self.logs.len() as u32
+    }
+
+    /// The operator starts the node with another number of loops: the log is moved to as many parts.
+    pub fn set_loops(&mut self, loops: u32, log_bytes_max: u64) {
+        self.logs = MemoryLog::moved(&self.logs, loops, log_bytes_max / u64::from(loops));
+    }
+
+    /// The part of the log that has a shard.
+    ///
+    /// # Panics
+    /// The disk has no log.
+    #[must_use]
+    pub fn log(&self, shard: u32) -> &Arc<MemoryLog> {
+        let part = self.logs.get((shard % self.loops()) as usize);
+        part.unwrap_or_else(|| unreachable!())
+    }
+
+    /// The part of the log of a loop.
+    ///
+    /// # Panics
+    /// There is no such loop.
+    #[must_use]
+    pub fn log_of(&self, at: usize) -> &Arc<MemoryLog> {
+        let part = self.logs.get(at);
+        part.unwrap_or_else(|| unreachable!())
     }
 
     /// A copy of what would survive a crash.
@@ -56,7 +88,11 @@ impl Disk {
     pub fn copy(&self) -> Disk {
         Disk {
             files: self.files.clone(),
-            log: Arc::new(self.log.durable_copy()),
+            logs: self
+                .logs
+                .iter()
+                .map(|it| Arc::new(it.durable_copy()))
+                .collect(),
             snapshots: self.snapshots.clone(),
             incoming: self.incoming.clone(),
             flipped: None,
@@ -66,7 +102,9 @@ impl Disk {
     /// Whether no shard was ever started on it, and none has come by a snapshot.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.log.load(0).is_ok_and(|log| log == LogState::default())
+        self.log(0)
+            .load(0)
+            .is_ok_and(|log| log == LogState::default())
     }
 
     /// What a start finds. At the first one the nodes that the cluster begins with are written down as the
@@ -76,15 +114,12 @@ impl Disk {
     /// Something is damaged, or does not fit together: the node must not run.
     pub fn open(&self, shards: u32, joined: bool) -> Result<Vec<RestoredShard>, String> {
         let text = |error: LogError| error.to_string();
-        let mut first = Vec::new();
         for shard in 0..shards {
-            let log = self.log.load(shard).map_err(text)?;
+            let log = self.log(shard).load(shard).map_err(text)?;
             if !joined && log == LogState::default() {
-                first.push(Write::bootstrap(shard, &FIRST_NODES));
+                let first = Write::bootstrap(shard, &FIRST_NODES);
+                self.log(shard).write(&[first]).map_err(text)?;
             }
-        }
-        if !first.is_empty() {
-            self.log.write(&first).map_err(text)?;
         }
         (0..shards).map(|shard| self.open_shard(shard)).collect()
     }
@@ -98,14 +133,14 @@ impl Disk {
         let file = self.snapshots.get(&shard);
         let file = file.and_then(|bytes| SnapshotFile::of(bytes));
         let mut restored = Restored {
-            log: self.log.load(shard).map_err(text)?,
+            log: self.log(shard).load(shard).map_err(text)?,
             snapshot,
             applied: 0,
         };
-        let install = restored.complete_install(shard, &*self.log);
+        let install = restored.complete_install(shard, &**self.log(shard));
         if let Some(write) = install.map_err(|error| error.to_string())? {
-            self.log.write(&[write]).map_err(text)?;
-            restored.log = self.log.load(shard).map_err(text)?;
+            self.log(shard).write(&[write]).map_err(text)?;
+            restored.log = self.log(shard).load(shard).map_err(text)?;
         }
         Ok(RestoredShard {
             shard,
@@ -160,7 +195,7 @@ impl Disk {
         let (from, mut state) = self.newest(shard)?;
         self.replay(shard, &mut state, from, index)?;
         let term = self
-            .log
+            .log(shard)
             .term(shard, index)
             .map_err(|error| error.to_string())?;
         let meta = SnapshotMeta {
@@ -180,7 +215,7 @@ impl Disk {
         if from >= to {
             return Ok(());
         }
-        let entries = self.log.entries(shard, from + 1, to + 1, u64::MAX);
+        let entries = self.log(shard).entries(shard, from + 1, to + 1, u64::MAX);
         for entry in entries.map_err(|error| error.to_string())? {
             replay::apply(state, &entry.into(), &mut |_| {})?;
         }
@@ -281,19 +316,17 @@ impl Disk {
         }
     }
 
-    /// The power goes. Of what was not synced this much is there afterwards.
-    pub fn crash(&self, crash: Crash) {
-        self.log.crash(crash);
-    }
-
     /// A bit of an entry in the log flips; false if there is none.
     pub fn flip_bit_of_log(&self, chance: u64) -> bool {
-        self.log.flip_bit(chance)
+        let parts = self.logs.iter().cycle().skip(chance as usize % 3);
+        let mut parts = parts.take(self.logs.len());
+        parts.any(|it| it.flip_bit(chance))
     }
 
     /// Whether a bit of the log has flipped, in an entry that is still there.
     pub fn is_log_damaged(&self) -> bool {
-        matches!(self.log.load(0), Err(LogError::Lost { .. }))
+        let mut parts = (0..).zip(&self.logs);
+        parts.any(|(shard, it)| matches!(it.load(shard), Err(LogError::Lost { .. })))
     }
 
     /// A bit of a snapshot flips; false if there is none, or one has flipped before: an operator can put one back.
@@ -321,11 +354,6 @@ impl Disk {
         {
             *bytes = flipped(bytes, at);
         }
-    }
-
-    /// Writes into the log, not synced.
-    pub fn write(&self, writes: &[Write]) {
-        self.log.write_unsynced(writes);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::calls::{Answer, Calls, NotAnswered};
 use crate::direct::Direct;
 use crate::faults::{Calm, Counts, Fault, Weather};
 use crate::hits::HitsAsked;
-use crate::nats::{Connection, NodeId};
+use crate::nats::{Connection, LoopId, NodeId};
 use crate::peers::Link;
 use crate::random::Random;
 use crate::timeline::{Time, Timeline};
@@ -56,8 +56,8 @@ pub struct Env {
     pub counts: Counts,
     /// What happened.
     pub trace: Trace,
-    /// The nodes' service connections.
-    pub connections: BTreeMap<NodeId, Connection>,
+    /// The service connections of the nodes' loops.
+    pub connections: BTreeMap<LoopId, Connection>,
     /// The newest start of each node that runs.
     pub starts: BTreeMap<NodeId, u64>,
     /// Links between nodes that let nothing through, each with how many faults cut it.

@@ -67,6 +67,12 @@ kinds! {
     RouteLost = "route_lost",
     /// A node's service connection stands still, both ways, then goes on.
     ServiceStall = "service_stall",
+    /// A loop of a node stands still, and the others go on.
+    LoopStall = "loop_stall",
+    /// A node is started with another number of loops.
+    LoopsChange = "loops_change",
+    /// What a loop tells another one is lost, as that has too much to read.
+    LoopWordLost = "loop_word_lost",
     /// The server drops the connection of a node that reads too slowly.
     SlowConsumer = "slow_consumer",
     /// A subscription, or the end of one, takes effect late.
@@ -308,6 +314,8 @@ fn chance(kind: Fault, random: &mut Random) -> u32 {
         Fault::FrameDelayed | Fault::FrameReordered => percent(random, 3, 20),
         Fault::DirectStall => percent(random, 3, 20),
         Fault::DirectLost => random.between(100, 20_000) as u32,
+        Fault::LoopsChange => 300_000,
+        Fault::LoopWordLost => percent(random, 1, 10),
         Fault::SubscriptionLate | Fault::ProofLate => percent(random, 20, 100),
         Fault::RequestLost | Fault::ReplyLost => percent(random, 1, 10),
         Fault::RouteLost => percent(random, 2, 10),
@@ -339,6 +347,7 @@ fn interval(kind: Fault, random: &mut Random) -> Option<Time> {
         }
         Fault::NatsLinksCut | Fault::DirectCut => (2_000, 10_000),
         Fault::LinksSlow | Fault::SyncSlow => (4_000, 20_000),
+        Fault::LoopStall => (1_000, 10_000),
         Fault::NatsRestart => (6_000, 25_000),
         Fault::ServiceHalfOpen => (2_000, 10_000),
         Fault::ServiceCut | Fault::ServiceStall => (2_000, 15_000),

@@ -99,7 +99,7 @@ impl Node {
         let at = self.clock.when(due).max(now);
         if running.questions_at.is_none_or(|planned| at < planned) {
             running.questions_at = Some(at);
-            self.process_event(env, at - now, Process::Questions);
+            self.process_event(env, 0, at - now, Process::Questions);
         }
     }
 
@@ -125,7 +125,7 @@ impl Node {
                     cluster: CLUSTER,
                     disk_id: running.origin.disk_id,
                     members: &running.peers.members,
-                    in_touch: running.engine.standing().is_in_touch(),
+                    in_touch: running.is_in_touch(),
                 };
                 let known = running.incoming.known();
                 member.on_founder(payload, |id| known.get(id).is_some(), around, &mut out);
@@ -153,7 +153,7 @@ impl Node {
         for it in out {
             match it {
                 Out::Write(file, bytes) => self.disk.files.write(file, bytes),
-                Out::Engine(input) => self.push(env, input),
+                Out::Engine(input) => self.push(env, 0, input),
                 // Each machine hears everything.
                 Out::Subscribe(_) | Out::NotTaken(_) | Out::AskForConnection { .. } => {}
                 Out::Publish { .. } => env.publish_to_all(it),
@@ -281,9 +281,10 @@ impl World {
         lost.asks_as.or(node.and_then(Node::candidate))
     }
 
-    fn joined_disk(&self, welcome: &Welcome, configured: Option<NodeId>) -> Disk {
+    fn joined_disk(&mut self, welcome: &Welcome, configured: Option<NodeId>) -> Disk {
         let files = Files::added(welcome, configured.unwrap_or(0));
-        Disk::new(files, self.setup.log_bytes_max)
+        let loops = self.setup.draw_loops(&mut self.env.random);
+        Disk::new(files, self.setup.log_bytes_max, loops)
     }
 
     fn add_node(&mut self, node: Node) {

@@ -28,6 +28,7 @@ mod founding;
 mod hits;
 mod ill;
 mod joining;
+mod loops;
 mod lost_disks;
 mod nats;
 mod node;

@@ -76,7 +76,8 @@ impl World {
         }
         self.env.counts.add(Fault::DiskWiped);
         self.env.note(format_args!("n{id}: its disk is wiped"));
-        let disk = Disk::new(Files::default(), self.setup.log_bytes_max);
+        let loops = self.setup.draw_loops(&mut self.env.random);
+        let disk = Disk::new(Files::default(), self.setup.log_bytes_max, loops);
         self.lose_disk(id, disk);
     }
 
@@ -177,7 +178,7 @@ impl World {
             return;
         }
         let running = self.nodes.get(&id).and_then(|node| node.running.as_ref());
-        if running.is_some_and(|it| it.engine.standing().is_in_touch()) {
+        if running.is_some_and(|it| it.is_in_touch()) {
             let what = format!("node {id} takes part with a disk that lost what it had promised");
             self.env.violated("S5", what);
         }

@@ -5,7 +5,7 @@
 //! and to one of each group; to none: the sender is told so.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -23,6 +23,31 @@ const UNREAD_MAX: usize = 24;
 
 /// A node's number.
 pub type NodeId = u64;
+
+/// A loop of a node, with a service connection of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LoopId {
+    pub node: NodeId,
+    /// From 0, which is the first loop.
+    pub index: usize,
+}
+
+impl LoopId {
+    #[must_use]
+    pub fn first_of(node: NodeId) -> LoopId {
+        LoopId { node, index: 0 }
+    }
+}
+
+impl Display for LoopId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            0 => write!(f, "{}", self.node),
+            index => write!(f, "{}/{index}", self.node),
+        }
+    }
+}
+
 /// The inbox to which a node sends its probes.
 pub const PROBES: &str = "probes";
 
@@ -69,8 +94,9 @@ pub fn client_inbox(call: usize, attempt: usize) -> Rc<str> {
 
 /// An inbox of a start of a node.
 #[must_use]
-pub fn node_inbox(node: NodeId, start: u64, name: impl Display) -> Rc<str> {
-    format!("_INBOX.node.{node}.{start}.{name}").into()
+pub fn node_inbox(of: LoopId, start: u64, name: impl Display) -> Rc<str> {
+    let LoopId { node, index } = of;
+    format!("_INBOX.node.{node}.{index}.{start}.{name}").into()
 }
 
 /// Whose inbox it is.
@@ -81,7 +107,7 @@ enum InboxOf<'a> {
         attempt: usize,
     },
     Node {
-        node: NodeId,
+        of: LoopId,
         start: u64,
         name: &'a str,
     },
@@ -94,8 +120,11 @@ fn inbox_of(subject: &str) -> Option<InboxOf<'_>> {
             call: call.parse().ok()?,
             attempt: attempt.parse().ok()?,
         }),
-        ["_INBOX", "node", node, start, name] => Some(InboxOf::Node {
-            node: node.parse().ok()?,
+        ["_INBOX", "node", node, index, start, name] => Some(InboxOf::Node {
+            of: LoopId {
+                node: node.parse().ok()?,
+                index: index.parse().ok()?,
+            },
             start: start.parse().ok()?,
             name,
         }),
@@ -168,7 +197,7 @@ impl Up {
     }
 }
 
-/// A node's service connection.
+/// A loop's service connection.
 #[derive(Debug, Default)]
 pub struct Connection {
     /// Connected; grows with every cut, so that what belongs to an earlier connection is known.
@@ -191,14 +220,14 @@ pub struct Connection {
 pub type Subscribed = (Rc<str>, Option<&'static str>);
 
 impl Env {
-    fn connection(&mut self, node: NodeId) -> &mut Connection {
-        self.connections.entry(node).or_default()
+    fn connection(&mut self, of: LoopId) -> &mut Connection {
+        self.connections.entry(of).or_default()
     }
 
     /// A node's process sends something, as soon as it is connected.
-    pub fn send_up(&mut self, node: NodeId, what: Up) {
+    pub fn send_up(&mut self, of: LoopId, what: Up) {
         let at = self.timeline.now() + self.nats_delay();
-        let connection = self.connection(node);
+        let connection = self.connection(of);
         if !connection.connected {
             connection.waiting.push(what);
             return;
@@ -206,13 +235,13 @@ impl Env {
         let last = connection.up.back().map_or(0, |(at, _)| *at);
         let (at, number) = (at.max(last), connection.number);
         connection.up.push_back((at, what));
-        self.timeline.at(at, Event::ReadByServer { node, number });
+        self.timeline.at(at, Event::ReadByServer { of, number });
     }
 
     /// The server sends something to a node.
-    fn send_down(&mut self, node: NodeId, what: Down) {
+    fn send_down(&mut self, of: LoopId, what: Down) {
         let at = self.timeline.now() + self.nats_delay();
-        let connection = self.connection(node);
+        let connection = self.connection(of);
         if !connection.connected || !connection.open {
             return;
         }
@@ -220,28 +249,28 @@ impl Env {
         let (at, number) = (at.max(last), connection.number);
         connection.down.push_back((at, what));
         let slow = connection.down.len() > UNREAD_MAX;
-        self.timeline.at(at, Event::ReadByNode { node, number });
+        self.timeline.at(at, Event::ReadByNode { of, number });
         if slow && self.strikes(Fault::SlowConsumer) {
             self.note(format_args!(
-                "n{node}: reads too slowly, the server drops its connection"
+                "n{of}: reads too slowly, the server drops its connection"
             ));
-            self.cut(node);
+            self.cut(of);
             let lasts = self.random.around(500_000);
-            self.timeline.after(lasts, Event::Connect { node });
+            self.timeline.after(lasts, Event::Connect { of });
         }
     }
 
     /// What a node can read from its connection now.
-    pub fn readable(&mut self, node: NodeId, number: u64) -> Vec<Down> {
+    pub fn readable(&mut self, of: LoopId, number: u64) -> Vec<Down> {
         let now = self.timeline.now();
-        let connection = self.connection(node);
+        let connection = self.connection(of);
         if connection.number != number {
             return Vec::new();
         }
         if now < connection.stalled_until {
             let until = connection.stalled_until;
             if !connection.down.is_empty() {
-                self.timeline.at(until, Event::ReadByNode { node, number });
+                self.timeline.at(until, Event::ReadByNode { of, number });
             }
             return Vec::new();
         }
@@ -253,35 +282,34 @@ impl Env {
     }
 
     /// The server reads what has reached it.
-    pub fn read_by_server(&mut self, node: NodeId, number: u64) {
+    pub fn read_by_server(&mut self, of: LoopId, number: u64) {
         let now = self.timeline.now();
-        let connection = self.connection(node);
+        let connection = self.connection(of);
         if connection.number != number || !connection.open {
             return;
         }
         if now < connection.stalled_until {
             let until = connection.stalled_until;
             if !connection.up.is_empty() {
-                self.timeline
-                    .at(until, Event::ReadByServer { node, number });
+                self.timeline.at(until, Event::ReadByServer { of, number });
             }
             return;
         }
-        while let connection = self.connection(node)
+        while let connection = self.connection(of)
             && connection.up.front().is_some_and(|(at, _)| *at <= now)
             && let Some((_, what)) = connection.up.pop_front()
         {
-            self.handle_up(node, number, what);
+            self.handle_up(of, number, what);
         }
     }
 
-    fn handle_up(&mut self, node: NodeId, number: u64, what: Up) {
+    fn handle_up(&mut self, of: LoopId, number: u64, what: Up) {
         match what {
             Up::Subscribe { id, subject, group } => {
                 let add = Some((subject, group));
-                self.subscription_change(node, number, id, add);
+                self.subscription_change(of, number, id, add);
             }
-            Up::Unsubscribe(id) => self.subscription_change(node, number, id, None),
+            Up::Unsubscribe(id) => self.subscription_change(of, number, id, None),
             Up::Publish(message) => self.publish(message),
         }
     }
@@ -294,8 +322,8 @@ impl Env {
                 let answer = self.calls.answer(&message);
                 self.reply_to_client(call, attempt, Ok(answer));
             }
-            Some(InboxOf::Node { node, start, name }) => {
-                self.send_to_inbox((node, start), name, Some(message));
+            Some(InboxOf::Node { of, start, name }) => {
+                self.send_to_inbox((of, start), name, Some(message));
             }
             None => {
                 let reply = message.reply.clone();
@@ -306,8 +334,8 @@ impl Env {
                     Some(InboxOf::Client { call, attempt }) => {
                         self.reply_to_client(call, attempt, Err(NotAnswered::NoResponders));
                     }
-                    Some(InboxOf::Node { node, start, name }) => {
-                        self.send_to_inbox((node, start), name, None);
+                    Some(InboxOf::Node { of, start, name }) => {
+                        self.send_to_inbox((of, start), name, None);
                     }
                     None => {}
                 }
@@ -315,27 +343,22 @@ impl Env {
         }
     }
 
-    fn send_to_inbox(
-        &mut self,
-        (node, start): (NodeId, u64),
-        name: &str,
-        message: Option<Message>,
-    ) {
-        if self.starts.get(&node) == Some(&start) {
+    fn send_to_inbox(&mut self, (of, start): (LoopId, u64), name: &str, message: Option<Message>) {
+        if self.starts.get(&of.node) == Some(&start) {
             let name = name.into();
-            self.send_down(node, Down::Inbox { name, message });
+            self.send_down(of, Down::Inbox { name, message });
         }
     }
 
     fn subscription_change(
         &mut self,
-        node: NodeId,
+        of: LoopId,
         number: u64,
         id: SubscriptionId,
         add: Option<Subscribed>,
     ) {
         let change = Event::SubscriptionChange {
-            node,
+            of,
             number,
             id,
             add,
@@ -346,7 +369,7 @@ impl Env {
         };
         let at = self.timeline.now() + late;
         // A subscription does not end before it has taken effect.
-        let effect_at = self.connection(node).effects.entry(id).or_insert(at);
+        let effect_at = self.connection(of).effects.entry(id).or_insert(at);
         *effect_at = at.max(*effect_at);
         let at = *effect_at;
         self.timeline.at(at, change);
@@ -355,12 +378,12 @@ impl Env {
     /// A subscription takes effect, or ends.
     pub fn change_subscription(
         &mut self,
-        node: NodeId,
+        of: LoopId,
         number: u64,
         id: SubscriptionId,
         add: Option<Subscribed>,
     ) {
-        let connection = self.connection(node);
+        let connection = self.connection(of);
         if connection.number != number || !connection.open {
             return;
         }
@@ -410,9 +433,9 @@ impl Env {
 
     /// A connection is lost, with what is in its buffers; what the node had handed to its client library
     /// and that had not been sent may be lost or sent later.
-    pub fn cut(&mut self, node: NodeId) {
+    pub fn cut(&mut self, of: LoopId) {
         let keep = self.random.below(2) == 0;
-        let connection = self.connection(node);
+        let connection = self.connection(of);
         if !connection.connected {
             return;
         }
@@ -433,78 +456,78 @@ impl Env {
     }
 
     /// The server closes a connection, and the node has not noticed yet.
-    pub fn close_at_server(&mut self, node: NodeId) {
-        let connection = self.connection(node);
+    pub fn close_at_server(&mut self, of: LoopId) {
+        let connection = self.connection(of);
         connection.open = false;
         connection.subscriptions.clear();
     }
 
     /// The number of a node's newest connection.
-    pub fn connection_number(&mut self, node: NodeId) -> u64 {
-        self.connection(node).number
+    pub fn connection_number(&mut self, of: LoopId) -> u64 {
+        self.connection(of).number
     }
 
     /// Whether what goes to a node by its service connection stands still.
-    pub fn is_stalled(&self, node: NodeId) -> bool {
-        let connection = self.connections.get(&node);
+    pub fn is_stalled(&self, of: LoopId) -> bool {
+        let connection = self.connections.get(&of);
         connection.is_some_and(|it| self.timeline.now() < it.stalled_until)
     }
 
     /// Whether the server has this connection of a node.
-    pub fn is_open(&self, node: NodeId, number: u64) -> bool {
-        let connection = self.connections.get(&node);
+    pub fn is_open(&self, of: LoopId, number: u64) -> bool {
+        let connection = self.connections.get(&of);
         connection.is_some_and(|it| it.open && it.number == number)
     }
 
     /// A connection is made (again): first the subscriptions, then what waited.
-    pub fn connect(&mut self, node: NodeId, subscriptions: Vec<Up>) {
-        let connection = self.connection(node);
+    pub fn connect(&mut self, of: LoopId, subscriptions: Vec<Up>) {
+        let connection = self.connection(of);
         connection.connected = true;
         connection.open = true;
         let waiting = std::mem::take(&mut connection.waiting);
         for what in subscriptions.into_iter().chain(waiting) {
-            self.send_up(node, what);
+            self.send_up(of, what);
         }
     }
 
     /// What a process that ends has sent last reaches the server, if its connection is open.
-    pub fn flush(&mut self, node: NodeId) {
-        let connection = self.connection(node);
+    pub fn flush(&mut self, of: LoopId) {
+        let connection = self.connection(of);
         let (number, open) = (connection.number, connection.open && connection.connected);
         if !open {
             return;
         }
-        while let Some((_, what)) = self.connection(node).up.pop_front() {
-            self.handle_up(node, number, what);
+        while let Some((_, what)) = self.connection(of).up.pop_front() {
+            self.handle_up(of, number, what);
         }
     }
 
     /// The process is gone, and its connection with it.
-    pub fn disconnect(&mut self, node: NodeId) {
-        self.cut(node);
-        self.connection(node).waiting.clear();
+    pub fn disconnect(&mut self, of: LoopId) {
+        self.cut(of);
+        self.connection(of).waiting.clear();
     }
 
     /// Both ways stand still until then.
-    pub fn stall(&mut self, node: NodeId, until: Time) {
-        let connection = self.connection(node);
+    pub fn stall(&mut self, of: LoopId, until: Time) {
+        let connection = self.connection(of);
         connection.stalled_until = connection.stalled_until.max(until);
     }
 
     /// Whether a node has a service connection.
-    pub fn is_connected(&self, node: NodeId) -> bool {
-        self.connections.get(&node).is_some_and(|it| it.connected)
+    pub fn is_connected(&self, of: LoopId) -> bool {
+        self.connections.get(&of).is_some_and(|it| it.connected)
     }
 
     /// Every stall ends.
     pub fn end_stalls(&mut self) {
-        let nodes: Vec<NodeId> = self.connections.keys().copied().collect();
-        for node in nodes {
-            let connection = self.connection(node);
+        let loops: Vec<LoopId> = self.connections.keys().copied().collect();
+        for of in loops {
+            let connection = self.connection(of);
             connection.stalled_until = 0;
             let number = connection.number;
-            self.timeline.after(0, Event::ReadByNode { node, number });
-            self.timeline.after(0, Event::ReadByServer { node, number });
+            self.timeline.after(0, Event::ReadByNode { of, number });
+            self.timeline.after(0, Event::ReadByServer { of, number });
         }
     }
 

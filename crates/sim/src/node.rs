@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use nowserving_engine::envelope::Welcome;
-use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, Output};
+use nowserving_engine::{Boot, Config, Engine, ExitReason, Input, LoopPlace, Output};
 use nowserving_front::cluster::founding::Doubt;
 use nowserving_front::cluster::identity::{Configured, Identity};
 use nowserving_front::cluster::joining::{self, Renumbering};
@@ -14,25 +14,23 @@ use nowserving_front::cluster::witness::{Connections, Witness};
 use nowserving_front::cluster::{File, members_file};
 use nowserving_log::{Crash, LogStore as _};
 use nowserving_protocol::admin::Mapping;
-use nowserving_replica::{ConfState, EntryReader, Write};
+use nowserving_replica::{ConfState, EntryReader};
 
 use crate::clock::Clock;
 use crate::disk::{CLUSTER, Disk, FIRST_NODES};
 use crate::env::{Env, FullDisk};
 use crate::faults::Fault;
 use crate::founding::Founds;
+use crate::loops::{Job, Loop};
 use crate::nats::NodeId;
 use crate::peers::{MAX_PAYLOAD_MIN, PREFIX};
+use crate::random::Random;
 use crate::service::Service;
 use crate::timeline::Time;
 use crate::world::{Event, Process};
 
 /// Between two looks at the size of the log.
 const PURGE_US: Time = 1_000_000;
-/// A slow sync takes so long at most: a disk that is well again must show it before its run ends.
-const SLOW_SYNC_US_MAX: Time = 3_000_000;
-/// Inputs that one turn takes at most.
-const TURN_INPUTS_MAX: usize = 256;
 
 /// How a cluster of a run is set up.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +45,13 @@ pub struct Setup {
     pub snapshot_entries: u64,
     /// The size past which a log keeps nothing for nodes that are away.
     pub log_bytes_max: u64,
+}
+
+impl Setup {
+    /// How many loops a node has: each its own number.
+    pub fn draw_loops(&self, random: &mut Random) -> u32 {
+        random.between(1, u64::from(self.shards)) as u32
+    }
 }
 
 /// A machine, whether or not its node runs.
@@ -79,14 +84,10 @@ pub struct Node {
 pub struct Running {
     /// Which start of it.
     pub start: u64,
-    /// The engine.
-    pub engine: Engine,
-    /// What the loop has not taken yet.
-    inbox: VecDeque<Input>,
-    /// When the next turn is planned.
-    turn_at: Option<Time>,
-    /// What it listens on.
-    pub service: Service,
+    /// The first one, which decides, and others.
+    pub loops: Vec<Loop>,
+    /// When what a loop tells another one arrives at last, by both.
+    pub crosses_at: BTreeMap<(usize, usize), Time>,
     /// The nodes that it exchanges frames with.
     pub peers: PeerList,
     /// What its frames say of it.
@@ -107,33 +108,12 @@ pub struct Running {
     pub connections: Connections,
     /// What each server says of them.
     pub witnesses: [Witness; 2],
-    /// The number of its own, as the engine knows it.
-    known_connection: u64,
-    to_write: VecDeque<Job>,
-    writing: bool,
     /// What its client library lets through in one message: learned when it connects.
     pub max_payload: usize,
     /// Its engine was told that the disk is full.
-    disk_full: bool,
-    /// The loop has seen a full inbox.
-    pub crowded: bool,
+    pub disk_full: bool,
     /// Snapshots that it keeps for downloads.
     pub downloads: BTreeSet<String>,
-}
-
-/// Work for the persister.
-#[derive(Debug)]
-enum Job {
-    Write(Vec<Write>),
-    Compact { shard: u32, through: u64 },
-}
-
-/// What a finished batch of the persister came to.
-#[derive(Clone, Debug)]
-pub struct Written {
-    numbers: Vec<(u32, u64)>,
-    writes: usize,
-    sync: bool,
 }
 
 impl Node {
@@ -164,6 +144,11 @@ impl Node {
     /// The process begins; false if it refuses to, as its disk is damaged.
     pub fn begin(&mut self, env: &mut Env, setup: &Setup, identity: Identity) -> bool {
         let (id, start) = (self.id, self.starts);
+        if env.strikes(Fault::LoopsChange) {
+            let loops = setup.draw_loops(&mut env.random);
+            env.note(format_args!("n{id}: has {loops} loops"));
+            self.disk.set_loops(loops, setup.log_bytes_max);
+        }
         let mut restored = match self.disk.open(setup.shards, identity.joined) {
             Ok(restored) => restored,
             Err(why) => {
@@ -171,7 +156,9 @@ impl Node {
                 return false;
             }
         };
+        let count = self.disk.loops();
         let config = Config {
+            place: LoopPlace::ONLY,
             id,
             nodes: FIRST_NODES.to_vec(),
             members: self.disk.files.members(),
@@ -181,7 +168,7 @@ impl Node {
             heartbeat_ms: setup.heartbeat_ms,
             election_ms: setup.election_ms,
             snapshot_entries: setup.snapshot_entries,
-            log_bytes_max: setup.log_bytes_max,
+            log_bytes_max: setup.log_bytes_max / u64::from(count),
             metrics_addr: None,
             version: "sim".to_owned(),
             entry_format: env.builds.entry_format(id),
@@ -190,7 +177,7 @@ impl Node {
             draw_secret: nowserving_line::Secret(std::array::from_fn(|_| env.random.next() as u8)),
         };
         for shard in &mut restored {
-            if let Err(why) = shard.replay(&*self.disk.log, config.entry_format) {
+            if let Err(why) = shard.replay(&**self.disk.log(shard.shard), config.entry_format) {
                 env.note(format_args!("n{id}: does not start: {why}"));
                 return false;
             }
@@ -221,21 +208,32 @@ impl Node {
             election_ms: setup.election_ms,
             version: "sim".to_owned(),
         };
-        let reader: Arc<dyn EntryReader> = self.disk.log.clone();
-        let engine = match Engine::new(config, boot, restored, &reader, now) {
-            Ok(engine) => engine,
-            Err(why) => {
-                env.violated("S6", format!("node {id} does not start: {why}"));
-                return false;
+        let mut loops = Vec::new();
+        for (at, place) in LoopPlace::all(count).enumerate() {
+            let reader: Arc<dyn EntryReader> = self.disk.log_of(at).clone();
+            let theirs = restored.extract_if(.., |it| place.has(it.shard)).collect();
+            let config = Config {
+                place,
+                seed: env.random.next(),
+                ..config.clone()
+            };
+            match Engine::new(config, boot.clone(), theirs, &reader, now) {
+                Ok(engine) => {
+                    let of = self.loop_id(at);
+                    let service = Service::new(setup.shards, of, env.random.next());
+                    loops.push(Loop::new(engine, service));
+                }
+                Err(why) => {
+                    env.violated("S6", format!("node {id} does not start: {why}"));
+                    return false;
+                }
             }
-        };
+        }
         env.note(format_args!("n{id}: starts for the {start}. time"));
         self.running = Some(Running {
             start,
-            engine,
-            inbox: VecDeque::new(),
-            turn_at: None,
-            service: Service::new(setup.shards, id, env.random.next()),
+            loops,
+            crosses_at: BTreeMap::new(),
             peers: PeerList::default(),
             incoming: Incoming::new(origin.clone(), known),
             outgoing: BTreeMap::new(),
@@ -246,24 +244,24 @@ impl Node {
             questions_at: None,
             connections: Connections::new(),
             witnesses: [Witness::new(id), Witness::new(id)],
-            known_connection: 0,
-            to_write: VecDeque::new(),
-            writing: false,
             max_payload: 0,
             disk_full: false,
-            crowded: false,
             downloads: BTreeSet::new(),
         });
         env.starts.insert(id, start);
-        let delay = env.nats_delay();
-        env.timeline.after(delay, Event::Connect { node: id });
-        self.process_event(env, 0, Process::Probe);
-        self.process_event(env, 0, Process::Witness);
+        for at in 0..self.loops() {
+            let (of, delay) = (self.loop_id(at), env.nats_delay());
+            env.timeline.after(delay, Event::Connect { of });
+            self.process_event(env, at, 0, Process::Probe);
+        }
+        self.process_event(env, 0, 0, Process::Witness);
         self.learn_mapping(env);
         self.learn_max_payload(env);
-        self.process_event(env, PURGE_US, Process::Purge);
+        self.process_event(env, 0, PURGE_US, Process::Purge);
         self.look_at_disk(env);
-        self.plan_turn(env, 0);
+        for at in 0..self.loops() {
+            self.plan_turn(env, at, 0);
+        }
         true
     }
 
@@ -295,7 +293,7 @@ impl Node {
             true => Mapping::Ok,
             false => Mapping::Missing,
         };
-        self.push(env, Input::Mapping(mapping));
+        self.push(env, 0, Input::Mapping(mapping));
     }
 
     /// The node connects (again) for its frames, and so learns what the server takes in one message.
@@ -305,7 +303,9 @@ impl Node {
             && running.max_payload != bytes
         {
             running.max_payload = bytes;
-            self.push(env, Input::MaxPayload(bytes));
+            for at in 0..self.loops() {
+                self.push(env, at, Input::MaxPayload(bytes));
+            }
         }
     }
 
@@ -320,25 +320,28 @@ impl Node {
     pub fn has_room(&mut self, env: &mut Env) {
         self.tell_disk_full(env, false);
         if self.is_awake() {
-            self.write_next(env);
+            for at in 0..self.loops() {
+                self.write_next(env, at);
+            }
         }
     }
 
-    fn tell_disk_full(&mut self, env: &mut Env, full: bool) {
+    pub fn tell_disk_full(&mut self, env: &mut Env, full: bool) {
         if let Some(running) = &mut self.running
             && running.disk_full != full
         {
             running.disk_full = full;
-            self.push(env, Input::DiskFull(full));
+            self.push(env, 0, Input::DiskFull(full));
         }
     }
 
-    /// Enters an event of this start of the process.
-    pub fn process_event(&self, env: &mut Env, delay: Time, what: Process) {
+    /// Enters an event of a loop of this start of the process.
+    pub fn process_event(&self, env: &mut Env, at: usize, delay: Time, what: Process) {
         if let Some(running) = &self.running {
             let event = Event::Process {
                 node: self.id,
                 start: running.start,
+                at,
                 what,
             };
             env.timeline.after(delay, event);
@@ -352,113 +355,49 @@ impl Node {
         self.paused_until = None;
         self.deferred.clear();
         env.starts.remove(&id);
-        env.disconnect(id);
-        env.end_links(id, power_lost);
-        let unsynced = self.disk.log.unsynced();
-        let mut crash = Crash {
-            keep_batches: unsynced,
-            keep_shards: 0,
-        };
-        if power_lost && unsynced > 0 && env.strikes(Fault::UnsyncedLost) {
-            crash.keep_batches = env.random.below(unsynced as u64) as usize;
-            if env.strikes(Fault::TornTail) {
-                crash.keep_shards = env.random.between(1, 3) as usize;
-            }
+        for at in 0..self.loops() {
+            env.disconnect(self.loop_id(at));
         }
-        self.disk.crash(crash);
+        env.end_links(id, power_lost);
+        for at in 0..self.loops() {
+            let log = self.disk.log_of(at);
+            let unsynced = log.unsynced();
+            let mut crash = Crash {
+                keep_batches: unsynced,
+                keep_shards: 0,
+            };
+            if power_lost && unsynced > 0 && env.strikes(Fault::UnsyncedLost) {
+                crash.keep_batches = env.random.below(unsynced as u64) as usize;
+                if env.strikes(Fault::TornTail) {
+                    crash.keep_shards = env.random.between(1, 3) as usize;
+                }
+            }
+            log.crash(crash);
+        }
         if power_lost && env.strikes(Fault::UnsyncedLost) {
             self.disk.tear_incoming(env.random.next());
         }
     }
 
-    /// Gives the loop something to take.
-    pub fn push(&mut self, env: &mut Env, input: Input) {
-        if let Some(running) = &mut self.running {
-            running.inbox.push_back(input);
-            let delay = env.random.below(150);
-            self.plan_turn(env, delay);
-        }
-    }
-
-    /// A turn in so long, unless there is one sooner.
-    fn plan_turn(&mut self, env: &mut Env, delay: Time) {
-        let at = env.timeline.now() + delay;
-        let Some(running) = &mut self.running else {
-            return;
-        };
-        if running.turn_at.is_none_or(|planned| at < planned) {
-            running.turn_at = Some(at);
-            self.process_event(env, delay, Process::Turn { planned: at });
-        }
-    }
-
-    /// One turn of the loop: what it came to, to be carried out.
-    pub fn turn(&mut self, env: &mut Env, planned: Time) -> Vec<Output> {
-        let now = self.clock.read(env.timeline.now());
-        let Some(running) = &mut self.running else {
-            return Vec::new();
-        };
-        if running.turn_at != Some(planned) {
-            return Vec::new();
-        }
-        running.turn_at = None;
-        let mut outputs = Vec::new();
-        let number = env.connection_number(self.id);
-        if std::mem::replace(&mut running.known_connection, number) != number {
-            env.steps += 1;
-            let input = Input::ConnectionNumber(number);
-            running.engine.step(now, input, &mut outputs);
-        }
-        for _ in 0..TURN_INPUTS_MAX {
-            let Some(input) = running.inbox.pop_front() else {
-                break;
-            };
-            env.steps += 1;
-            env.hear(self.id, &input);
-            running.engine.step(now, input, &mut outputs);
-        }
-        if std::mem::take(&mut running.crowded) {
-            env.steps += 1;
-            let input = Input::RequestsDropped;
-            running.engine.step(now, input, &mut outputs);
-        }
-        let inbox_empty = running.inbox.is_empty() && running.service.is_drained();
-        env.steps += 1;
-        let end_turn = Input::EndTurn { inbox_empty };
-        running.engine.step(now, end_turn, &mut outputs);
-        let next = match running.inbox.is_empty() {
-            true => self.clock.when(running.engine.next_due()),
-            false => 0,
-        };
-        let least = env.timeline.now() + 50;
-        let delay = next.max(least) - env.timeline.now();
-        self.plan_turn(env, delay);
-        outputs
-    }
-
-    /// Does what a turn came to.
-    pub fn carry_out(&mut self, env: &mut Env, outputs: Vec<Output>) {
-        for output in outputs {
-            self.carry_out_one(env, output);
-        }
-        self.write_next(env);
-    }
-
-    fn carry_out_one(&mut self, env: &mut Env, output: Output) {
+    pub fn carry_out_one(&mut self, env: &mut Env, at: usize, output: Output) {
         let id = self.id;
         match output {
             Output::Reply { to, result } => {
                 let result = result.map(|outcome| self.backup_outcome(env, outcome));
-                self.reply(env, &to, result);
+                self.reply(env, at, &to, result);
             }
-            Output::RelayReply { to, answer, .. } => self.relay(env, &to, answer),
+            Output::RelayReply { to, answer, .. } => self.relay(env, at, &to, answer),
+            Output::ToLoop { index, told } => {
+                self.cross(env, (at, index as usize), Input::Told(told));
+            }
+            Output::FromLoop(told) => self.cross(env, (at, 0), Input::ToldByLoop(told)),
             Output::Event(_) | Output::Serves(_) | Output::Drop(_) => {}
             Output::Rules(texts) => self.learn_rules(env, &texts),
             Output::Members { wanted, peers } => {
                 env.note(format_args!("n{id}: {wanted:?}, peers {peers:?}"));
                 let file = members_file::write(&wanted.to_bytes());
                 self.disk.files.write(File::Members, file);
-                self.learn_nodes(peers.clone());
+                self.learn_nodes(&peers);
                 if let Some(running) = &mut self.running {
                     running.peers = PeerList {
                         ids: peers,
@@ -472,8 +411,10 @@ impl Node {
                 env.publish_to_all(joining::welcome(&welcome, around));
             }
             Output::Frame { to, batch } => self.send_frame(env, to, batch),
-            Output::Persist(writes) => self.queue_job(Job::Write(writes)),
-            Output::Compact { shard, through } => self.queue_job(Job::Compact { shard, through }),
+            Output::Persist(writes) => self.queue_job(at, Job::Write(writes)),
+            Output::Compact { shard, through } => {
+                self.queue_job(at, Job::Compact { shard, through });
+            }
             Output::WriteSnapshot {
                 shard,
                 index,
@@ -485,7 +426,7 @@ impl Node {
                     index,
                     members,
                 };
-                self.process_event(env, delay, what);
+                self.process_event(env, at, delay, what);
             }
             Output::OpenIncoming { .. }
             | Output::StoreIncoming { .. }
@@ -494,14 +435,14 @@ impl Node {
             | Output::ReadSnapshot { .. } => self.transfer_soon(env, output),
             Output::Forward(forward) => {
                 env.forwards_sent += 1;
-                self.forward(env, forward);
+                self.forward(env, at, forward);
             }
             Output::Subscribe {
                 shard,
                 subscription,
             } => {
                 env.note(format_args!("n{id}: shard {shard}: {subscription:?}"));
-                self.subscribe(env, shard, subscription);
+                self.subscribe(env, at, shard, subscription);
             }
             Output::Standing(standing) => {
                 env.note(format_args!("n{id}: {standing:?}"));
@@ -516,7 +457,9 @@ impl Node {
         let id = self.id;
         env.note(format_args!("n{id}: ends: {reason:?}"));
         self.end_gathering(env);
-        env.flush(id);
+        for at in 0..self.loops() {
+            env.flush(self.loop_id(at));
+        }
         match reason {
             ExitReason::Stopped => {}
             ExitReason::Removed => {
@@ -534,113 +477,18 @@ impl Node {
         env.timeline.after(delay, Event::StartNode { node: id });
     }
 
-    fn queue_job(&mut self, job: Job) {
-        if let Some(running) = &mut self.running {
-            running.to_write.push_back(job);
-        }
-    }
-
-    /// The persister takes all that waits, and is done with it in a while.
-    fn write_next(&mut self, env: &mut Env) {
-        let id = self.id;
-        let Some(running) = &mut self.running else {
-            return;
-        };
-        if running.writing || running.to_write.is_empty() {
-            return;
-        }
-        let no_room = env.full_disks.get(&id) == Some(&FullDisk::Nothing);
-        #[cfg(feature = "bite")]
-        let (no_room, forgets) = match nowserving_bite::is(nowserving_bite::Break::S6Room) {
-            true => (false, no_room),
-            false => (no_room, false),
-        };
-        if no_room {
-            if !running.disk_full {
-                env.counts.add(Fault::WriteWaits);
-            }
-            return self.tell_disk_full(env, true);
-        }
-        let mut writes = Vec::new();
-        let mut written = Written {
-            numbers: Vec::new(),
-            writes: 0,
-            sync: false,
-        };
-        let mut compact = Vec::new();
-        for job in running.to_write.drain(..) {
-            match job {
-                Job::Write(batch) => {
-                    written.writes += 1;
-                    writes.extend(batch);
-                }
-                Job::Compact { shard, through } => compact.push((shard, through)),
-            }
-        }
-        let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
-        for write in &writes {
-            numbers.insert(write.shard, write.number);
-            written.sync |= write.must_sync;
-        }
-        written.numbers = numbers.into_iter().collect();
-        #[cfg(feature = "bite")]
-        if forgets {
-            writes.clear();
-        }
-        let failed = (written.sync && env.strikes(Fault::SyncFailed)) || {
-            self.disk.write(&writes);
-            compact.into_iter().any(|(shard, through)| {
-                nowserving_log::LogStore::compact(&*self.disk.log, shard, through).is_err()
-            })
-        };
-        if failed {
-            env.note(format_args!("n{id}: a write fails, the node ends"));
-            self.end(env, true);
-            let delay = env.random.around(1_000_000);
-            return env.timeline.after(delay, Event::StartNode { node: id });
-        }
-        running.writing = true;
-        let slow_us = env.slow_disks.get(&id).copied().unwrap_or(0);
-        let delay = match written.sync {
-            true => {
-                let slow_us = env.random.around(slow_us).min(SLOW_SYNC_US_MAX);
-                env.random.around(env.calm.sync_us) + slow_us
-            }
-            false => env.random.around(100),
-        };
-        if delay >= 300_000 {
-            env.counts.add(Fault::SyncTakes300Ms);
-        }
-        self.process_event(env, delay, Process::Written(written));
-    }
-
-    /// The persister is done.
-    pub fn written(&mut self, env: &mut Env, written: Written) {
-        if written.sync {
-            self.disk.log.sync();
-        }
-        if let Some(running) = &mut self.running {
-            running.writing = false;
-        }
-        if written.writes > 0 {
-            let input = Input::Persisted {
-                numbers: written.numbers,
-                writes: written.writes,
-            };
-            self.push(env, input);
-        }
-        self.write_next(env);
-    }
-
     /// The log is looked at: is it over its size?
     pub fn purge(&mut self, env: &mut Env) {
-        if let Ok(shards) = self.disk.log.purge()
-            && !shards.is_empty()
-        {
-            let log_bytes = self.disk.log.stats().used_bytes;
-            self.push(env, Input::FilesPinned { shards, log_bytes });
+        for at in 0..self.loops() {
+            let log = self.disk.log_of(at);
+            if let Ok(shards) = log.purge()
+                && !shards.is_empty()
+            {
+                let log_bytes = log.stats().used_bytes;
+                self.push(env, at, Input::FilesPinned { shards, log_bytes });
+            }
         }
-        self.process_event(env, PURGE_US, Process::Purge);
+        self.process_event(env, 0, PURGE_US, Process::Purge);
     }
 
     /// The maker of snapshots makes one.
@@ -679,6 +527,6 @@ impl Node {
             shard,
             written: made,
         };
-        self.push(env, input);
+        self.push(env, self.loop_of(shard), input);
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
+use nowserving_engine::{Input, PeerBatch, PeerFrame};
 use nowserving_front::Message;
 use nowserving_front::cluster::Out;
 use nowserving_front::cluster::link::framing::FRAME_BYTES_MAX;
-use nowserving_front::cluster::peers::{Outgoing, connection_of};
+use nowserving_front::cluster::peers::{Outgoing, connections_of};
 use nowserving_front::keys::InUse;
 use nowserving_protocol::keys::{ClusterKey, KeyRing};
 use nowserving_protocol::subject::Subjects;
@@ -116,13 +116,13 @@ impl Node {
         let largest = sent.parts.iter().map(Bytes::len).max().unwrap_or(0);
         if largest > known {
             let shards = sent.messages.iter().map(|it| it.0).collect();
-            self.push(env, Input::FrameRefused { to, shards });
+            self.push(env, 0, Input::FrameRefused { to, shards });
             return false;
         }
         if largest > env.max_payload {
             env.counts.add(Fault::FrameTooLarge);
             let delay = env.random.around(20_000);
-            self.process_event(env, delay, Process::LearnMaxPayload);
+            self.process_event(env, 0, delay, Process::LearnMaxPayload);
             return false;
         }
         if sent.parts.len() > 1 {
@@ -176,7 +176,7 @@ impl Node {
             payload,
         };
         let link = env.link.clone();
-        let in_touch = Standing::is_in_touch(running.engine.standing());
+        let in_touch = running.is_in_touch();
         let around = (&running.peers, in_touch);
         let mut out = Vec::new();
         let incoming = &mut running.incoming;
@@ -194,7 +194,7 @@ impl Node {
                     if let Input::Frame(frame) = &input {
                         self.note_frame(env, frame, sent);
                     }
-                    self.push(env, input);
+                    self.push(env, 0, input);
                 }
                 Out::NotTaken(_)
                 | Out::Subscribe(_)
@@ -226,8 +226,8 @@ impl Node {
                 Described(&body.messages)
             ));
         }
-        if let (Some(running), Some(connection)) = (&mut self.running, connection_of(frame)) {
-            running.connections.insert(from, connection);
+        if let (Some(running), Some(connections)) = (&mut self.running, connections_of(frame)) {
+            running.connections.insert(from, connections);
         }
         if !body.link_addr.is_empty() {
             self.wants_link(env, from);

@@ -16,7 +16,7 @@ use nowserving_front::forward;
 use nowserving_front::gather::{Arrived, Config, Gather, NodeRequest, Output, Reply};
 use nowserving_front::limits::KnownRules;
 use nowserving_front::parse::{Parser, Reading, TIMEOUT_MAX_MS, reply_to};
-use nowserving_front::probe::{Echoes, PROBE_EVERY_US, probe};
+use nowserving_front::probe::Echoes;
 use nowserving_front::routes::{Route, no_room, route};
 use nowserving_front::subscriptions::{Change, Reader, SubscriptionId, Subscriptions};
 use nowserving_front::who::TrustRequestInfo;
@@ -32,10 +32,12 @@ use crate::calls::outcome_of;
 use crate::disk::CLUSTER;
 use crate::env::Env;
 use crate::faults::Fault;
-use crate::nats::{Down, Message, NodeId, PROBES, Up, call_of, node_inbox};
+use crate::nats::{Down, LoopId, Message, NodeId, PROBES, Up, call_of, node_inbox};
 use crate::node::Node;
 use crate::timeline::Time;
 use crate::world::Process;
+
+mod probes;
 
 /// Nobody routes to a subscription so long after another node has taken its place.
 const DRAINED_US: Time = 300_000;
@@ -64,7 +66,7 @@ enum Asked {
     Gather(u64),
 }
 
-/// What a node listens on.
+/// What a loop of a node listens on.
 #[derive(Debug)]
 pub struct Service {
     parser: Parser,
@@ -73,11 +75,13 @@ pub struct Service {
     /// Requests for which it asks others.
     gather: Gather,
     gather_config: Config,
+    /// Requests on plain subjects come to the first loop alone, so it has all that the node counts.
+    tells_hits: bool,
     /// When it looks next what is due there.
     gathers_at: Option<u64>,
     subscriptions: Subscriptions,
     open: BTreeMap<SubscriptionId, Local>,
-    /// What the node has asked others, by the number of the request.
+    /// What the loop has asked others, by the number of the request.
     asked: BTreeMap<u64, Asked>,
     /// Requests so far.
     requests: u64,
@@ -89,9 +93,9 @@ pub struct Service {
 }
 
 impl Service {
-    /// Of a node that has just started, in a cluster of so many shards.
+    /// Of a loop of a node that has just started, in a cluster of so many shards.
     #[must_use]
-    pub fn new(shards: u32, me: NodeId, seed: u64) -> Service {
+    pub fn new(shards: u32, of: LoopId, seed: u64) -> Service {
         let trust = TrustRequestInfo(false);
         let parser = Parser::new(Subjects::default(), shards, trust);
         let parser = parser.unwrap_or_else(|_| unreachable!());
@@ -100,7 +104,7 @@ impl Service {
             subjects: subjects.clone(),
             forward: forward.clone(),
             shards,
-            me,
+            me: of.node,
             trust,
             seed: seed.into(),
             since_ms: 0,
@@ -111,6 +115,7 @@ impl Service {
             gather: Gather::new(gather_config.clone()),
             gather_config,
             gathers_at: None,
+            tells_hits: of.index == 0,
             subscriptions: Subscriptions::new(subjects, forward),
             open: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -142,55 +147,57 @@ impl Service {
             subject: config.forward.limit_hits(config.me).into(),
             group: None,
         };
-        open.chain([hits]).collect()
+        let hits = Some(hits).filter(|_| self.tells_hits);
+        open.chain(hits).collect()
     }
 }
 
 impl Node {
-    fn service(&mut self) -> Option<&mut Service> {
-        self.running.as_mut().map(|running| &mut running.service)
+    fn service(&mut self, at: usize) -> Option<&mut Service> {
+        Some(&mut self.of_loop(at)?.service)
     }
 
     /// Follows what the engine says about the node and a shard.
-    pub fn subscribe(&mut self, env: &mut Env, shard: u32, subscription: Subscription) {
-        self.change_subscriptions(env, |it, now| it.follow(shard, subscription, now));
-        self.gather(env, |it, now| it.follow([(shard, subscription)], now));
+    pub fn subscribe(&mut self, env: &mut Env, at: usize, shard: u32, subscription: Subscription) {
+        self.change_subscriptions(env, at, |it, now| it.follow(shard, subscription, now));
+        self.gather(env, at, |it, now| it.follow([(shard, subscription)], now));
     }
 
-    /// While the node takes part it listens on what every node listens on.
+    /// While the node takes part, its first loop listens on what every node listens on.
     pub fn listen_plain(&mut self, env: &mut Env, on: bool) {
-        self.change_subscriptions(env, |it, now| it.take_part(on, now));
+        self.change_subscriptions(env, 0, |it, now| it.take_part(on, now));
     }
 
     /// Subscriptions were drained for long enough.
-    pub fn drained(&mut self, env: &mut Env) {
-        self.change_subscriptions(env, Subscriptions::drained);
+    pub fn drained(&mut self, env: &mut Env, at: usize) {
+        self.change_subscriptions(env, at, Subscriptions::drained);
     }
 
     fn change_subscriptions(
         &mut self,
         env: &mut Env,
+        at: usize,
         change: impl FnOnce(&mut Subscriptions, u64) -> Vec<Change>,
     ) {
         let now_us = self.clock.monotonic(env.timeline.now());
-        let Some(service) = self.service() else {
+        let Some(service) = self.service(at) else {
             return;
         };
         let due = service.subscriptions.next_due();
         let changes = change(&mut service.subscriptions, now_us);
         let next = service.subscriptions.next_due();
         for change in changes {
-            self.change(env, change);
+            self.change(env, at, change);
         }
         if let Some(next) = next.filter(|_| next != due) {
             let delay = self.clock.when(next).saturating_sub(env.timeline.now());
-            self.process_event(env, delay, Process::Drained);
+            self.process_event(env, at, delay, Process::Drained);
         }
     }
 
-    fn change(&mut self, env: &mut Env, change: Change) {
-        let connected = env.is_connected(self.id);
-        let Some(service) = self.service() else {
+    fn change(&mut self, env: &mut Env, at: usize, change: Change) {
+        let connected = env.is_connected(self.loop_id(at));
+        let Some(service) = self.service(at) else {
             return;
         };
         let sent = match change {
@@ -232,24 +239,26 @@ impl Node {
         };
         // While there is no connection it is only in the list.
         if connected {
-            env.send_up(self.id, sent);
+            env.send_up(self.loop_id(at), sent);
         }
     }
 
     /// What can be read from the connection now comes to those who read it.
-    pub fn read(&mut self, env: &mut Env, down: Vec<Down>) {
+    pub fn read(&mut self, env: &mut Env, at: usize, down: Vec<Down>) {
         for what in down {
             match what {
                 Down::Message {
                     subscription: HITS,
                     message,
-                } => self.tell_hits(env, message),
+                } => self.tell_hits(env, at, message),
                 Down::Message {
                     subscription,
                     message,
                 } => {
                     let delay = env.random.below(300);
-                    let local = self.service().and_then(|it| it.open.get_mut(&subscription));
+                    let local = self
+                        .service(at)
+                        .and_then(|it| it.open.get_mut(&subscription));
                     let Some(local) = local else {
                         continue;
                     };
@@ -261,23 +270,23 @@ impl Node {
                     }
                     local.queue.push_back(message);
                     if !std::mem::replace(&mut local.reading, true) {
-                        self.process_event(env, delay, Process::TakeRequests(subscription));
+                        self.process_event(env, at, delay, Process::TakeRequests(subscription));
                     }
                 }
                 Down::Inbox { name, message } if &*name == PROBES => {
                     if let Some(message) = message {
-                        self.echoed(env, &message.payload);
+                        self.echoed(env, at, &message.payload);
                     }
                 }
                 Down::Inbox { name, message } => {
                     let number = name.parse().ok();
-                    let service = self.service();
+                    let service = self.service(at);
                     if let Some(of) = service.zip(number).and_then(|(it, n)| it.asked.remove(&n)) {
                         let result = match message {
                             None => ForwardResult::NoResponders,
                             Some(it) => forward::answered(it.headers.to_vec(), it.payload),
                         };
-                        self.answered(env, of, result);
+                        self.answered(env, at, of, result);
                     }
                 }
             }
@@ -285,37 +294,18 @@ impl Node {
     }
 
     /// Another node asks how many hits this one has counted.
-    fn tell_hits(&mut self, env: &mut Env, message: Message) {
+    fn tell_hits(&mut self, env: &mut Env, at: usize, message: Message) {
         let hits = self
-            .service()
+            .service(at)
             .map(|it| encode(&it.gather.hits(), Format::MsgPack));
         if let Some((hits, inbox)) = hits.zip(message.reply) {
-            self.publish(env, (inbox, None), Vec::new(), hits.into());
-        }
-    }
-
-    fn echoed(&mut self, env: &mut Env, payload: &[u8]) {
-        let now_us = self.clock.monotonic(env.timeline.now());
-        let Some(service) = self.service() else {
-            return;
-        };
-        let Some(echo) = service.echoes.read(payload, service.turned_away, now_us) else {
-            return;
-        };
-        let sent_at = echo.sent_at;
-        service.probed = service.probed.max(sent_at);
-        let locals = service.open.values_mut();
-        for local in locals.filter(|local| local.queue.is_empty()) {
-            local.reader.found_empty(sent_at);
-        }
-        if echo.is_proof {
-            self.push(env, Input::ProbeEchoed { sent_at });
+            self.publish(env, at, (inbox, None), Vec::new(), hits.into());
         }
     }
 
     /// The task of a subscription takes what lies in its queue.
-    pub fn take_requests(&mut self, env: &mut Env, subscription: SubscriptionId) {
-        let Some(service) = self.service() else {
+    pub fn take_requests(&mut self, env: &mut Env, at: usize, subscription: SubscriptionId) {
+        let Some(service) = self.service(at) else {
             return;
         };
         let probed = service.probed;
@@ -328,13 +318,13 @@ impl Node {
         // Empty after the newest echo: what comes next was routed after its probe was sent.
         local.reader.found_empty(probed);
         for message in messages {
-            self.take(env, message, via, routed_after);
+            self.take(env, at, message, via, routed_after);
         }
     }
 
-    fn take(&mut self, env: &mut Env, message: Message, via: Via, routed_after: u64) {
+    fn take(&mut self, env: &mut Env, at: usize, message: Message, via: Via, routed_after: u64) {
         let (node, now) = (self.id, self.clock.read(env.timeline.now()));
-        let Some(service) = self.running.as_mut().map(|it| &mut it.service) else {
+        let Some(service) = self.service(at) else {
             return;
         };
         let names = (&*message.subject, message.reply.as_deref());
@@ -347,11 +337,11 @@ impl Node {
                 if let Some(call) = call {
                     env.hits.taken(&call.query.what);
                 }
-                return self.gather_for(env, &message, route);
+                return self.gather_for(env, at, &message, route);
             }
             Route::Late => {
                 let to = reply_to(&message.view(), now.us, None);
-                return self.refuse(env, &to, late());
+                return self.refuse(env, at, &to, late());
             }
             Route::Drop | Route::PublicKeys => return,
         }
@@ -369,20 +359,20 @@ impl Node {
         };
         let parsed = service.parser.parse(&message.view(), reading);
         match parsed {
-            Ok(input) => self.hand_in(env, input),
-            Err(refused) => self.refuse(env, &refused.reply, refused.error),
+            Ok(input) => self.hand_in(env, at, input),
+            Err(refused) => self.refuse(env, at, &refused.reply, refused.error),
         }
     }
 
-    fn gather_for(&mut self, env: &mut Env, message: &Message, route: Route) {
+    fn gather_for(&mut self, env: &mut Env, at: usize, message: &Message, route: Route) {
         let (now, message) = (self.clock.read(env.timeline.now()), message.view());
-        let Some(service) = self.service() else {
+        let Some(service) = self.service(at) else {
             return;
         };
         let arrived = Arrived::of(&service.gather_config, &message, route, now, None);
         let admitted = service.gather.admit(arrived);
         let read = admitted.map(|it| it.read(&service.gather_config, &message, now));
-        self.gather(env, |it, now| {
+        self.gather(env, at, |it, now| {
             if let Some(read) = read {
                 it.begin(read, now);
             }
@@ -391,7 +381,7 @@ impl Node {
 
     /// The engine says which rules of rate limits there are.
     pub fn learn_rules(&mut self, env: &mut Env, texts: &RuleTexts) {
-        let Some(service) = self.service() else {
+        let Some(service) = self.service(0) else {
             return;
         };
         let before = service.rules.as_deref();
@@ -403,54 +393,44 @@ impl Node {
             }
         });
         let known = Arc::new(known);
-        service.rules = Some(known.clone());
-        self.gather(env, |it, now| it.learn(known, now));
+        for at in 0..self.loops() {
+            if let Some(service) = self.service(at) {
+                service.rules = Some(known.clone());
+            }
+            let known = known.clone();
+            self.gather(env, at, |it, now| it.learn(known, now));
+        }
     }
 
-    fn hand_in(&mut self, env: &mut Env, input: Input) {
-        match self.is_turned_away(env) {
-            false => self.push(env, input),
+    fn hand_in(&mut self, env: &mut Env, at: usize, input: Input) {
+        match self.is_turned_away(env, at) {
+            false => self.push(env, at, input),
             true => {
                 if let Some((reply, error)) = no_room(input) {
-                    self.refuse(env, &reply, error);
+                    self.refuse(env, at, &reply, error);
                 }
             }
         }
     }
 
     /// Whether the loop's inbox has no room for a request.
-    fn is_turned_away(&mut self, env: &mut Env) -> bool {
+    fn is_turned_away(&mut self, env: &mut Env, at: usize) -> bool {
         let node = self.id;
         if !env.full_inboxes.contains(&node) || env.random.below(3) == 0 {
             return false;
         }
         env.note(format_args!("n{node}: turns it away"));
         env.counts.add(Fault::RequestTurnedAway);
-        if let Some(running) = &mut self.running {
-            running.service.turned_away += 1;
+        if let Some(it) = self.of_loop(at) {
+            it.service.turned_away += 1;
             // The loop may see the inbox full, or not.
-            running.crowded |= env.random.below(2) == 0;
+            it.crowded |= env.random.below(2) == 0;
         }
         true
     }
 
-    /// Sends the next probe, and plans the one after it.
-    pub fn probe(&mut self, env: &mut Env) {
-        if env.is_connected(self.id) {
-            let sent_at = self.clock.monotonic(env.timeline.now());
-            let inbox = node_inbox(self.id, self.starts, PROBES);
-            self.publish(
-                env,
-                (inbox, None),
-                Vec::new(),
-                Bytes::copy_from_slice(&probe(sent_at)),
-            );
-        }
-        self.process_event(env, PROBE_EVERY_US, Process::Probe);
-    }
-
     /// Passes a request on to the leader, once.
-    pub fn forward(&mut self, env: &mut Env, it: ForwardTry) {
+    pub fn forward(&mut self, env: &mut Env, at: usize, it: ForwardTry) {
         let node = self.id;
         if !env.calls.is_asked(&it.payload) {
             return env.violated(
@@ -458,7 +438,7 @@ impl Node {
                 format!("node {node} passes on what nobody asked: {it:?}"),
             );
         }
-        let Some(service) = self.service() else {
+        let Some(service) = self.service(at) else {
             return;
         };
         let subject = service.parser.forward.leader(it.op, it.shard, &it.line);
@@ -469,86 +449,89 @@ impl Node {
         let headers = forward::headers(&it).into_iter();
         let headers = headers.map(|(name, value)| (name.to_owned(), value));
         let (of, to) = (Asked::Engine(it.id), subject.into());
-        let number = self.ask(env, of, to, headers.collect(), it.payload);
+        let number = self.ask(env, at, of, to, headers.collect(), it.payload);
         let timeout_us: Time = it.timeout_ms * 1_000;
-        self.process_event(env, timeout_us, Process::RequestTimesOut(number));
+        self.process_event(env, at, timeout_us, Process::RequestTimesOut(number));
     }
 
     /// Asks other nodes; the number of the request.
     fn ask(
         &mut self,
         env: &mut Env,
+        at: usize,
         of: Asked,
         subject: Rc<str>,
         headers: Vec<(String, String)>,
         payload: Bytes,
     ) -> u64 {
-        let (node, start) = (self.id, self.starts);
-        let Some(service) = self.service() else {
+        let (asker, start) = (self.loop_id(at), self.starts);
+        let Some(service) = self.service(at) else {
             return 0;
         };
         service.requests += 1;
         let number = service.requests;
         service.asked.insert(number, of);
-        let inbox = node_inbox(node, start, number);
-        self.publish(env, (subject, Some(inbox)), headers, payload);
+        let inbox = node_inbox(asker, start, number);
+        self.publish(env, at, (subject, Some(inbox)), headers, payload);
         number
     }
 
-    fn answered(&mut self, env: &mut Env, of: Asked, result: ForwardResult) {
+    fn answered(&mut self, env: &mut Env, at: usize, of: Asked, result: ForwardResult) {
         match of {
-            Asked::Engine(id) => self.push(env, Input::Forwarded { id, result }),
-            Asked::Gather(id) => self.gather(env, |it, now| it.answered(id, result, now)),
+            Asked::Engine(id) => self.push(env, at, Input::Forwarded { id, result }),
+            Asked::Gather(id) => self.gather(env, at, |it, now| it.answered(id, result, now)),
         }
     }
 
     /// Other nodes are in the cluster.
-    pub fn learn_nodes(&mut self, nodes: BTreeSet<NodeId>) {
-        if let Some(service) = self.service() {
-            service.gather.nodes(nodes);
+    pub fn learn_nodes(&mut self, nodes: &BTreeSet<NodeId>) {
+        for it in self.running.iter_mut().flat_map(|it| &mut it.loops) {
+            it.service.gather.nodes(nodes.clone());
         }
     }
 
     /// What is due for requests for which the node asks others.
-    pub fn gather_due(&mut self, env: &mut Env) {
-        if let Some(service) = self.service() {
+    pub fn gather_due(&mut self, env: &mut Env, at: usize) {
+        if let Some(service) = self.service(at) {
             service.gathers_at = None;
         }
-        self.gather(env, Gather::tick);
+        self.gather(env, at, Gather::tick);
     }
 
     /// A node that ends waits for the answers to those requests. Here they end at once, as at their deadlines.
     pub fn end_gathering(&mut self, env: &mut Env) {
-        self.gather(env, |gather, now| {
-            let us = now.us + 1_000 * TIMEOUT_MAX_MS;
-            gather.stop();
-            gather.tick(Now { us, ..now });
-        });
+        for at in 0..self.loops() {
+            self.gather(env, at, |gather, now| {
+                let us = now.us + 1_000 * TIMEOUT_MAX_MS;
+                gather.stop();
+                gather.tick(Now { us, ..now });
+            });
+        }
     }
 
     /// Takes a step with those requests, and does what comes of it.
-    fn gather(&mut self, env: &mut Env, step: impl FnOnce(&mut Gather, Now)) {
+    fn gather(&mut self, env: &mut Env, at: usize, step: impl FnOnce(&mut Gather, Now)) {
         let now = self.clock.read(env.timeline.now());
-        let Some(service) = self.service() else {
+        let Some(service) = self.service(at) else {
             return;
         };
         step(&mut service.gather, now);
         let mut outputs = VecDeque::from(service.gather.take_outputs());
         while let Some(output) = outputs.pop_front() {
             match output {
-                Output::Request(request) => self.ask_for_client(env, request),
+                Output::Request(request) => self.ask_for_client(env, at, request),
                 Output::Engine { id, input } => {
-                    if !self.is_turned_away(env) {
-                        self.push(env, input);
-                    } else if let Some(service) = self.service() {
+                    if !self.is_turned_away(env, at) {
+                        self.push(env, at, input);
+                    } else if let Some(service) = self.service(at) {
                         service.gather.not_taken(id, now);
                         outputs.extend(service.gather.take_outputs());
                     }
                 }
-                Output::Reply { to, result } => self.reply_for_others(env, &to, result),
+                Output::Reply { to, result } => self.reply_for_others(env, at, &to, result),
             }
         }
-        let Some(service) = self.service() else {
+        let Some(service) = self.service(at) else {
             return;
         };
         let due = service.gather.next_due();
@@ -556,22 +539,28 @@ impl Node {
         if let Some(due) = due {
             service.gathers_at = Some(due);
             let delay = self.clock.when(due).saturating_sub(env.timeline.now());
-            self.process_event(env, delay, Process::GatherDue);
+            self.process_event(env, at, delay, Process::GatherDue);
         }
     }
 
-    fn ask_for_client(&mut self, env: &mut Env, request: NodeRequest) {
+    fn ask_for_client(&mut self, env: &mut Env, at: usize, request: NodeRequest) {
         let (node, subject) = (self.id, &request.subject);
         env.note(format_args!("n{node}: asks {subject}"));
         env.calls.keep_asked(request.payload.clone());
         let headers = request.headers.into_iter();
         let headers = headers.map(|(name, value)| (name.to_owned(), value));
         let (of, to) = (Asked::Gather(request.id), request.subject.into());
-        self.ask(env, of, to, headers.collect(), request.payload);
+        self.ask(env, at, of, to, headers.collect(), request.payload);
     }
 
     /// An answer that was made of those of others.
-    fn reply_for_others(&mut self, env: &mut Env, to: &ReplyTo, result: Result<Reply, ApiError>) {
+    fn reply_for_others(
+        &mut self,
+        env: &mut Env,
+        at: usize,
+        to: &ReplyTo,
+        result: Result<Reply, ApiError>,
+    ) {
         let read = result.and_then(|reply| {
             let bytes = reply.encode(to.format);
             let outcome = outcome_of(to.op, &bytes)?;
@@ -588,9 +577,9 @@ impl Node {
                     env.violated("S20", what);
                 }
                 env.calls.keep_outcome(payload.clone(), outcome);
-                self.answer(env, to, Vec::new(), payload);
+                self.answer(env, at, to, Vec::new(), payload);
             }
-            Err(error) => self.refuse(env, to, error),
+            Err(error) => self.refuse(env, at, to, error),
         }
     }
 
@@ -598,29 +587,35 @@ impl Node {
         let rules = self
             .running
             .as_ref()
-            .and_then(|it| it.service.rules.as_deref());
+            .and_then(|it| it.loops.first()?.service.rules.as_deref());
         rules.is_some_and(|rules| rules.domains.contains_key(domain))
     }
 
     /// No answer came to what the node has asked.
-    pub fn request_times_out(&mut self, env: &mut Env, number: u64) {
-        if let Some(of) = self.service().and_then(|it| it.asked.remove(&number)) {
-            self.answered(env, of, ForwardResult::TimedOut);
+    pub fn request_times_out(&mut self, env: &mut Env, at: usize, number: u64) {
+        if let Some(of) = self.service(at).and_then(|it| it.asked.remove(&number)) {
+            self.answered(env, at, of, ForwardResult::TimedOut);
         }
     }
 
     /// Answers a request.
-    pub fn reply(&mut self, env: &mut Env, to: &ReplyTo, result: Result<Outcome, ApiError>) {
+    pub fn reply(
+        &mut self,
+        env: &mut Env,
+        at: usize,
+        to: &ReplyTo,
+        result: Result<Outcome, ApiError>,
+    ) {
         if let Inbox::Task(id) = to.inbox {
-            return self.gather(env, |it, now| it.own_answered(id, result, now));
+            return self.gather(env, at, |it, now| it.own_answered(id, result, now));
         }
         match result {
             Ok(outcome) => {
                 let payload = self.encoded(env, to, &outcome);
                 env.calls.keep_outcome(payload.clone(), outcome);
-                self.answer(env, to, Vec::new(), payload);
+                self.answer(env, at, to, Vec::new(), payload);
             }
-            Err(error) => self.refuse(env, to, error),
+            Err(error) => self.refuse(env, at, to, error),
         }
     }
 
@@ -638,34 +633,36 @@ impl Node {
         }
     }
 
-    fn refuse(&mut self, env: &mut Env, to: &ReplyTo, error: ApiError) {
+    fn refuse(&mut self, env: &mut Env, at: usize, to: &ReplyTo, error: ApiError) {
         let headers = error_headers(&error).into_iter();
         let headers = headers.map(|(name, value)| (name.to_owned(), value));
         let payload = encode(&ErrorReply::from(error), to.format);
-        self.answer(env, to, headers.collect(), payload.into());
+        self.answer(env, at, to, headers.collect(), payload.into());
     }
 
     /// Passes an answer on as it came.
-    pub fn relay(&mut self, env: &mut Env, to: &ReplyTo, answer: RelayedAnswer) {
-        self.answer(env, to, answer.headers, answer.payload);
+    pub fn relay(&mut self, env: &mut Env, at: usize, to: &ReplyTo, answer: RelayedAnswer) {
+        self.answer(env, at, to, answer.headers, answer.payload);
     }
 
     fn answer(
         &mut self,
         env: &mut Env,
+        at: usize,
         to: &ReplyTo,
         headers: Vec<(String, String)>,
         payload: Bytes,
     ) {
         if let Some(inbox) = to.inbox.subject() {
             env.note(format_args!("n{}: answers {inbox}", self.id));
-            self.publish(env, (inbox.into(), None), headers, payload);
+            self.publish(env, at, (inbox.into(), None), headers, payload);
         }
     }
 
     fn publish(
         &mut self,
         env: &mut Env,
+        at: usize,
         (subject, reply): (Rc<str>, Option<Rc<str>>),
         headers: Vec<(String, String)>,
         payload: Bytes,
@@ -677,6 +674,6 @@ impl Node {
             payload,
             call: None,
         };
-        env.send_up(self.id, Up::Publish(message));
+        env.send_up(self.loop_id(at), Up::Publish(message));
     }
 }

@@ -15,12 +15,20 @@ impl Node {
             Output::InstallSnapshot { .. } => env.random.around(30_000),
             _ => env.random.around(2_000),
         };
-        self.process_event(env, delay, Process::Transfer(Box::new(job)));
+        self.process_event(env, 0, delay, Process::Transfer(Box::new(job)));
     }
 
     /// The thread carries it out.
     pub fn transfer(&mut self, env: &mut Env, job: Output) {
         let id = self.id;
+        let shard = match &job {
+            Output::OpenIncoming { shard, .. }
+            | Output::DropIncoming { shard }
+            | Output::InstallSnapshot { shard, .. } => *shard,
+            Output::StoreIncoming { chunk, .. } => chunk.shard,
+            Output::ReadSnapshot { request, .. } => request.shard,
+            _ => return,
+        };
         let no_room = env.full_disks.get(&id) == Some(&FullDisk::Nothing);
         let fails = no_room || env.strikes(Fault::SnapshotFailed);
         let input = match job {
@@ -61,6 +69,6 @@ impl Node {
             }
             _ => return,
         };
-        self.push(env, input);
+        self.push(env, self.loop_of(shard), input);
     }
 }

@@ -7,7 +7,7 @@ use nowserving_engine::Input;
 use crate::env::FullDisk;
 use crate::faults::{Fault, Weather};
 use crate::ill::{Ill, SLOW_SYNC_US};
-use crate::nats::NodeId;
+use crate::nats::{LoopId, NodeId};
 use crate::node::Node;
 use crate::peers::{MAX_PAYLOAD_MIN, draw_max_payload};
 use crate::world::{Event, JUMP_MS_MAX, Process, SETTLED_US, World};
@@ -103,6 +103,7 @@ impl World {
             self.env.timeline.after(next, Event::FaultBegins(kind));
         }
         let id = self.any_node();
+        let of = self.any_loop(id);
         let awake = self.nodes.get(&id).is_some_and(Node::is_awake);
         let running = self.nodes.get(&id).is_some_and(|it| it.running.is_some());
         let name = kind.as_str();
@@ -125,31 +126,32 @@ impl World {
             Fault::NatsRestart => {
                 self.env.counts.add(kind);
                 self.env.note(format_args!("{name}"));
-                for node in self.node_ids() {
-                    self.cut_service(node);
+                for of in self.all_loops() {
+                    self.cut_service(of);
                 }
             }
-            Fault::ServiceCut if self.env.is_connected(id) => {
+            Fault::ServiceCut if self.env.is_connected(of) => {
                 self.env.counts.add(kind);
-                self.cut_service(id);
+                self.cut_service(of);
             }
-            Fault::ServiceHalfOpen if self.env.is_connected(id) => {
+            Fault::ServiceHalfOpen if self.env.is_connected(of) => {
                 self.env.counts.add(kind);
                 self.env.note(format_args!(
-                    "n{id}: the server closes its service connection"
+                    "n{of}: the server closes its service connection"
                 ));
-                self.env.close_at_server(id);
+                self.env.close_at_server(of);
                 let mean_us = *self.env.random.pick(&[100_000, 500_000]).unwrap_or(&0);
                 let notices = self.env.random.around(mean_us);
                 self.env
                     .timeline
-                    .after(notices, Event::NoticesClosed { node: id });
+                    .after(notices, Event::NoticesClosed { of });
                 // The same trouble cuts it off from its peers: it learns of its successor late.
                 if self.env.random.below(3) == 0 {
                     self.partition(Fault::Partition, id, Ways::Both);
                 }
             }
-            Fault::ServiceStall if self.env.is_connected(id) => self.stall_service(id),
+            Fault::ServiceStall if self.env.is_connected(of) => self.stall_service(of),
+            Fault::LoopStall if running => self.stall_loop(of),
             Fault::Crash if running => {
                 self.env.counts.add(kind);
                 self.crash(id);
@@ -158,7 +160,7 @@ impl World {
                 self.env.counts.add(kind);
                 self.env.note(format_args!("n{id}: is told to stop"));
                 if let Some(node) = self.nodes.get_mut(&id) {
-                    node.push(&mut self.env, Input::Stop);
+                    node.push(&mut self.env, 0, Input::Stop);
                 }
             }
             Fault::Pause if awake => {
@@ -194,11 +196,16 @@ impl World {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     self.env.counts.add(kind);
                     let shards = (0..self.setup.shards).filter(|_| self.env.random.below(2) == 0);
-                    let shards = shards.collect();
+                    let shards: Vec<u32> = shards.collect();
                     let log_bytes = self.env.random.below(3 * self.setup.log_bytes_max);
-                    let pinned = Input::FilesPinned { shards, log_bytes };
-                    self.env.note(format_args!("n{id}: {pinned:?}"));
-                    node.push(&mut self.env, pinned);
+                    for at in 0..node.loops() {
+                        let theirs = shards.iter().filter(|it| node.loop_of(**it) == at);
+                        let shards = theirs.copied().collect();
+                        let pinned = Input::FilesPinned { shards, log_bytes };
+                        self.env
+                            .note(format_args!("n{}: {pinned:?}", node.loop_id(at)));
+                        node.push(&mut self.env, at, pinned);
+                    }
                 }
             }
             Fault::MappingChanges => {
@@ -245,7 +252,7 @@ impl World {
         ));
         for node in self.nodes.values() {
             let later = self.env.random.around(1_000_000).min(2_000_000);
-            node.process_event(&mut self.env, later, Process::LearnMaxPayload);
+            node.process_event(&mut self.env, 0, later, Process::LearnMaxPayload);
         }
     }
 
@@ -360,34 +367,62 @@ impl World {
         }
     }
 
-    pub fn cut_service(&mut self, id: NodeId) {
-        if !self.env.is_connected(id) {
+    pub fn cut_service(&mut self, of: LoopId) {
+        if !self.env.is_connected(of) {
             return;
         }
         self.env
-            .note(format_args!("n{id}: its service connection is lost"));
-        self.env.cut(id);
+            .note(format_args!("n{of}: its service connection is lost"));
+        self.env.cut(of);
         let mean_us = *self.env.random.pick(&[30_000, 1_000_000]).unwrap_or(&0);
         let lasts = self.env.random.around(mean_us);
-        self.env.timeline.after(lasts, Event::Connect { node: id });
+        self.env.timeline.after(lasts, Event::Connect { of });
     }
 
-    /// A node connects to NATS (again), if it is not connected.
-    pub fn connect(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get(&id) else {
+    /// A loop connects to NATS (again), if it is not connected.
+    pub fn connect(&mut self, of: LoopId) {
+        let running = self.nodes.get(&of.node).and_then(|it| it.running.as_ref());
+        let Some(of_loop) = running.and_then(|it| it.loops.get(of.index)) else {
             return;
         };
-        let Some(running) = &node.running else {
-            return;
-        };
-        if !self.env.is_connected(id) {
-            self.env.note(format_args!("n{id}: connected to NATS"));
-            let all = running.service.all();
-            self.env.connect(id, all);
+        if !self.env.is_connected(of) {
+            self.env.note(format_args!("n{of}: connected to NATS"));
+            let all = of_loop.service.all();
+            self.env.connect(of, all);
         }
     }
 
-    fn stall_service(&mut self, id: NodeId) {
+    /// The loops of the nodes that were not removed.
+    fn all_loops(&self) -> Vec<LoopId> {
+        let nodes = self.nodes.values().filter(|node| !node.removed);
+        nodes
+            .flat_map(|it| (0..it.loops()).map(|at| it.loop_id(at)))
+            .collect()
+    }
+
+    fn any_loop(&mut self, node: NodeId) -> LoopId {
+        let loops = self.nodes.get(&node).map_or(1, Node::loops).max(1);
+        let index = self.env.random.below(loops as u64) as usize;
+        LoopId { node, index }
+    }
+
+    /// One loop stands still, and the others of its node go on.
+    fn stall_loop(&mut self, of: LoopId) {
+        let env = &mut self.env;
+        let mean_us = *env.random.pick(&[20_000, 300_000, 1_500_000]).unwrap_or(&0);
+        let until = env.timeline.now() + env.random.around(mean_us);
+        if let Some(it) = self
+            .nodes
+            .get_mut(&of.node)
+            .and_then(|it| it.of_loop(of.index))
+        {
+            env.counts.add(Fault::LoopStall);
+            env.note(format_args!("n{of}: the loop stands still until {until}"));
+            it.stalled_until = until;
+        }
+    }
+
+    fn stall_service(&mut self, of: LoopId) {
         let mean_us = *self
             .env
             .random
@@ -396,10 +431,10 @@ impl World {
         let lasts = self.env.random.around(mean_us);
         self.env.counts.add(Fault::ServiceStall);
         self.env.note(format_args!(
-            "n{id}: its service connection stands still for {lasts} us"
+            "n{of}: its service connection stands still for {lasts} us"
         ));
         let until = self.env.timeline.now() + lasts;
-        self.env.stall(id, until);
+        self.env.stall(of, until);
     }
 
     /// Some clients share a connection that stands still: what they send comes later.
@@ -508,7 +543,12 @@ impl World {
                 continue;
             }
             self.resume(id, start);
-            self.env.timeline.after(0, Event::Connect { node: id });
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.end_stalls();
+            }
+            for of in self.all_loops().into_iter().filter(|it| it.node == id) {
+                self.env.timeline.after(0, Event::Connect { of });
+            }
             self.env.timeline.after(0, Event::StartNode { node: id });
         }
         match self.ill {

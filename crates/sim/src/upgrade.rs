@@ -68,7 +68,7 @@ impl World {
     pub fn change_build(&mut self) {
         let nodes = self.node_ids();
         let running = self.nodes.values().filter_map(|node| node.running.as_ref());
-        let shards: Vec<ShardView<'_>> = running.flat_map(|it| it.engine.shards()).collect();
+        let shards: Vec<ShardView<'_>> = running.flat_map(|it| it.shards()).collect();
         let newest = |shard| {
             let applied = shards.iter().filter(|it| it.shard == shard);
             applied.map(|it| it.replica.applied()).max().unwrap_or(0)

@@ -7,7 +7,7 @@ use nowserving_replica::Connection;
 
 use crate::env::Env;
 use crate::faults::Fault;
-use crate::nats::NodeId;
+use crate::nats::{LoopId, NodeId};
 use crate::node::Node;
 use crate::world::{Process, World};
 
@@ -52,10 +52,10 @@ impl Node {
         }
         for it in asked {
             let delay = env.nats_delay();
-            self.process_event(env, delay, Process::Asked(it));
+            self.process_event(env, 0, delay, Process::Asked(it));
         }
         let again = self.clock.when(due).saturating_sub(env.timeline.now());
-        self.process_event(env, again, Process::Witness);
+        self.process_event(env, 0, again, Process::Witness);
     }
 
     /// A reply comes.
@@ -75,9 +75,9 @@ impl Node {
                 match env.strikes(Fault::ProofLate) {
                     true => {
                         let delay = env.random.around(1_000_000);
-                        self.process_event(env, delay, Process::Proof(Box::new(input)));
+                        self.process_event(env, 0, delay, Process::Proof(Box::new(input)));
                     }
-                    false => self.push(env, input),
+                    false => self.push(env, 0, input),
                 }
             }
         }
@@ -94,12 +94,18 @@ impl World {
             connection,
             ..
         } = asked;
-        let open = env.is_open(peer, connection.number);
+        // Of which loop.
+        let node = self.nodes.get(&peer);
+        let of = node.and_then(|it| it.connection_of(connection.start));
+        let of = of.unwrap_or(LoopId::first_of(peer));
+        let open = env.is_open(of, connection.number);
         let route_lost = server > 0 && env.strikes(Fault::RouteLost);
-        let answers = self.nodes.get(&peer).is_some_and(Node::is_awake);
+        let now = env.timeline.now();
+        let awake = |it: &Node| it.is_awake() && it.stands_still_until(of.index, now).is_none();
+        let answers = self.nodes.get(&peer).is_some_and(awake);
         let mut delay = env.nats_delay();
         let reply = match open && !route_lost {
-            true if !answers || env.is_stalled(peer) => return,
+            true if !answers || env.is_stalled(of) => return,
             true => {
                 delay += env.nats_delay() + env.nats_delay();
                 match server {
@@ -110,7 +116,7 @@ impl World {
             false => Reply::NobodyThere,
         };
         if let Some(node) = self.nodes.get(&id) {
-            node.process_event(env, delay, Process::Witnessed(asked, reply));
+            node.process_event(env, 0, delay, Process::Witnessed(asked, reply));
         }
     }
 }

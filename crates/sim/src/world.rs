@@ -23,9 +23,10 @@ use crate::files::Files;
 use crate::hits::HitsAsked;
 use crate::ill::Ill;
 use crate::joining::{Listener, Machine};
+use crate::loops::Written;
 use crate::lost_disks::Lost;
-use crate::nats::{NodeId, Subscribed, SubscriptionId};
-use crate::node::{Node, Setup, Written};
+use crate::nats::{LoopId, NodeId, Subscribed, SubscriptionId};
+use crate::node::{Node, Setup};
 use crate::operator::{OPERATOR, Operator};
 use crate::peers::{Link, Sent, draw_max_payload};
 use crate::random::Random;
@@ -44,6 +45,8 @@ pub enum Event {
         node: NodeId,
         /// Its start.
         start: u64,
+        /// In which of its loops.
+        at: usize,
         /// What.
         what: Process,
     },
@@ -71,22 +74,22 @@ pub enum Event {
     },
     /// Something in a connection's buffer may be read by its node.
     ReadByNode {
-        /// The node.
-        node: NodeId,
+        /// Which loop of which node.
+        of: LoopId,
         /// Which of its connections.
         number: u64,
     },
     /// The same, by the server.
     ReadByServer {
-        /// The node.
-        node: NodeId,
+        /// Which loop of which node.
+        of: LoopId,
         /// Which of its connections.
         number: u64,
     },
     /// A subscription takes effect (`add`), or its end.
     SubscriptionChange {
-        /// The node.
-        node: NodeId,
+        /// Which loop of which node.
+        of: LoopId,
         /// Which of its connections.
         number: u64,
         /// The subscription.
@@ -96,13 +99,13 @@ pub enum Event {
     },
     /// A node connects (again) to the server.
     Connect {
-        /// The node.
-        node: NodeId,
+        /// Which loop of which node.
+        of: LoopId,
     },
     /// A node notices that its connection is closed.
     NoticesClosed {
-        /// The node.
-        node: NodeId,
+        /// Which loop of which node.
+        of: LoopId,
     },
     /// A machine starts its node, if it does not run.
     StartNode {
@@ -205,6 +208,8 @@ pub enum Process {
     },
     /// A turn's outputs, which a pause held up.
     CarryOut(Vec<Output>),
+    /// What another loop says.
+    Crosses(Box<Input>),
     /// A probe is due.
     Probe,
     /// Questions to peers, whether their service connections are open, are due.
@@ -418,7 +423,11 @@ impl World {
         let drifts = random.below(2) == 0;
         let nodes = FIRST_NODES.iter().map(|id| {
             let clock = Clock::draw(&mut random, drifts);
-            let disk = Disk::new(Files::default(), setup.log_bytes_max);
+            let disk = Disk::new(
+                Files::default(),
+                setup.log_bytes_max,
+                setup.draw_loops(&mut random),
+            );
             (*id, Node::new(*id, Some(*id), clock, disk))
         });
         let nodes = nodes.collect();
@@ -528,7 +537,12 @@ impl World {
         };
         let env = &mut self.env;
         match event {
-            Event::Process { node, start, what } => self.process(node, start, what),
+            Event::Process {
+                node,
+                start,
+                at,
+                what,
+            } => self.process(node, start, at, what),
             Event::Frame { to, sent, part } => {
                 if let Some(node) = self.nodes.get_mut(&to) {
                     node.part(env, &sent, part);
@@ -540,24 +554,24 @@ impl World {
                 }
             }
             Event::LinkWord { way, taken } => self.link_word(way, taken),
-            Event::ReadByNode { node, number } => {
-                let read = env.readable(node, number);
-                if let Some(node) = self.nodes.get_mut(&node) {
-                    node.read(env, read);
+            Event::ReadByNode { of, number } => {
+                let read = env.readable(of, number);
+                if let Some(node) = self.nodes.get_mut(&of.node) {
+                    node.read(env, of.index, read);
                 }
             }
-            Event::ReadByServer { node, number } => env.read_by_server(node, number),
+            Event::ReadByServer { of, number } => env.read_by_server(of, number),
             Event::SubscriptionChange {
-                node,
+                of,
                 number,
                 id,
                 add,
-            } => env.change_subscription(node, number, id, add),
-            Event::Connect { node } => self.connect(node),
-            Event::NoticesClosed { node } => {
-                let number = env.connection_number(node);
-                if !env.is_open(node, number) {
-                    self.cut_service(node);
+            } => env.change_subscription(of, number, id, add),
+            Event::Connect { of } => self.connect(of),
+            Event::NoticesClosed { of } => {
+                let number = env.connection_number(of);
+                if !env.is_open(of, number) {
+                    self.cut_service(of);
                 }
             }
             Event::StartNode { node } => self.start_node(node),
@@ -590,30 +604,7 @@ impl World {
         }
     }
 
-    /// What reaches a process that stands still waits until it goes on.
-    fn defer(&mut self, event: Event) -> Option<Event> {
-        let node = match &event {
-            Event::Process { node, .. } | Event::ReadByNode { node, .. } => *node,
-            Event::Frame { to, .. } => *to,
-            Event::DirectFrame { way, .. } => way.to,
-            Event::LinkWord { way, .. } => way.from,
-            Event::Heard {
-                to: Listener::Node(node),
-                ..
-            } => *node,
-            _ => return Some(event),
-        };
-        let Some(node) = self.nodes.get_mut(&node) else {
-            return Some(event);
-        };
-        if node.paused_until.is_some() {
-            node.deferred.push_back(event);
-            return None;
-        }
-        Some(event)
-    }
-
-    fn process(&mut self, id: NodeId, start: u64, what: Process) {
+    fn process(&mut self, id: NodeId, start: u64, at: usize, what: Process) {
         let env = &mut self.env;
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
@@ -623,27 +614,30 @@ impl World {
         }
         match what {
             Process::Turn { planned } => {
-                let outputs = node.turn(env, planned);
-                self.checks.after_turn(env, node, &outputs);
+                let Some(outputs) = node.turn(env, at, planned) else {
+                    return;
+                };
+                self.checks.after_turn(env, node, at, &outputs);
                 if !outputs.is_empty() && env.strikes(Fault::PauseMidTurn) {
-                    node.process_event(env, 0, Process::CarryOut(outputs));
+                    node.process_event(env, at, 0, Process::CarryOut(outputs));
                     self.pause(id);
                 } else {
-                    node.carry_out(env, outputs);
+                    node.carry_out(env, at, outputs);
                 }
                 self.lost_takes_no_part(id);
             }
-            Process::CarryOut(outputs) => node.carry_out(env, outputs),
-            Process::Probe => node.probe(env),
+            Process::CarryOut(outputs) => node.carry_out(env, at, outputs),
+            Process::Crosses(input) => node.push(env, at, *input),
+            Process::Probe => node.probe(env, at),
             Process::Witness => node.witness(env),
             Process::Questions => node.questions(env),
             Process::Asked(asked) => self.asked(id, asked),
             Process::Witnessed(asked, reply) => node.witnessed(env, asked, reply),
-            Process::Proof(input) => node.push(env, *input),
+            Process::Proof(input) => node.push(env, 0, *input),
             Process::OpenLink { to } => self.open_link(id, to),
             Process::LookAtLink(way) => node.looks_at_link(env, way),
             Process::SayTaken(way) => node.say_taken(env, way),
-            Process::Written(written) => node.written(env, written),
+            Process::Written(written) => node.written(env, at, written),
             Process::MakeSnapshot {
                 shard,
                 index,
@@ -652,10 +646,10 @@ impl World {
             Process::Purge => node.purge(env),
             Process::LearnMaxPayload => node.learn_max_payload(env),
             Process::Transfer(job) => node.transfer(env, *job),
-            Process::TakeRequests(subscription) => node.take_requests(env, subscription),
-            Process::Drained => node.drained(env),
-            Process::RequestTimesOut(number) => node.request_times_out(env, number),
-            Process::GatherDue => node.gather_due(env),
+            Process::TakeRequests(subscription) => node.take_requests(env, at, subscription),
+            Process::Drained => node.drained(env, at),
+            Process::RequestTimesOut(number) => node.request_times_out(env, at, number),
+            Process::GatherDue => node.gather_due(env, at),
         }
     }
 

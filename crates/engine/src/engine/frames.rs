@@ -8,7 +8,7 @@ use super::Engine;
 use crate::envelope::{SnapshotChunk, SnapshotRequest, StateHash, Verdict};
 use crate::frames::{OutMessage, PeerBatch, PeerFrame};
 use crate::io::{ExitReason, Now, Output};
-use crate::membership::{is_in_no_group, may_be_in_a_group};
+use crate::loops::{LoopFrame, Role};
 use crate::peers::contact::{PeerHeader, Refusal};
 
 impl Engine {
@@ -42,11 +42,7 @@ impl Engine {
         let disk_changed = peer.disk_full != disk_was_full;
         if peer.start != header.start {
             peer.start = header.start;
-            self.closed.forget(from);
-            for shard in self.shards.values_mut() {
-                shard.agreement.forget(from);
-                shard.offer_snapshot_again(from, now.us);
-            }
+            self.started_again(from, now.us);
         }
         if disk_changed {
             self.check_room();
@@ -54,22 +50,44 @@ impl Engine {
         if !self.contact.is_in_touch() {
             return Ok(());
         }
-        for hash in body.state_hashes {
-            self.note_hash(from, hash)?;
-        }
-        for closed in body.closed {
+        for closed in std::mem::take(&mut body.closed) {
             let (start, number) = (closed.start, closed.number);
             self.connection_closed(closed.node, Connection { start, number }, now.us);
         }
-        if let Some(start) = header.start {
-            let number = body.connection;
+        let own = self.hand_on(from, body);
+        self.frame_of_loop(now, own)
+    }
+
+    /// A peer has started (again), perhaps with another state.
+    pub(super) fn started_again(&mut self, peer: u64, now: Micros) {
+        self.closed.forget(peer);
+        for shard in self.shards.values_mut() {
+            shard.agreement.forget(peer);
+            shard.offer_snapshot_again(peer, now);
+        }
+    }
+
+    /// What a frame that is taken has for the shards of this loop.
+    pub(super) fn frame_of_loop(&mut self, now: Now, frame: LoopFrame) -> Result<(), ExitReason> {
+        let LoopFrame {
+            from,
+            messages,
+            state_hashes,
+            snapshot_request,
+            snapshot_chunk,
+        } = frame;
+        for hash in state_hashes {
+            self.note_hash(from, hash)?;
+        }
+        if let Some(peer) = self.ctx.clocks.peers.get(&from) {
             for shard in self.shards.values_mut() {
-                let connection = Connection { start, number };
-                shard.replica.peer_connection(from, connection);
+                if let Some(connection) = peer.connection(shard.id) {
+                    shard.replica.peer_connection(from, connection);
+                }
             }
         }
-        self.snapshot_parts(from, body.snapshot_request, body.snapshot_chunk);
-        for (shard, message) in body.messages {
+        self.snapshot_parts(from, snapshot_request, snapshot_chunk);
+        for (shard, message) in messages {
             let Some(shard) = self.shards.get_mut(&shard) else {
                 metrics::counter!("nowserving_raft_refused_total").increment(1);
                 continue;
@@ -152,14 +170,14 @@ impl Engine {
             disk_full: self.ctx.disk_full,
             refuses_snapshots: self.refuses_snapshots(now),
             clock_us: now,
-            connection: self.connection,
+            connections: self.connections(),
             closed: self.closed.to_frame(),
             lagging: self.lagging.to_frame(),
             entry_format: self.ctx.entry_format,
             max_payload: self.ctx.payload.max as u64,
             keys: self.keys.to_frame(),
             in_touch: self.contact.is_in_touch(),
-            in_no_group: is_in_no_group(&self.shards),
+            in_no_group: self.groups().are_empty(),
             verdicts: self.contact.verdicts(to, now),
             reports_disks: self.ctx.clocks.is_out_of_touch(to),
             messages: Vec::new(),
@@ -172,28 +190,46 @@ impl Engine {
         }
     }
 
-    /// Outputs the writes and messages of this turn.
-    pub(super) fn flush(&mut self, now: Micros) -> Result<(), ExitReason> {
-        let mut messages = std::mem::take(&mut self.ctx.out.messages);
+    /// The numbers of the service connections of all loops.
+    fn connections(&self) -> Vec<u64> {
+        let others = self.role.others().map(|(_, it)| it.connection);
+        std::iter::once(self.connection).chain(others).collect()
+    }
+
+    /// Outputs the writes and messages of this turn. `ticked`: a tick has passed.
+    pub(super) fn flush(&mut self, ticked: bool, now: Micros) -> Result<(), ExitReason> {
         let writes = std::mem::take(&mut self.ctx.out.writes);
-        let state_hashes = std::mem::take(&mut self.ctx.out.state_hashes);
+        if !writes.is_empty() {
+            self.writes_in_flight += 1;
+            self.ctx.out.outputs.push(Output::Persist(writes));
+        }
+        match self.config.place.is_first() {
+            true => {
+                self.tell_loops(now);
+                self.send_all(now);
+            }
+            false => self.tell_first(ticked, now),
+        }
+        // After the frames: if this node has to stop, its peers have its hashes.
+        for hash in std::mem::take(&mut self.ctx.out.state_hashes) {
+            self.note_hash(self.config.id, hash)?;
+        }
+        Ok(())
+    }
+
+    /// Sends each peer the messages of this turn, of all loops.
+    fn send_all(&mut self, now: Micros) {
+        let mut messages = std::mem::take(&mut self.ctx.out.messages);
+        let mut state_hashes = self.ctx.out.state_hashes.clone();
+        state_hashes.append(&mut self.ctx.out.hashes_of_loops);
         if !state_hashes.is_empty() {
             for &peer in &self.membership.peers {
                 messages.entry(peer).or_default();
             }
         }
-        if !writes.is_empty() {
-            self.writes_in_flight += 1;
-            self.ctx.out.outputs.push(Output::Persist(writes));
-        }
         for (peer, messages) in messages {
             self.send_to(peer, messages, state_hashes.clone(), now);
         }
-        // After the frames: if this node has to stop, its peers have its hashes.
-        for hash in state_hashes {
-            self.note_hash(self.config.id, hash)?;
-        }
-        Ok(())
     }
 
     /// Sends a peer its messages, in as few frames as their size allows.
@@ -246,7 +282,7 @@ impl Engine {
     pub(super) fn answer_stranger(&mut self, to: u64, header: &PeerHeader, now: Micros) {
         let Some(start) = header.start else { return };
         let newer = header.members_version > self.membership.wanted.version;
-        let removed = self.contact.is_in_touch() && !may_be_in_a_group(&self.shards, to);
+        let removed = self.contact.is_in_touch() && !self.groups().may_have(to);
         if !(newer || removed) || !self.membership.may_answer_stranger(now) {
             return;
         }
@@ -285,6 +321,16 @@ impl Engine {
                 shard.replica.report_unreachable(to);
                 shard.offer_snapshot_again(to, now);
                 shard.dirty = true;
+            }
+        }
+        let place = self.config.place;
+        if let Role::First(first) = &mut self.role {
+            for (index, other) in &mut first.others {
+                let theirs = shards.iter().filter(|it| place.loop_of(**it) == *index);
+                let theirs: Vec<u32> = theirs.copied().collect();
+                if !theirs.is_empty() {
+                    other.refused.push((to, theirs));
+                }
             }
         }
     }

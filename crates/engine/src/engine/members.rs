@@ -10,7 +10,7 @@ use nowserving_shard::requests::RequestId;
 use super::Engine;
 use crate::envelope::{Candidate, Welcome};
 use crate::io::Output;
-use crate::membership::shards_changing;
+use crate::loops::groups::Groups;
 use crate::peers::contact::{Electorates, PeerHeader};
 use crate::requests::decide::Copy;
 use crate::shard::Shard;
@@ -19,8 +19,10 @@ impl Engine {
     /// Finds out who the members and peers are, when members or a group may have changed.
     pub(super) fn members_changed(&mut self) {
         self.ctx.members_changed = false;
-        for shard in self.shards.values() {
-            let own = shard.state.members().wanted();
+        if !self.config.place.is_first() {
+            return self.role.news();
+        }
+        for own in Groups::of(&self.shards, &self.role).known_members() {
             self.membership.learn(own);
             // Learned before this node's own groups wrote down theirs.
             if self.membership.wanted.contradict(own) {
@@ -34,12 +36,12 @@ impl Engine {
             wanted = Members::begin(&self.config.nodes, 0);
         }
         self.balance.set_members(&wanted);
-        let groups = self.shards.values().map(|shard| shard.replica.members());
-        let groups: Vec<ConfState> = groups.collect();
+        let all = Groups::of(&self.shards, &self.role);
+        let groups: Vec<ConfState> = all.configurations().collect();
         let wanted: BTreeSet<u64> = wanted.nodes.into_keys().collect();
         let mut peers: BTreeSet<u64> = groups.iter().flat_map(ConfState::nodes).collect();
         peers.extend(&wanted);
-        peers.extend(self.membership.keep_former(&self.shards));
+        peers.extend(self.membership.keep_former(all));
         peers.remove(&self.config.id);
         let voters = groups
             .iter()
@@ -49,6 +51,9 @@ impl Engine {
             wanted,
             groups: voters.map(|it| it.iter().copied().collect()).collect(),
         };
+        // Nobody decides before it is known whose quorum it is.
+        let electorates = Some(electorates).filter(|_| all.are_known());
+        let electorates = electorates.unwrap_or_default();
         self.contact.set_members(&peers, electorates);
         self.ctx.clocks.peers.retain(|id, _| peers.contains(id));
         self.membership.peers = peers;
@@ -94,7 +99,11 @@ impl Engine {
 
     /// A node that is no peer sends a frame: it becomes one if it was removed, but may still be in a group.
     fn note_former(&mut self, from: u64) {
-        if from != self.config.id && self.membership.note_former(from, &self.shards) {
+        if from != self.config.id
+            && self
+                .membership
+                .note_former(from, Groups::of(&self.shards, &self.role))
+        {
             self.members_changed();
         }
     }
@@ -163,7 +172,7 @@ impl Engine {
         // without both, the cluster would be smaller than before.
         let shrinks = added.is_none() && self.someone_leaves();
         let may_interrupt = removed.is_some_and(|id| self.votes_nowhere(id)) && !shrinks;
-        let changing = shards_changing(&self.shards, wanted) as u64;
+        let changing = self.groups().changing(wanted) as u64;
         if changing > 0 && !may_interrupt {
             return Err(MembersRefused::InProgress(changing));
         }
@@ -192,8 +201,13 @@ impl Engine {
         }
         let clocks = &self.ctx.clocks;
         let cannot = |it: &&Shard| self.lagging.cannot_lead(it, id, clocks, now);
-        let shards = shards.iter().filter_map(|it| self.shards.get(it));
-        match shards.filter(cannot).count() {
+        let own = shards.iter().filter_map(|it| self.shards.get(it));
+        let reports = self.role.reports().flat_map(|it| it.groups.iter());
+        let others = reports.filter(|(shard, group)| {
+            let votes = group.members.voters.contains(&id);
+            shards.contains(shard) && (!votes || group.lag.contains(&id))
+        });
+        match own.filter(cannot).count() + others.count() {
             0 => Ok(()),
             lags => Err(MembersRefused::Lags {
                 id,
@@ -227,16 +241,13 @@ impl Engine {
     /// Whether a node votes in a group on this node, and is no member any more.
     fn someone_leaves(&self) -> bool {
         let wanted = &self.membership.wanted.nodes;
-        let mut shards = self.shards.values();
-        shards.any(|shard| {
-            let voters = shard.replica.voters();
-            voters.iter().any(|id| !wanted.contains_key(id))
-        })
+        let mut voters = self.groups().voters().flatten();
+        voters.any(|id| !wanted.contains_key(&id))
     }
 
     /// Whether no group on this node has this voter.
     fn votes_nowhere(&self, id: u64) -> bool {
-        let mut shards = self.shards.values();
-        shards.all(|shard| !shard.replica.voters().contains(&id))
+        let mut voters = self.groups().voters().flatten();
+        voters.all(|it| it != id)
     }
 }

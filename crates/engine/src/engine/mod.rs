@@ -15,6 +15,7 @@ use crate::following::elections::ClosedConnections;
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
 use crate::leading::balance::Balance;
 use crate::leading::lagging::Lagging;
+use crate::loops::Role;
 use crate::membership::Membership;
 use crate::membership::candidates::Candidates;
 use crate::membership::keys::Keys;
@@ -32,6 +33,7 @@ use crate::timers::Timers;
 mod frames;
 mod gauges;
 mod leading;
+mod loops;
 mod members;
 mod requests;
 mod snapshots;
@@ -39,6 +41,7 @@ mod standing;
 mod status;
 mod turn;
 
+pub(crate) use gauges::Gauges;
 pub(crate) use turn::WORK_IN_TURN_MAX;
 pub use turn::WRITES_IN_FLIGHT_MAX;
 
@@ -49,15 +52,17 @@ const QUIET_TICKS: u64 = 2 * TICKS_PER_HEARTBEAT;
 /// A lease is shorter than the election timeout by this factor: room for clocks that differ.
 const LEASE_PERCENT: u64 = 80;
 
-/// One node. See the crate's documentation.
+/// One node, or one loop of it. See the crate's documentation.
 pub struct Engine {
     config: Config,
     pub(crate) shards: Shards,
     pub(crate) ctx: NodeCtx,
     pub(crate) contact: Contact,
     announced: Announced,
+    /// Among the loops of the node.
+    role: Role,
     links: Links,
-    /// The number of this node's service connection.
+    /// The number of this loop's service connection.
     connection: u64,
     closed: ClosedConnections,
     pub(crate) membership: Membership,
@@ -138,6 +143,7 @@ impl Engine {
         let mut engine = Engine {
             contact: Contact::new(config.id, boot.start, boot.disk_refused),
             announced: Announced::new(now.us),
+            role: Role::of(config.place),
             links: Links::default(),
             connection: 0,
             closed: ClosedConnections::default(),
@@ -227,7 +233,7 @@ impl Engine {
         self.stopping.has_begun() || !self.ctx.has_room || self.shards.values().any(waits)
     }
 
-    /// The shards that this node holds, by number.
+    /// The shards that this engine has, by number.
     pub fn shards(&self) -> impl Iterator<Item = ShardView<'_>> {
         self.shards.values().map(|shard| ShardView {
             shard: shard.id,
@@ -239,7 +245,7 @@ impl Engine {
         })
     }
 
-    /// The announced standing.
+    /// The announced standing; that of the first loop counts.
     #[must_use]
     pub fn standing(&self) -> &Standing {
         self.announced.standing()
@@ -255,10 +261,10 @@ impl Engine {
     fn take_in(&mut self, now: Now, input: Input) -> Result<(), ExitReason> {
         match input {
             Input::Request { request, delivery } => self.request(now, *request, delivery),
-            Input::Cluster { question, reply } => self.question(now.us, &question, reply),
+            Input::Cluster { question, reply } => self.question(now.us, question, reply),
             _ if self.stopping.has_ended() => {}
             Input::Forwarded { id, result } => {
-                let leaders = leaders(&self.shards, &self.ctx.clocks, now.us);
+                let leaders = leaders(&self.shards, &self.role, &self.ctx.clocks, now.us);
                 self.ctx
                     .forwards
                     .result(id, result, leaders, now.us, &mut self.ctx.out);
@@ -294,7 +300,10 @@ impl Engine {
             }
             Input::Stop => {
                 self.stopping.begin(now.us);
+                self.role.news();
             }
+            Input::Told(told) => self.told(now, *told)?,
+            Input::ToldByLoop(told) => self.told_by_loop(*told, now.us),
             Input::EndTurn { inbox_empty } => self.end_turn(now, inbox_empty)?,
         }
         Ok(())
@@ -318,9 +327,15 @@ impl Engine {
 }
 
 /// Looks up the leader of a shard, for forwards.
-fn leaders<'a>(shards: &'a Shards, clocks: &'a Clocks, now: Micros) -> impl Fn(u32) -> Leader + 'a {
+fn leaders<'a>(
+    shards: &'a Shards,
+    others: &'a Role,
+    clocks: &'a Clocks,
+    now: Micros,
+) -> impl Fn(u32) -> Leader + 'a {
     move |shard| {
         let known = shards.get(&shard).map(Shard::known_leader);
+        let known = known.or_else(|| others.known_leader(shard));
         clocks.leader(known.unwrap_or_default(), now)
     }
 }

@@ -23,7 +23,7 @@ const STAGED_BYTES_MAX: u64 = 2 << 30;
 
 impl Engine {
     pub(super) fn request(&mut self, now: Now, request: Request, delivery: Delivery) {
-        let takes_requests = self.takes_requests() && !self.stopping.has_ended();
+        let takes_requests = self.takes_requests(now.us) && !self.stopping.has_ended();
         let shard = self.shards.get_mut(&request.shard);
         let leader_since = shard.as_deref().and_then(|it| it.following.leader_since());
         let effect = match request.ask.effect() {
@@ -85,13 +85,22 @@ impl Engine {
             },
             (action, shard) => {
                 let known = shard.map(|shard| shard.known_leader());
+                let known = known.or_else(|| self.role.known_leader(waiter.shard));
                 ctx.forward_or_refuse(action, waiter, known.unwrap_or_default());
             }
         }
     }
 
-    pub(super) fn question(&mut self, now: Micros, question: &Question, reply: ReplyTo) {
-        let result = if !self.contact.is_in_touch() || self.stopping.has_ended() {
+    pub(super) fn question(&mut self, now: Micros, question: Question, reply: ReplyTo) {
+        match self.answer(now, &question) {
+            Ok(part) => self.ask_loops(question, reply, part, now),
+            Err(error) => self.ctx.out.refuse(reply, error),
+        }
+    }
+
+    /// The answer to a question, of this engine's shards if it is about all.
+    pub(super) fn answer(&self, now: Micros, question: &Question) -> Result<Outcome, ApiError> {
+        if !self.takes_part(now) || self.stopping.has_ended() {
             Err(unavailable())
         } else {
             Ok(match question {
@@ -110,8 +119,7 @@ impl Engine {
                     self.members_changes(now),
                 ))),
             })
-        };
-        self.ctx.out.answer(reply, result);
+        }
     }
 
     /// Parts of lines are kept in memory, in each shard up to a bound of its own that must be the same on all nodes.
@@ -119,7 +127,7 @@ impl Engine {
         let shards = self.shards.values();
         let staged: u64 = shards.map(|shard| shard.state.staged_bytes()).sum();
         let is_part = matches!(command.step, RestoreStep::Part { .. });
-        match is_part && staged >= STAGED_BYTES_MAX {
+        match is_part && staged >= STAGED_BYTES_MAX / u64::from(self.config.place.count) {
             true => Err(ApiError::new(
                 Code::Overloaded,
                 format!(

@@ -7,14 +7,13 @@ use nowserving_shard::clock::Micros;
 use nowserving_shard::leader_state::LeaderState;
 
 use super::Engine;
-use crate::envelope::{SnapshotChunk, SnapshotRequest};
-use crate::frames::PeerBatch;
+use crate::envelope::SnapshotChunk;
 use crate::io::{NotInstalled, Output, ReceivedState};
 use crate::shard::Shard;
 use crate::snapshots::file::SnapshotFile;
 use crate::snapshots::{LogSize, Snapshots};
 
-/// Concurrent snapshots at most.
+/// Concurrent snapshots at most, of all loops.
 const SNAPSHOTS_MAX: usize = 4;
 
 impl Engine {
@@ -23,7 +22,8 @@ impl Engine {
     pub(super) fn start_snapshot(&mut self, now: Micros) {
         self.each_shard(|shard, _| shard.snapshots.own.look(now));
         let own = |shard: &Shard| shard.snapshots.own.is_under_way();
-        if self.shards.values().filter(|it| own(it)).count() >= SNAPSHOTS_MAX {
+        let most = (SNAPSHOTS_MAX / self.config.place.count as usize).max(1);
+        if self.shards.values().filter(|it| own(it)).count() >= most {
             return;
         }
         let entries = self.config.snapshot_entries;
@@ -111,6 +111,12 @@ impl Engine {
 
     /// In how many shards this node has just refused a snapshot.
     pub(crate) fn refuses_snapshots(&self, now: Micros) -> u32 {
+        let others = self.role.reports().map(|it| it.refuses_snapshots);
+        self.refuses_snapshots_itself(now) + others.sum::<u32>()
+    }
+
+    /// In how many of this engine's shards.
+    pub(super) fn refuses_snapshots_itself(&self, now: Micros) -> u32 {
         let shards = self.shards.values();
         let refuses = shards.filter(|shard| shard.snapshots.receiving.has_refused(now));
         refuses.count() as u32
@@ -118,7 +124,8 @@ impl Engine {
 
     /// Asks for the next part of a peer's snapshot, if one is due.
     pub(super) fn ask_for_snapshot(&mut self, now: Micros) {
-        let parts_max = self.ctx.payload.snapshot_parts_max();
+        let loops = self.config.place.count as usize;
+        let parts_max = self.ctx.payload.snapshot_parts_max().div_ceil(loops);
         let ids: Vec<u32> = self.shards.keys().copied().collect();
         let ask = |id| {
             let shard = self.shards.get_mut(&id)?;
@@ -133,20 +140,7 @@ impl Engine {
         if let Some(shard) = self.shards.get_mut(&chunk.shard) {
             shard.snapshots.part_sent(to, &chunk, now);
         }
-        let batch = PeerBatch {
-            snapshot_chunk: Some(Box::new(chunk)),
-            ..self.batch(to, now)
-        };
-        self.ctx.out.outputs.push(Output::Frame { to, batch });
-    }
-
-    /// Asks a peer for a part of its snapshot, or refuses it.
-    fn send_request(&mut self, (to, request): (u64, SnapshotRequest), now: Micros) {
-        let batch = PeerBatch {
-            snapshot_request: Some(request),
-            ..self.batch(to, now)
-        };
-        self.ctx.out.outputs.push(Output::Frame { to, batch });
+        self.send_chunk(to, chunk, now);
     }
 }
 

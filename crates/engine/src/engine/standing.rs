@@ -33,12 +33,17 @@ impl Engine {
 
     /// Tells the node whether this engine takes part and serves, if that has changed.
     pub(crate) fn announce_standing(&mut self, now: Micros) {
+        if !self.config.place.is_first() {
+            // The first loop's counts.
+            return self.update_subscriptions(now);
+        }
         let standing = self.contact.standing(now);
         let removed = self.contact.says_removed();
         let out = &mut self.ctx.out;
         self.announced.announce(&standing, removed, now, out);
         self.membership.note_standing(&standing, removed);
         self.update_subscriptions(now);
+        self.role.news();
         let serves = self.serves(&standing, now);
         self.announced.serves(serves, &mut self.ctx.out);
     }
@@ -56,6 +61,7 @@ impl Engine {
             problems.push("the disk is full".to_owned());
         }
         problems.extend(self.ctx.payload.problem());
+        problems.extend(self.problem_of_loops(now));
         match standing {
             Standing::InTouch => problems.extend(self.no_quorum(now)),
             Standing::Waiting(reason) | Standing::Refused(Refusal { reason, .. }) => {
@@ -90,23 +96,24 @@ impl Engine {
     }
 
     /// Whether this node takes part, and its transport takes answers and entries.
-    pub(super) fn takes_requests(&self) -> bool {
-        self.contact.is_in_touch() && self.ctx.payload.problem().is_none()
+    pub(super) fn takes_requests(&self, now: Micros) -> bool {
+        self.takes_part(now) && self.ctx.payload.problem().is_none()
     }
 
-    /// Whether clients can reach this node and it is not about to stop. Peers hand shards over only to such
-    /// a node.
+    /// Whether clients can reach this node, by each of its loops, and it is not about to stop. Peers hand shards over
+    /// only to such a node.
     pub(super) fn client_reachable(&self, now: Micros) -> bool {
         !self.stopping.has_begun()
-            && self.takes_requests()
+            && self.takes_requests(now)
             && self.ctx.reachability.unreachable_for(now) <= UNREACHABLE_MAX
+            && self.problem_of_loops(now).is_none()
     }
 
     /// Decides on the subscriptions of each shard: a leader in its lease subscribes, and while no node leads,
     /// all nodes do, so that some node answers. A node that does not take part never subscribes.
     pub(super) fn update_subscriptions(&mut self, now: Micros) {
         let stopping = self.stopping.has_begun();
-        let takes_part = self.takes_requests() && !self.stopping.is_drained();
+        let takes_part = self.takes_requests(now) && !self.stopping.is_drained();
         for shard in self.shards.values_mut() {
             let wanted = if !takes_part {
                 Subscription::No
@@ -150,12 +157,18 @@ impl Engine {
 
     /// To be called when a disk of any node has become full, or has room again, and when members have changed.
     pub(super) fn check_room(&mut self) {
+        if !self.config.place.is_first() {
+            return;
+        }
         let peers = &self.ctx.clocks.peers;
         let has_room = |id| match id == self.config.id {
             true => !self.ctx.disk_full,
             false => !peers.get(&id).is_some_and(|peer| peer.disk_full),
         };
-        self.ctx.has_room = !self.ctx.disk_full && self.contact.majority_of_groups(has_room);
+        let has_room = !self.ctx.disk_full && self.contact.majority_of_groups(has_room);
+        if std::mem::replace(&mut self.ctx.has_room, has_room) != has_room {
+            self.role.news();
+        }
     }
 
     /// This node was connected to another server, or to one with another limit.
@@ -184,6 +197,7 @@ impl Engine {
             shard.heartbeat(now);
         }
         self.links.tell_all();
+        self.role.news();
         self.timers.hurry();
     }
 
@@ -191,12 +205,18 @@ impl Engine {
     /// another leader. The other nodes are told at once. Word of an earlier start of the peer must not replace that of
     /// the present one, and is of no use.
     pub(super) fn connection_closed(&mut self, peer: u64, connection: Connection, now: Micros) {
-        let known = self.ctx.clocks.peers.get(&peer).and_then(|it| it.start);
-        if known != Some(connection.start) || !self.closed.note(peer, connection) {
+        let Some(known) = self.ctx.clocks.peers.get(&peer) else {
+            return;
+        };
+        if !known.has(connection) || !self.closed.note(peer, connection) {
             return;
         }
+        if let Some(first) = self.role.first_mut() {
+            first.news = true;
+        }
         let mut cut_off = 0;
-        for shard in self.shards.values_mut() {
+        let shards = self.shards.values_mut();
+        for shard in shards.filter(|it| known.is_of(it.id, connection)) {
             shard.set_election_delay(self.config.id, self.election_ticks);
             if shard.replica.connection_closed(peer, connection, now) {
                 cut_off += 1;

@@ -11,32 +11,39 @@ use nowserving_shard::clock::Micros;
 use nowserving_shard::members::{MembersChange, RecordedChange};
 
 use super::Engine;
-use crate::membership::shards_changing;
-use crate::shard::Shard;
+use crate::loops::shard_status;
 
 impl Engine {
     pub(crate) fn cluster_status(&self, now: Micros) -> ClusterStatus {
-        let shards = self.config.shards;
         // An invalid prefix was refused at the start.
         let subjects = Subjects::new(self.config.prefix.clone()).ok();
         let mapping_line = subjects.filter(|_| self.mapping.is_some_and(|it| it != Mapping::Ok));
         let mut nodes: BTreeSet<u64> = self.membership.peers.clone();
         nodes.extend(self.membership.wanted.nodes.keys());
         nodes.insert(self.config.id);
-        let lines = self.shards.values().map(|it| it.state.lines().len() as u64);
+        let own = self.shards.values().map(|it| it.state.lines().len() as u64);
+        let lines = own.chain(self.role.reports().map(|it| it.gauges.lines_held));
+        let reported = self.role.reports().flat_map(|it| it.groups.values());
+        let reported = reported.map(|it| it.status.clone());
+        let mut shards: Vec<ShardStatus> = self.shards.values().map(shard_status).collect();
+        shards.extend(reported);
+        shards.sort_unstable_by_key(|it| it.shard);
         ClusterStatus {
             mapping: self.mapping,
-            mapping_line: mapping_line.map(|subjects| subjects.mapping_line(shards)),
+            mapping_line: mapping_line.map(|subjects| subjects.mapping_line(self.config.shards)),
             cluster: self.config.cluster.clone(),
             answered_by: self.config.id,
             at_ms: self.ctx.now.wall_ms,
-            nodes: nodes.iter().map(|id| self.node_status(*id, now)).collect(),
             members: MembersStatus {
                 version: self.membership.wanted.version,
-                shards_changing: shards_changing(&self.shards, &self.membership.wanted) as u32,
+                shards_changing: self.groups().changing(&self.membership.wanted) as u32,
                 candidates: self.candidates.status(&self.membership.wanted, now),
             },
-            shards: self.shards.values().map(shard_status).collect(),
+            nodes: nodes
+                .iter()
+                .map(|id| self.node_status(*id, &shards, now))
+                .collect(),
+            shards,
             lines: lines.sum(),
             key: self
                 .keys
@@ -45,20 +52,23 @@ impl Engine {
         }
     }
 
-    fn node_status(&self, id: u64, now: Micros) -> NodeStatus {
+    fn node_status(&self, id: u64, shards: &[ShardStatus], now: Micros) -> NodeStatus {
         let me = id == self.config.id;
         let clocks = &self.ctx.clocks;
         let peer = clocks.peers.get(&id);
         let count =
-            |such: &dyn Fn(&Shard) -> bool| self.shards.values().filter(|it| such(it)).count();
+            |such: &dyn Fn(&ShardStatus) -> bool| shards.iter().filter(|it| such(it)).count();
         let wanted = &self.membership.wanted;
-        let votes = |it: &Shard| it.replica.voters().contains(&id);
-        let learns = |it: &Shard| it.replica.members().learners.contains(&id);
+        let votes = |it: &ShardStatus| it.voters.contains(&id);
+        let learns = |it: &ShardStatus| it.learners.contains(&id);
+        let reported = self.role.reports().flat_map(|it| it.groups.values());
+        let takes_part = clocks.takes_part(id, now);
+        let caught_up = reported.filter(|it| takes_part && it.caught_up.contains(&id));
         NodeStatus {
             id,
             alive: me || peer.is_some_and(|p| p.alive(now)),
             refused: self.contact.refused(id, now).map(str::to_owned),
-            leads: count(&|it| it.replica.leader() == Some(id)) as u64,
+            leads: count(&|it| it.leader == Some(id)) as u64,
             disk_full: match me {
                 true => self.ctx.disk_full,
                 false => peer.is_some_and(|p| p.disk_full),
@@ -85,7 +95,8 @@ impl Engine {
                 false => peer.map(|p| p.max_payload).filter(|it| *it != 0),
             },
             votes_in: count(&votes) as u32,
-            caught_up_in: self.lagging.caught_up_in(id, &self.shards, clocks, now) as u32,
+            caught_up_in: (self.lagging.caught_up_in(id, &self.shards, clocks, now)
+                + caught_up.count()) as u32,
             snapshots: self.snapshots_sent(|to| to == id, now),
             joining_in: count(&learns) as u32,
             leaving: wanted.version > 0 && !wanted.nodes.contains_key(&id),
@@ -112,22 +123,9 @@ impl Engine {
             .flat_map(|shard| shard.state.members().changes());
         MembersChangesReply {
             changes: changes.map(change_reply).collect(),
-            shards_changing: shards_changing(&self.shards, &self.membership.wanted) as u32,
+            shards_changing: self.groups().changing(&self.membership.wanted) as u32,
             snapshots: self.snapshots_sent(|_| true, now),
         }
-    }
-}
-
-fn shard_status(shard: &Shard) -> ShardStatus {
-    ShardStatus {
-        shard: shard.id,
-        leader: shard.replica.leader(),
-        term: shard.replica.term(),
-        applied: shard.replica.applied(),
-        committed: shard.replica.committed(),
-        voters: shard.replica.voters(),
-        learners: shard.replica.members().learners,
-        differs: shard.agreement.differs(),
     }
 }
 

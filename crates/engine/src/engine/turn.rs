@@ -26,14 +26,14 @@ impl Engine {
         }
         let stall_ms = self.config.election_ms;
         self.each_shard(|shard, ctx| shard.hold_clock(stall_ms, &ctx.reachability));
-        if !self.contact.is_in_touch() {
+        if !self.takes_part(now.us) {
             self.each_shard(|shard, ctx| shard.step_down("out of touch", ctx));
         }
-        self.tick(now.us);
+        let ticked = self.tick(now.us);
         if self.timers.take_maintenance(self.is_busy(), now.us) {
             self.maintenance(now.us);
         }
-        let leaders = leaders(&self.shards, &self.ctx.clocks, now.us);
+        let leaders = leaders(&self.shards, &self.role, &self.ctx.clocks, now.us);
         self.ctx
             .forwards
             .run_due(leaders, now.us, &mut self.ctx.out);
@@ -81,15 +81,19 @@ impl Engine {
         }
         self.more_to_apply = more || stopped_at.is_some();
         self.resume_at = stopped_at.unwrap_or(0);
-        self.flush(now.us)?;
+        if ticked && self.config.place.is_first() {
+            self.role.news();
+        }
+        self.flush(ticked, now.us)?;
         self.stop(now.us)
     }
 
-    /// Ticks Raft's clocks, and lets leaders send their heartbeats.
-    fn tick(&mut self, now: Micros) {
+    /// Ticks Raft's clocks, and lets leaders send their heartbeats. Returns whether a tick has passed.
+    fn tick(&mut self, now: Micros) -> bool {
         let due = self.timers.take_ticks(now);
-        if due.count() == 0 || !self.contact.is_in_touch() {
-            return;
+        let ticked = due.count() > 0;
+        if !ticked || !self.takes_part(now) {
+            return ticked;
         }
         for shard in self.shards.values_mut() {
             for _ in 0..due.count().min(TICKS_AT_ONCE_MAX) {
@@ -106,6 +110,7 @@ impl Engine {
             shard.note_leader(now);
             shard.dirty |= shard.replica.has_ready();
         }
+        ticked
     }
 
     /// Everything that is due, except Raft's own ticks and the duties of leaders.
@@ -122,10 +127,17 @@ impl Engine {
             });
             self.lagging.find(&mut self.shards);
             self.start_snapshot(now);
-            self.announce_standing(now);
-            self.gauges(now);
+            self.expire_questions(now);
+            if self.config.place.is_first() {
+                self.announce_standing(now);
+                self.gauges(now);
+            } else {
+                self.role.news();
+            }
         }
-        self.signs_of_life(now);
+        if self.config.place.is_first() {
+            self.signs_of_life(now);
+        }
         self.update_subscriptions(now);
     }
 
@@ -133,6 +145,7 @@ impl Engine {
         self.stopping.end(now);
         self.each_shard(Shard::release_waiters);
         self.ctx.forwards.refuse_all(&mut self.ctx.out);
+        self.refuse_questions(|_| true);
         self.update_subscriptions(now);
         self.ctx.out.outputs.push(Output::Exit(reason));
     }
@@ -145,17 +158,26 @@ impl Engine {
             self.each_shard(Shard::release_waiters);
             self.update_subscriptions(now);
         }
-        self.stopping.is_over(!self.ctx.forwards.is_empty(), now)
+        // The first loop ends the node, and the others go on forwarding until then.
+        match self.config.place.is_first() {
+            true => {
+                let forwards = self.role.reports().any(|it| it.forwards);
+                let forwards = forwards || !self.ctx.forwards.is_empty();
+                self.stopping.is_over(forwards, now)
+            }
+            false => Ok(()),
+        }
     }
 
     /// Whether a stopping node has nothing left to hand over (or has waited long enough).
-    fn has_handed_over(&self, now: Micros) -> bool {
+    pub(super) fn has_handed_over(&self, now: Micros) -> bool {
         if !self.stopping.has_begun() {
             return false;
         }
         let leads = self.shards.values().any(Shard::leads);
         let owes = self.shards.values().any(|it| it.pending.owes_answers());
         let alone = self.fit_peers(now).such(|_| true).is_empty();
-        ((!leads || alone) && !owes) || self.stopping.is_overdue(now)
+        let others = self.role.reports().all(|it| it.is_drained);
+        ((!leads || alone) && !owes && others) || self.stopping.is_overdue(now)
     }
 }

@@ -25,33 +25,41 @@ pub(crate) fn delay_ticks(
     voters.iter().filter(before).count() as u64 * TURN_TICKS
 }
 
-/// The closed service connections of peers that this node knows of, each of the peer's present start: no vote hold
-/// names another.
-#[derive(Debug, Default)]
-pub(crate) struct ClosedConnections(BTreeMap<u64, Connection>);
+/// The closed service connections of peers that this node knows of, the newest of each loop, each of the peer's present
+/// start: no vote hold names another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClosedConnections(BTreeMap<(u64, u64), u64>);
 
 impl ClosedConnections {
     /// Returns whether it was not known yet.
     pub fn note(&mut self, peer: u64, connection: Connection) -> bool {
-        let known = self.0.get(&peer).is_some_and(|known| {
-            known.start == connection.start && known.number >= connection.number
-        });
+        let Connection { start, number } = connection;
+        let known = self.0.get(&(peer, start)).is_some_and(|it| *it >= number);
         if !known {
-            self.0.insert(peer, connection);
+            self.0.insert((peer, start), number);
         }
         !known
     }
 
     /// The peer has started again.
     pub fn forget(&mut self, peer: u64) {
-        self.0.remove(&peer);
+        self.0.retain(|(id, _), _| *id != peer);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Connection)> + use<'_> {
+        let closed = self.0.iter();
+        closed.map(|((peer, start), number)| {
+            let (start, number) = (*start, *number);
+            (*peer, Connection { start, number })
+        })
     }
 
     pub fn to_frame(&self) -> Vec<ClosedConnection> {
-        let closed = self.0.iter().map(|(node, connection)| ClosedConnection {
+        let closed = self.0.iter();
+        let closed = closed.map(|((node, start), number)| ClosedConnection {
             node: *node,
-            start: connection.start,
-            number: connection.number,
+            start: *start,
+            number: *number,
         });
         closed.collect()
     }
@@ -90,10 +98,12 @@ mod tests {
         let mut closed = ClosedConnections::default();
         assert!(closed.note(2, connection(7, 4)));
         assert!(!closed.note(2, connection(7, 4)) && !closed.note(2, connection(7, 3)));
+        // That of another loop.
         assert!(closed.note(2, connection(7, 5)) && closed.note(2, connection(8, 1)));
-        let [closed] = closed.to_frame()[..] else {
-            panic!()
-        };
-        assert_eq!((closed.node, closed.start, closed.number), (2, 8, 1));
+        let told = closed.to_frame();
+        let told = told.iter().map(|it| (it.node, it.start, it.number));
+        assert_eq!(told.collect::<Vec<_>>(), [(2, 7, 5), (2, 8, 1)]);
+        closed.forget(2);
+        assert_eq!(closed.to_frame(), []);
     }
 }

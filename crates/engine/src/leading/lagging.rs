@@ -15,11 +15,21 @@ const LEADS_LONG_US: Micros = 1_000_000;
 
 /// Members that lag in shards which this node leads.
 #[derive(Debug, Default)]
-pub(crate) struct Lagging(Vec<LaggingMember>);
+pub(crate) struct Lagging {
+    /// First those in this engine's own shards, then those that other loops have reported.
+    all: Vec<LaggingMember>,
+    own: usize,
+}
 
 impl Lagging {
     pub fn to_frame(&self) -> Vec<LaggingMember> {
-        self.0.clone()
+        self.all.clone()
+    }
+
+    /// Those in the shards of other loops.
+    pub fn of_others(&mut self, lagging: Vec<LaggingMember>) {
+        self.all.truncate(self.own);
+        self.all.extend(lagging);
     }
 
     /// Looks which members lag.
@@ -31,7 +41,10 @@ impl Lagging {
             }
             shard.leading.looked(shard.replica.last_index());
         }
-        self.0 = found.into_values().collect();
+        let others = self.all.split_off(self.own);
+        self.all = found.into_values().collect();
+        self.own = self.all.len();
+        self.all.extend(others);
     }
 
     /// In how many shards a node has caught up. None if it does not take part: what it lacks by now is not known.
@@ -49,7 +62,7 @@ impl Lagging {
     }
 
     /// Whether a node lags in a shard, if that is known.
-    fn lags(&self, shard: &Shard, id: u64, clocks: &Clocks, now: Micros) -> Option<bool> {
+    pub fn lags(&self, shard: &Shard, id: u64, clocks: &Clocks, now: Micros) -> Option<bool> {
         let leader = shard.replica.leader()?;
         if leader == id {
             return Some(false);
@@ -93,7 +106,7 @@ impl Lagging {
         now: Micros,
     ) -> Option<&'a [LaggingMember]> {
         if leader == clocks.me {
-            return Some(&self.0);
+            return Some(&self.all);
         }
         let peer = clocks.peers.get(&leader)?;
         peer.alive(now).then_some(&peer.lagging)

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use nowserving_protocol::admin::OtherCluster;
-use nowserving_replica::ConfState;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::members::Members;
 
 use crate::io::Output;
+use crate::loops::groups::Groups;
 use crate::outbox::Outbox;
 use crate::peers::contact::Standing;
-use crate::shard::Shards;
 
 pub(crate) mod candidates;
 pub(crate) mod keys;
@@ -65,14 +64,14 @@ impl Membership {
     }
 
     /// The nodes that were removed and may still be in a group.
-    pub fn keep_former(&mut self, shards: &Shards) -> &BTreeSet<u64> {
-        self.former.retain(|id| may_be_in_a_group(shards, *id));
+    pub fn keep_former(&mut self, groups: Groups<'_>) -> &BTreeSet<u64> {
+        self.former.retain(|id| groups.may_have(*id));
         &self.former
     }
 
     /// A node sends a frame. Returns whether it becomes a peer, as it was removed, but may still be in a group.
-    pub fn note_former(&mut self, from: u64, shards: &Shards) -> bool {
-        let is_former = self.wanted.was_removed(from) && may_be_in_a_group(shards, from);
+    pub fn note_former(&mut self, from: u64, groups: Groups<'_>) -> bool {
+        let is_former = self.wanted.was_removed(from) && groups.may_have(from);
         !self.peers.contains(&from) && is_former && self.former.insert(from)
     }
 
@@ -119,31 +118,4 @@ impl Membership {
             Standing::Refused(_) | Standing::Waiting(_) => {}
         }
     }
-}
-
-/// Whether this node was never in a group: it has joined, and no leader has sent it anything yet.
-pub(crate) fn is_in_no_group(shards: &Shards) -> bool {
-    let mut shards = shards.values();
-    shards.all(|shard| shard.replica.members().nodes().next().is_none())
-}
-
-/// Whether a group may have a removed node, as far as this node can tell: of a group that it has not caught up
-/// with it knows nothing.
-pub(crate) fn may_be_in_a_group(shards: &Shards, id: u64) -> bool {
-    let mut shards = shards.values();
-    !shards.all(|shard| shard.state.members().wanted().was_removed(id))
-}
-
-/// The shards whose groups do not have the wanted members, as this node knows them.
-pub(crate) fn shards_changing(shards: &Shards, wanted: &Members) -> usize {
-    let differs = |group: &ConfState| {
-        let voters = group.voters.iter().all(|id| wanted.nodes.contains_key(id));
-        let all = group.voters.len() == wanted.nodes.len();
-        let over = group.voters_outgoing.is_empty() && group.learners.is_empty();
-        !(voters && all && over)
-    };
-    let groups = shards.values().map(|shard| shard.replica.members());
-    groups
-        .filter(|group| wanted.version > 0 && differs(group))
-        .count()
 }

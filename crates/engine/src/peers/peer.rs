@@ -1,11 +1,13 @@
 //! A peer's state, as its frames describe it.
 
 use nowserving_protocol::keys::KeyPrint;
+use nowserving_replica::Connection;
 use nowserving_shard::clock::Micros;
 
 use crate::delivery::LeaderTime;
 use crate::envelope::LaggingMember;
 use crate::frames::FrameBody;
+use crate::loops::connections_of;
 
 /// A peer that sent nothing for longer is taken for dead.
 pub const ALIVE_MAX_US: Micros = 1_500_000;
@@ -17,6 +19,8 @@ pub const PRESENT_MAX_US: Micros = 250_000;
 pub struct Peer {
     /// The random number of its start.
     pub start: Option<u64>,
+    /// The numbers of the service connections of its loops, that of the first loop first. Empty: no frame has come.
+    pub connections: Vec<u64>,
     /// When its last frame came; 0: none has.
     pub last_seen: Micros,
     /// Its own clock when it made that frame.
@@ -52,6 +56,7 @@ impl Peer {
         }
         self.last_seen = now;
         self.clock_us = body.clock_us;
+        self.connections = std::mem::take(&mut body.connections);
         self.client_reachable = body.client_reachable;
         self.disk_full = body.disk_full;
         self.refuses_snapshots = body.refuses_snapshots;
@@ -73,6 +78,38 @@ impl Peer {
                 .clock_us
                 .saturating_add(now.saturating_sub(self.last_seen)),
         })
+    }
+
+    /// The service connection of its loop that has this shard, according to its newest frame.
+    #[must_use]
+    pub fn connection(&self, shard: u32) -> Option<Connection> {
+        let loops = u32::try_from(self.connections.len()).ok()?;
+        let of_loop = shard.checked_rem(loops)?;
+        #[cfg(feature = "bite")]
+        let of_loop = match nowserving_bite::is(nowserving_bite::Break::S15Loop) {
+            true => 0,
+            false => of_loop,
+        };
+        let number = *self.connections.get(of_loop as usize)?;
+        Some(Connection {
+            start: connections_of(self.start?, of_loop),
+            number,
+        })
+    }
+
+    /// Whether a connection is one of its present start, and of the loop that has this shard.
+    #[must_use]
+    pub fn is_of(&self, shard: u32, connection: Connection) -> bool {
+        let known = self.connection(shard);
+        known.is_some_and(|it| it.start == connection.start)
+    }
+
+    /// Whether a connection is one of its present start, of any of its loops.
+    #[must_use]
+    pub fn has(&self, connection: Connection) -> bool {
+        let loops = 0..self.connections.len() as u32;
+        let mut starts = loops.filter_map(|of_loop| Some(connections_of(self.start?, of_loop)));
+        starts.any(|start| start == connection.start)
     }
 
     #[must_use]

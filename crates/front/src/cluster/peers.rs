@@ -96,7 +96,8 @@ impl Origin {
             clock_us: batch.clock_us,
             disk_full: batch.disk_full,
             refuses_snapshots: batch.refuses_snapshots,
-            connection: batch.connection,
+            connection: batch.connections.first().copied().unwrap_or_default(),
+            more_connections: batch.connections.get(1..).unwrap_or_default().to_vec(),
             entry_format: batch.entry_format,
             key_id: Some(u32::from(keys.in_force)),
             keys: batch.keys.iter().map(loaded_key).collect(),
@@ -325,12 +326,16 @@ impl Incoming {
     }
 }
 
-/// The sender's newest service connection, if the frame is taken.
+/// The newest service connections of the sender's loops, if the frame is taken.
 #[must_use]
-pub fn connection_of(frame: &PeerFrame) -> Option<Connection> {
+pub fn connections_of(frame: &PeerFrame) -> Option<Vec<Connection>> {
     let (start, body) = (frame.header.start?, frame.body.as_ref().ok()?);
-    let number = body.connection;
-    Some(Connection { start, number })
+    let numbers = (0..).zip(&body.connections);
+    let connections = numbers.map(|(index, number)| Connection {
+        start: nowserving_engine::connections_of(start, index),
+        number: *number,
+    });
+    Some(connections.collect())
 }
 
 /// A frame that is not taken.
@@ -452,7 +457,9 @@ fn check(
         disk_full: facts.disk_full,
         refuses_snapshots: facts.refuses_snapshots,
         clock_us: facts.clock_us,
-        connection: facts.connection,
+        connections: std::iter::once(facts.connection)
+            .chain(facts.more_connections)
+            .collect(),
         closed,
         lagging,
         metrics_addr: facts.metrics_addr,

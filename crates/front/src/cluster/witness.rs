@@ -28,8 +28,8 @@ const TURNS: u64 = 2;
 /// "A moment ago", and how long answers are waited for.
 const ANSWER_MAX_AGE_US: Micros = 400_000;
 
-/// The newest service connection of each peer, from its frames.
-pub type Connections = BTreeMap<u64, Connection>;
+/// The newest service connections of each peer, one of each of its loops, from its frames.
+pub type Connections = BTreeMap<u64, Vec<Connection>>;
 
 /// A question to a peer.
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +57,8 @@ pub enum Reply {
 pub struct Witness {
     me: u64,
     open: BTreeMap<u64, Question>,
-    /// The newest that was answered, by peer.
-    answered: BTreeMap<u64, Question>,
+    /// The newest that was answered, by peer and the start under which the loop's connections count.
+    answered: BTreeMap<(u64, u64), Question>,
     last: u64,
     /// When the last round was.
     asked_at: Micros,
@@ -86,24 +86,26 @@ impl Witness {
         // Answers to earlier ones are too late.
         self.open
             .retain(|_, it| now.saturating_sub(it.asked_at) < ANSWER_MAX_AGE_US);
-        for (peer, connection) in connections {
+        for (peer, connections_of_peer) in connections {
             let before_me = |id: &&u64| **id < self.me && *id != peer;
             let turn_us = connections.keys().filter(before_me).count() as u64 * INTERVAL_US;
             let turns = |at: Micros| (at + turn_us) / (TURNS * INTERVAL_US);
             if turns(now) == turns(last) {
                 continue;
             }
-            let number = self.ask(Question {
-                peer: *peer,
-                connection: *connection,
-                asked_at: now,
-                by,
-            });
-            out.push(Out::AskForConnection {
-                peer: *peer,
-                connection: *connection,
-                number,
-            });
+            for connection in connections_of_peer {
+                let number = self.ask(Question {
+                    peer: *peer,
+                    connection: *connection,
+                    asked_at: now,
+                    by,
+                });
+                out.push(Out::AskForConnection {
+                    peer: *peer,
+                    connection: *connection,
+                    number,
+                });
+            }
         }
     }
 
@@ -141,11 +143,11 @@ impl Witness {
         match reply {
             Reply::OtherServer => None,
             Reply::Answer => {
-                self.answered.insert(peer, question);
+                self.answered.insert((peer, connection.start), question);
                 None
             }
             Reply::NobodyThere => {
-                let answered = self.answered.get(&peer)?;
+                let answered = self.answered.get(&(peer, connection.start))?;
                 let a_moment_ago =
                     question.asked_at.saturating_sub(answered.asked_at) < ANSWER_MAX_AGE_US;
                 let same = answered.connection == connection && answered.by == by;
@@ -264,7 +266,7 @@ mod tests {
     fn the_witnesses_of_a_peer_take_turns() {
         let all = |me: u64| -> Connections {
             let others = [1, 2, 3].into_iter().filter(|id| *id != me);
-            others.map(|id| (id, OPEN)).collect()
+            others.map(|id| (id, vec![OPEN])).collect()
         };
         let mut asked: BTreeMap<u64, Vec<(Micros, u64)>> = BTreeMap::new();
         for me in [1, 2, 3] {
@@ -301,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_late_round_leaves_no_peer_out() {
-        let connections = Connections::from([(2, OPEN), (3, OPEN)]);
+        let connections = Connections::from([(2, vec![OPEN]), (3, vec![OPEN])]);
         let mut witness = Witness::new(1);
         let mut out = Vec::new();
         for now in [1_000_000, 1_110_000, 1_220_000] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use allocation_counter::measure;
 use bytes::{Bytes, BytesMut};
 use nowserving_engine::{
-    Boot, Config, Engine, Inbox, Input, Now, Outcome, Output, ReplyTo, RestoredShard,
+    Boot, Config, Engine, Inbox, Input, LoopPlace, Now, Outcome, Output, ReplyTo, RestoredShard,
     ShardDelivery, Subscription, Via,
 };
 use nowserving_front::encode::Encoder;
@@ -307,6 +307,7 @@ fn engine_config() -> Config {
         members: Members::default(),
         cluster: "test".into(),
         shards: 1,
+        place: LoopPlace::ONLY,
         prefix: "nowserving".into(),
         heartbeat_ms: 100,
         election_ms: 1_000,

@@ -13,7 +13,7 @@ use nowserving_engine::{Input, PeerBatch, PeerFrame, Standing};
 use nowserving_front::Message;
 use nowserving_front::cluster::Out;
 use nowserving_front::cluster::link::framing::FRAME_BYTES_MAX;
-use nowserving_front::cluster::peers::{Incoming, Outgoing, connection_of};
+use nowserving_front::cluster::peers::{Incoming, Outgoing, connections_of};
 pub use nowserving_front::cluster::peers::{Origin, PeerList};
 use nowserving_protocol::subject::Subjects;
 use tokio::sync::{mpsc, watch};
@@ -263,10 +263,13 @@ impl Receiver {
     /// Returns false if the loop has ended.
     fn hand_in(&self, input: Input) -> bool {
         if let Input::Frame(frame) = &input {
-            if let Some(connection) = connection_of(frame) {
-                // The sender's newest service connection.
-                self.connections
-                    .send_if_modified(|all| all.insert(frame.from, connection) != Some(connection));
+            if let Some(connections) = connections_of(frame) {
+                // The newest service connections of the sender's loops.
+                self.connections.send_if_modified(|all| {
+                    let is_known = all.get(&frame.from) == Some(&connections);
+                    all.insert(frame.from, connections);
+                    !is_known
+                });
             }
             self.note_address(frame);
         }

@@ -133,9 +133,9 @@ impl Events {
         let Some(link) = Link::of(event) else {
             return;
         };
-        let shards = running.engine.shards().count() as u32;
+        let shards = running.shards().count() as u32;
         let id = shard_of(link.line.as_str(), shards);
-        let of_line = running.engine.shards().find(|shard| shard.shard == id);
+        let of_line = running.shards().find(|shard| shard.shard == id);
         let term = of_line.map_or(0, |shard| shard.replica.term());
         let publisher = (node.id, running.start, term);
         let broken = match self.follows(publisher, &link) {

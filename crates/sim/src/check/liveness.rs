@@ -36,7 +36,7 @@ pub fn unled(nodes: &[&Node], shards: u32) -> Option<u32> {
     (0..shards).find(|id| {
         let leads = |node: &&Node| {
             let running = node.running.as_ref();
-            let shard = running.and_then(|it| it.engine.shards().find(|it| it.shard == *id));
+            let shard = running.and_then(|it| it.shards().find(|it| it.shard == *id));
             shard.is_some_and(|shard| shard.leads_ready)
         };
         !nodes.iter().any(leads)
@@ -71,7 +71,7 @@ pub fn is_answered(env: &mut Env, call: &Call, attempt: usize) {
 /// L3: every node has applied what was committed a while ago, by shard.
 pub fn all_converged(env: &mut Env, nodes: &[&Node], committed: &[u64]) {
     for node in nodes {
-        let shards = node.running.iter().flat_map(|it| it.engine.shards());
+        let shards = node.running.iter().flat_map(|it| it.shards());
         let applied = shards.map(|it| (it.shard, it.replica.applied()));
         let applied: BTreeMap<u32, u64> = applied.collect();
         for (shard, committed) in (0..).zip(committed) {

@@ -212,7 +212,7 @@ fn is_kept(node: &Node, shard: u32, message: &Message) -> bool {
     let Some(promise) = message.promise() else {
         return true;
     };
-    let durable = node.disk.log.load_durable(shard);
+    let durable = node.disk.log(shard).load_durable(shard);
     let state = durable.hard_state;
     match promise {
         // A later leader may have replaced meanwhile what was synced; its followers heed no earlier term.

@@ -211,7 +211,7 @@ impl Checks {
         let Some(running) = &node.running else {
             return;
         };
-        for shard in running.engine.shards() {
+        for shard in running.shards() {
             let replica = shard.replica;
             self.applied
                 .insert((node.id, shard.shard), replica.applied());
@@ -230,8 +230,8 @@ impl Checks {
         }
     }
 
-    /// A node has made a turn, which came to `outputs`; none of them is carried out yet.
-    pub fn after_turn(&mut self, env: &mut Env, node: &Node, outputs: &[Output]) {
+    /// A loop of a node has made a turn, which came to `outputs`; none of them is carried out yet.
+    pub fn after_turn(&mut self, env: &mut Env, node: &Node, at: usize, outputs: &[Output]) {
         let now = env.timeline.now();
         let Some(running) = &node.running else {
             return;
@@ -249,7 +249,7 @@ impl Checks {
                 Output::Reply { to, .. } => {
                     if let Some(given_back) = env.hits.gave_back(node.id, output) {
                         let asked_at = node.clock.when(to.taken);
-                        let mut shards = running.engine.shards();
+                        let mut shards = running.shards();
                         let shard = shards.find(|it| it.shard == given_back.shard);
                         let term = shard.map_or(0, |it| it.replica.term());
                         self.limits.gave_back(&given_back, term, asked_at, now);
@@ -258,7 +258,11 @@ impl Checks {
                 _ => {}
             }
         }
-        for shard in running.engine.shards() {
+        let Some(of_loop) = running.loops.get(at) else {
+            return;
+        };
+        of_loop.acts_on_a_new_decision(env, node);
+        for shard in of_loop.engine.shards() {
             let (id, replica) = (shard.shard, shard.replica);
             if let Some(checks) = self.shards.get_mut(id as usize) {
                 checks.log.role(env, node.id, id, replica);
@@ -313,7 +317,7 @@ impl Checks {
     /// S17: if a node has installed a snapshot, then of what is committed. Returns the last entry before those
     /// that it has applied from its log.
     fn installed(&mut self, env: &mut Env, node: &Node, id: u32, before: u64) -> u64 {
-        let start = node.disk.log.load_durable(id).start;
+        let start = node.disk.log(id).load_durable(id).start;
         if start.index <= before {
             return before;
         }
@@ -334,7 +338,7 @@ impl Checks {
         if from == to {
             return;
         }
-        let entries = match node.disk.log.entries_as_written(id, from + 1, to + 1) {
+        let entries = match node.disk.log(id).entries_as_written(id, from + 1, to + 1) {
             Ok(entries) => entries,
             Err(error) => {
                 let what = format!(
@@ -344,7 +348,7 @@ impl Checks {
                 return env.violated("S6", what);
             }
         };
-        let durable = node.disk.log.load_durable(id).last_index;
+        let durable = node.disk.log(id).load_durable(id).last_index;
         for entry in entries {
             if entry.index > durable {
                 let (node, index) = (node.id, entry.index);
@@ -586,7 +590,7 @@ impl Checks {
             let Some(running) = &node.running else {
                 continue;
             };
-            for shard in running.engine.shards() {
+            for shard in running.shards() {
                 let (id, applied) = (shard.shard, shard.replica.applied());
                 self.full_replay(env, node, id, applied, shard.state);
             }
