@@ -6,13 +6,17 @@ use crate::check::unless_ci;
 use crate::steps::Done;
 use crate::{packages, shell};
 
-/// The tests do all of it, those with valgrind too. With the features of the workspace, whose build is there.
+/// The tests do all of it. With the features of the workspace, whose build is there.
 const TESTS: &str = "test --locked --workspace --test costs -- --nocapture";
+
+/// Tells the tests that valgrind is there.
+const WITH_VALGRIND: &str = "NOWSERVING_INSTRUCTIONS";
 
 /// Counts, and compares with what is written down; or writes it down.
 pub fn run(write: bool) -> Result<()> {
     ensure_valgrind()?;
-    let mut test = shell::cargo(&format!("{TESTS} --include-ignored"));
+    let mut test = shell::cargo(TESTS);
+    test.env(WITH_VALGRIND, "1");
     if write {
         test.env("NOWSERVING_WRITE_COSTS", "1")
             .env("RUST_TEST_THREADS", "1");
@@ -30,7 +34,8 @@ pub fn instructions() -> Result<Done> {
         let why = "valgrind is missing: instructions are not counted";
         return Ok(Done::Skipped(why.to_owned()));
     }
-    shell::run(&mut shell::cargo(&format!("{TESTS} --ignored")))?;
+    let mut test = shell::cargo(TESTS);
+    shell::run(test.arg("instructions").env(WITH_VALGRIND, "1"))?;
     Ok(Done::Passed)
 }
 
