@@ -9,6 +9,9 @@ use crate::io::RestoredShard;
 /// The part of the log in memory at once.
 const READ_BYTES_MAX: u64 = 4 << 20;
 const READ_ENTRIES_MAX: u64 = 1_024;
+/// A start applies no more than this, as [`State::apply_entry`] counts it, of each shard: some tenths of a second. The
+/// engine applies the rest, and takes part in the group meanwhile.
+const AT_START_WORK_MAX: usize = 200_000;
 
 /// Why an entry could not be applied.
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +81,8 @@ impl Replay {
 }
 
 impl RestoredShard {
-    /// Applies what is known to be committed, as far as no entry changes the members of the group. The engine would do
-    /// the same, but of all shards in one thread, and among its other duties.
+    /// Applies what is known to be committed, as far as no entry changes the members of the group, and not for long. The
+    /// engine would do the same, but of all shards in one thread, and among its other duties.
     ///
     /// # Errors
     /// [`ReplayError`]
@@ -106,7 +109,7 @@ impl RestoredShard {
                 Payload::Empty => {}
             }
             *applied = entry.index;
-            Ok(true)
+            Ok(replayed.work < AT_START_WORK_MAX)
         })
     }
 }
