@@ -189,7 +189,7 @@ descriptors:
     );
     assert_eq!(path(&[("k", "abc")]), None, "it has no limit of its own");
     assert_eq!(path(&[("k", "abc"), ("l", "y")]), None);
-    assert_eq!(rules.path("e", &[("k", "b")]), None);
+    assert_eq!(rules.path("e", [("k", "b")]), None);
 }
 
 /// As in Lyft's server: what was taken at one step is not given back when it leads nowhere.

@@ -75,9 +75,7 @@ impl Engine {
             lines,
             totals,
             limit_unsaved_us: oldest.min().map_or(0, |at| now.saturating_sub(at)),
-            kv_bytes: kv_bytes
-                .map(|it| (it.id, it.state.kv().bytes() as u64))
-                .collect(),
+            kv_bytes: kv_bytes.map(|it| (it.id, it.state.kv().bytes())).collect(),
         }
     }
 

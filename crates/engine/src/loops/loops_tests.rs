@@ -9,7 +9,6 @@ use nowserving_protocol::codec::Format;
 use nowserving_protocol::operation::Operation;
 use nowserving_replica::{Connection, EntryReader, Restored, Write};
 use nowserving_shard::clock::Micros;
-use nowserving_shard::state::State;
 use raft::eraftpb::MessageType;
 
 use super::{LoopPlace, connections_of};
@@ -44,12 +43,12 @@ impl Node {
             let restored = Restored {
                 log: log.load(shard).unwrap(),
                 snapshot: log.load(shard).unwrap().start,
+                applied: 0,
             };
             let shard = RestoredShard {
                 shard,
                 restored,
-                state: State::default(),
-                file: None,
+                ..RestoredShard::default()
             };
             let config = Config {
                 shards: 2,

@@ -35,7 +35,7 @@ impl At {
     pub const NONE: Self = Self(u32::MAX);
 
     fn of(chunk: usize, offset: usize) -> Self {
-        Self((chunk << ALIGNS_BITS | offset / ALIGN) as u32)
+        Self(((chunk << ALIGNS_BITS) | (offset / ALIGN)) as u32)
     }
 
     #[inline]

@@ -117,7 +117,6 @@ pub fn part_reply(verdicts: &[Verdict]) -> PartReply {
 }
 
 /// The other way.
-#[must_use]
 pub fn verdicts_of(part: PartReply) -> impl Iterator<Item = Verdict> {
     part.verdicts.into_iter().map(|it| Verdict {
         answer: Answer {
