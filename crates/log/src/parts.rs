@@ -1,9 +1,9 @@
 //! The parts of a node's log: one log of its own for each of the node's loops. Of n parts, shard i is in part i mod n.
 //!
 //! ```text
-//! log          one part: the folder of that log. Several: a file with their number
-//! log-3/0..2   the parts, if there are three
-//! log-1        what was the folder `log`, while the number of parts changes
+//! log              one part: the folder of that log. Several: a file with their number
+//! log.parts-3/0..2 the parts, if there are three
+//! log.parts-1      what was the folder `log`, while the number of parts changes
 //! ```
 //!
 //! A start with another number copies all shards into new parts, syncs them, and changes what is `log` in one step. So a
@@ -56,8 +56,13 @@ pub(crate) fn open_with(
 pub fn look_at(dir: &Path) -> Result<MemoryLog, LogError> {
     let files = Arc::default();
     let place = Place::of(&files, dir)?;
-    let (log, parts) = (MemoryLog::new(), place.known()?);
-    for folder in place.folders(parts.unwrap_or(1), parts.is_none()) {
+    let parts = place.known()?;
+    let folders = place.folders(parts.unwrap_or(1), parts.is_none());
+    if let [folder] = folders.as_slice() {
+        return DiskLog::look_at(folder);
+    }
+    let log = MemoryLog::new();
+    for folder in folders {
         log.take_all(&DiskLog::look_at(&folder)?);
     }
     Ok(log)
@@ -103,9 +108,9 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Where so many parts are, if not in the folder of the log itself.
+    /// Where so many parts are, if not in the folder of the log itself. No operator calls a copy of the log so.
     fn beside(&self, parts: u32) -> PathBuf {
-        self.parent.join(format!("{}-{parts}", self.name))
+        self.parent.join(format!("{}.parts-{parts}", self.name))
     }
 
     /// The folder of each part. `moved`: one part, which has not got its name yet.
@@ -157,9 +162,11 @@ impl<'a> Place<'a> {
         for entry in listed {
             let path = entry?.path();
             let name = path.file_name().and_then(|it| it.to_str());
-            let number = name.and_then(|it| it.strip_prefix(&self.name)?.strip_prefix('-'));
+            let number = name.and_then(|it| it.strip_prefix(&self.name)?.strip_prefix(".parts-"));
             let number: Option<u32> = number.and_then(|it| it.parse().ok());
+            let number = number.filter(|it| self.beside(*it) == path);
             if number.is_some_and(|it| Some(it) != parts || it == 1) {
+                tracing::info!(path = %path.display(), "deleting what a move of the log has left");
                 self.remove_all(&path)?;
             }
         }

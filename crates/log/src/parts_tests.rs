@@ -96,10 +96,10 @@ fn a_log_keeps_all_in_any_number_of_parts() {
     drop(logs);
     for (count, expected) in [
         (1, vec!["log"]),
-        (3, vec!["log", "log-3"]),
-        (3, vec!["log", "log-3"]),
-        (2, vec!["log", "log-2"]),
-        (8, vec!["log", "log-8"]),
+        (3, vec!["log", "log.parts-3"]),
+        (3, vec!["log", "log.parts-3"]),
+        (2, vec!["log", "log.parts-2"]),
+        (8, vec!["log", "log.parts-8"]),
         (1, vec!["log"]),
     ] {
         let logs = parts::open(&log, count, &options()).unwrap();
@@ -124,7 +124,7 @@ fn a_part_that_is_missing_is_not_made_anew() {
     let dir = folder();
     let log = dir.path().join("log");
     fill(&parts::open(&log, 3, &options()).unwrap());
-    std::fs::remove_dir_all(dir.path().join("log-3/1")).unwrap();
+    std::fs::remove_dir_all(dir.path().join("log.parts-3/1")).unwrap();
     for count in [1, 3] {
         let error = parts::open(&log, count, &options()).err().unwrap();
         assert!(error.to_string().contains("missing"), "{error}");
@@ -172,4 +172,21 @@ fn power_fails_in_move(from: u32, to: u32, after: u64, random: u64) -> bool {
     let logs = logs.unwrap_or_else(|error| panic!("{from} to {to} after {after}: {error}"));
     assert!(contents(&logs) == before, "{from} to {to} after {after}");
     failed
+}
+
+#[test]
+fn a_copy_beside_the_log_is_left_alone() {
+    let dir = folder();
+    let log = dir.path().join("log");
+    drop(parts::open(&log, 1, &options()).unwrap());
+    let copies =
+        ["log-1", "log-20261130", "log.parts-02", "log.parts-x"].map(|it| dir.path().join(it));
+    for copy in &copies {
+        std::fs::create_dir(copy).unwrap();
+    }
+    let left = dir.path().join("log.parts-2");
+    std::fs::create_dir(&left).unwrap();
+    drop(parts::open(&log, 1, &options()).unwrap());
+    assert!(copies.iter().all(|it| it.is_dir()));
+    assert!(!left.exists());
 }

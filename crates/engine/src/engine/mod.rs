@@ -169,7 +169,8 @@ impl Engine {
                     min: config.max_payload_min,
                 },
                 out: Outbox::default(),
-                forwards: Forwards::new(config.seed),
+                // Each loop counts its forwards from 1.
+                forwards: Forwards::new(config.seed ^ u64::from(config.place.index)),
                 members_changed: false,
                 rules_changed: true,
                 seed: config.seed,

@@ -39,6 +39,9 @@ struct Unsaved {
     looked: u64,
     /// When a look last found more than a quiet shard does; `None` before the first look.
     busy_at: Option<Micros>,
+    /// A snapshot was made since. One is enough: a shard that always has a little to do must not make one after the
+    /// other.
+    is_saved: bool,
 }
 
 impl Unsaved {
@@ -46,6 +49,7 @@ impl Unsaved {
     fn look(&mut self, now: Micros) {
         if self.work - self.looked > QUIET_WORK || self.busy_at.is_none() {
             self.busy_at = Some(now);
+            self.is_saved = false;
         }
         self.looked = self.work;
     }
@@ -54,12 +58,13 @@ impl Unsaved {
         let written = std::mem::take(&mut self.in_writing);
         self.work -= written;
         self.looked = self.looked.saturating_sub(written);
+        self.is_saved = true;
     }
 
     /// Whether the shard is quiet, and has done this much.
     fn is_quiet_after(&self, work: u64, now: Micros) -> bool {
         let since = self.busy_at.unwrap_or(now);
-        self.work >= work && now.saturating_sub(since) >= QUIET_US
+        !self.is_saved && self.work >= work && now.saturating_sub(since) >= QUIET_US
     }
 }
 
@@ -270,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_after_the_snapshot_is_still_to_be_saved() {
+    fn one_snapshot_is_enough_until_the_shard_is_busy_again() {
         let (own, now) = (&mut OwnSnapshot::default(), &mut 7);
         assert!(due_after(own, &[MUCH, 0, 0, 0, 0, 0, 0, 0], 0, now));
         own.unsaved.in_writing = own.unsaved.work;
-        own.add_work(MUCH - 1);
+        own.add_work(100);
         own.unsaved.written();
-        assert!(!due_after(own, &[0; 8], 0, now));
-        assert!(due_after(own, &[1], 0, now));
+        assert!(!due_after(own, &[250; 20], 0, now));
+        assert!(due_after(own, &[251, 0, 0, 0, 0, 0, 0], 0, now));
     }
 
     #[test]

@@ -86,6 +86,9 @@ impl Witness {
         // Answers to earlier ones are too late.
         self.open
             .retain(|_, it| now.saturating_sub(it.asked_at) < ANSWER_MAX_AGE_US);
+        // Nor can these be proof any more. Each start of a peer leaves one.
+        self.answered
+            .retain(|_, it| now.saturating_sub(it.asked_at) < 2 * ANSWER_MAX_AGE_US);
         for (peer, connections_of_peer) in connections {
             let before_me = |id: &&u64| **id < self.me && *id != peer;
             let turn_us = connections.keys().filter(before_me).count() as u64 * INTERVAL_US;

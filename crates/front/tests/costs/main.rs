@@ -68,6 +68,7 @@ fn instructions(kind: Kind) -> u64 {
     valgrind.args(["--exact", "requests_of_one_kind"]);
     let ran = valgrind.env(KIND, kind.name()).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
     let mut counts = said.lines().filter_map(|line| {
         let (_, count) = line.split_once("Collected :")?;
         count.trim().parse::<u64>().ok()

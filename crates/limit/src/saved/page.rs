@@ -151,7 +151,7 @@ impl Page {
     }
 
     pub fn is_too_large(&self) -> bool {
-        self.bytes.len() > BYTES_MAX && self.counters > 1
+        self.bytes.len() - self.prefix as usize > BYTES_MAX && self.counters > 1
     }
 
     /// Takes the second half out, and returns it with a key up to which there is none of it, and all of the first half.

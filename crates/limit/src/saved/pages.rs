@@ -73,12 +73,15 @@ impl Pages {
         self.divide(key);
     }
 
-    /// Divides the page of a key if it has become too large.
+    /// Divides the page of a key for as long as it is too large: a key that shares less with the others makes all of them
+    /// longer.
     fn divide(&mut self, key: &[u8]) {
-        let page = self.page_mut(key).map(|(_, page, _)| page);
-        if let Some(page) = page.filter(|page| page.is_too_large()) {
+        while let Some((_, page, _)) = self.page_mut(key)
+            && page.is_too_large()
+        {
             let (bound, second) = page.divide();
-            self.pages.insert(bound, second);
+            self.pages.insert(bound.clone(), second);
+            self.divide(&bound);
         }
     }
 
@@ -111,6 +114,7 @@ impl Pages {
         let next = self.pages.remove(&next_bound);
         if let (Some(page), Some(next)) = (self.pages.get_mut(&bound), next) {
             page.append(next);
+            self.divide(&bound);
         }
     }
 

@@ -234,24 +234,21 @@ impl Records {
 
     /// Nothing in this chunk is in use.
     fn free(&mut self, place: usize) {
-        let is_last = self.order.back() == Some(&(place as u32));
-        let is_oldest = self.order.front() == Some(&(place as u32));
-        let chunk = &mut self.chunks[place];
-        self.bytes -= chunk.bytes.len();
-        match is_last {
-            true => chunk.bytes.clear(),
-            false => chunk.bytes = Vec::new(),
-        }
-        if is_oldest {
+        let number = place as u32;
+        let is_last = self.order.back() == Some(&number);
+        if self.order.front() == Some(&number) {
             self.moved_to = 0;
         }
-        while let Some(oldest) = self.order.front().copied()
-            && self.order.len() > 1
-            && self.chunks[oldest as usize].bytes.is_empty()
-        {
-            self.order.pop_front();
-            self.vacant.push(oldest);
+        let chunk = &mut self.chunks[place];
+        self.bytes -= chunk.bytes.len();
+        if is_last {
+            chunk.bytes.clear();
+            return;
         }
+        chunk.bytes = Vec::new();
+        // Looked for among all, but once for each 64 KiB.
+        self.order.retain(|it| *it != number);
+        self.vacant.push(number);
     }
 
     pub fn has_gaps(&self) -> bool {
@@ -278,5 +275,34 @@ impl Records {
             (from, to)
         });
         Moved { bytes, record }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter::Counter;
+    use crate::packed::Logs;
+
+    #[test]
+    fn emptied_chunks_are_used_again_while_the_oldest_one_stays() {
+        let mut logs = Logs::default();
+        let packed = Packed::of(Counter::FixedWindow(Default::default()), &mut logs);
+        let mut records = Records::default();
+        for number in 0..20_000_u32 {
+            records.add(&number.to_be_bytes(), &packed);
+        }
+        let kept = records.order.len();
+        let mut recent = VecDeque::new();
+        for _ in 0..10_000 {
+            recent.push_back(records.add(&[7; 2_000], &packed));
+            if recent.len() > 100
+                && let Some(oldest) = recent.pop_front()
+            {
+                records.remove(oldest);
+            }
+        }
+        assert!(records.order.len() < kept + 10, "{}", records.order.len());
+        assert!(records.chunks.len() < kept + 10);
     }
 }

@@ -52,9 +52,9 @@ pub fn shards(
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut shards = thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores.min(config.shards as usize))
-            .map(|_| scope.spawn(work))
-            .collect();
+        let threads = (0..cores.min(config.shards as usize))
+            .map(|_| thread::Builder::new().spawn_scoped(scope, work))
+            .collect::<std::io::Result<Vec<_>>>()?;
         let mut all = Vec::new();
         for thread in threads {
             all.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);

@@ -111,12 +111,7 @@ impl Maker {
             if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            let made = job.map(|job| {
-                apart(|| match job {
-                    Job::Make(make) => self.tell(make),
-                    Job::Install { shard, meta, file } => self.install(shard, &meta, file),
-                })
-            });
+            let made = job.and_then(|job| self.apart(job));
             let pinned = (last_purge.elapsed() >= PURGE_INTERVAL).then(|| {
                 last_purge = Instant::now();
                 Ok(self.purge())
@@ -126,6 +121,27 @@ impl Maker {
                     return;
                 }
             }
+        }
+    }
+
+    /// Does a job in a thread of its own, which gives the memory back that it took: a shard's whole state, for some time.
+    /// One that goes on keeps it for the next time.
+    fn apart(&self, job: Job) -> Option<Done> {
+        let mut job = Some(job);
+        let done = thread::scope(|scope| {
+            let run = || job.take().map(|job| self.carry_out(job));
+            let thread = thread::Builder::new().spawn_scoped(scope, run);
+            let joined = thread.ok()?.join();
+            joined.unwrap_or_else(|panic| resume_unwind(panic))
+        });
+        // Still there: the system gave no thread.
+        done.or_else(|| job.map(|job| self.carry_out(job)))
+    }
+
+    fn carry_out(&self, job: Job) -> Done {
+        match job {
+            Job::Make(make) => self.tell(make),
+            Job::Install { shard, meta, file } => self.install(shard, &meta, file),
         }
     }
 
@@ -253,13 +269,6 @@ impl Maker {
         let file = SnapshotFile::of(&bytes).context("an empty snapshot")?;
         Ok((meta, file))
     }
-}
-
-/// Does this in a thread of its own, which gives the memory back that it took: a shard's whole state, for some time. One
-/// that goes on keeps it for the next time.
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    let joined = thread::scope(|scope| scope.spawn(work).join());
-    joined.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// This thread works for seconds at a time: the loop and the persister go first. Elsewhere than on Linux it
