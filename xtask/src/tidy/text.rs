@@ -73,7 +73,12 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
     };
     let (is_rust, is_document) = (path.ends_with(".rs"), path.ends_with(".md"));
     // Written by tools, or the text of a licence: not ours to lay out.
-    if path.ends_with(".lock") || path == "LICENSE" || path.contains("/tests/golden/") {
+    let is_flame_graph = path.starts_with("docs/performance/") && path.ends_with(".svg");
+    if path.ends_with(".lock")
+        || path == "LICENSE"
+        || path.contains("/tests/golden/")
+        || is_flame_graph
+    {
         return findings;
     }
 

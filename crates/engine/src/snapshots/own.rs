@@ -281,7 +281,7 @@ mod tests {
         own.unsaved.in_writing = own.unsaved.work;
         own.add_work(100);
         own.unsaved.written();
-        assert!(!due_after(own, &[250; 20], 0, now));
+        assert!(!due_after(own, &[150; 20], 0, now));
         assert!(due_after(own, &[251, 0, 0, 0, 0, 0, 0], 0, now));
     }
 
