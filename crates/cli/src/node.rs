@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use nowserving_node::config::{PeerLink, security_of};
+use nowserving_node::config::{LOOPS_MAX, PeerLink, security_of};
 use nowserving_node::{Config, ConfigError, Ended};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -94,6 +94,15 @@ pub struct NodeArgs {
         value_parser = number::between::<u32>(1..=256)
     )]
     shards: Option<u32>,
+    /// How many threads run the shards, each with its part of them, 1 to 8 and no more than shards [default: 1 on up to
+    /// four cores, half of the cores on more]. See docs/operate.md.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "NOWSERVING_LOOPS",
+        value_parser = number::between::<u32>(1..=u64::from(LOOPS_MAX))
+    )]
+    loops: Option<u32>,
     /// Where the node keeps its log and snapshots.
     // A string and not a path, as it has to go into a table of TOML unharmed.
     #[arg(long, value_name = "DIR", env = "NOWSERVING_DATA_DIR")]

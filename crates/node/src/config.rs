@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use nowserving_engine::LOOPS_MAX;
 use nowserving_engine::LoopPlace;
 use nowserving_log::LogOptions;
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
@@ -25,6 +26,10 @@ pub struct Config {
     /// The number of shards (Raft groups), 1 to 256. Fixed at the cluster's birth.
     #[serde(default = "default_shards")]
     pub shards: u32,
+    /// How many threads run the shards, each with its part of them, 1 to 8 and no more than shards. If absent: one on up
+    /// to four cores, and half of the cores on more. May change at each start.
+    #[serde(default)]
+    pub loops: Option<u32>,
     /// The directory of log, snapshots and identity; made if missing.
     pub data_dir: PathBuf,
     /// The cluster's key file, readable by its owner alone.
@@ -225,10 +230,20 @@ fn explained(message: &str) -> String {
 }
 
 impl Config {
-    /// The engine's part of it. `seed`, `draw_secret`: random for each start; `members`: the newest known.
+    /// In how many loops the shards are.
+    #[must_use]
+    pub fn loops(&self) -> u32 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let loops = self.loops.unwrap_or_else(|| loops_on(cores));
+        loops.min(self.shards)
+    }
+
+    /// The part of it for the engine at this place. `seed`, `draw_secret`: random for each start; `members`: the newest
+    /// known.
     #[must_use]
     pub fn engine(
         &self,
+        place: LoopPlace,
         seed: u64,
         draw_secret: nowserving_line::Secret,
         members: Members,
@@ -239,12 +254,12 @@ impl Config {
             members,
             cluster: self.cluster.clone(),
             shards: self.shards,
-            place: LoopPlace::ONLY,
+            place,
             prefix: self.prefix.clone(),
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,
             snapshot_entries: self.snapshot_entries,
-            log_bytes_max: self.log_bytes_max,
+            log_bytes_max: self.log().bytes_max,
             metrics_addr: self.metrics_addr.map(|addr| addr.to_string()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             entry_format: command::FORMAT,
@@ -254,12 +269,14 @@ impl Config {
         }
     }
 
-    /// The log's part of it. Space is given back segment by segment, and a torn write can only be in the newest.
+    /// What each part of the log may take. Space is given back segment by segment, and a torn write can only be in the
+    /// newest.
     #[must_use]
     pub fn log(&self) -> LogOptions {
+        let bytes_max = self.log_bytes_max / u64::from(self.loops().max(1));
         LogOptions {
-            segment_bytes: (self.log_bytes_max / 16).min(16 << 20),
-            bytes_max: self.log_bytes_max,
+            segment_bytes: (bytes_max / 16).clamp(64 << 10, 16 << 20),
+            bytes_max,
         }
     }
 
@@ -353,6 +370,11 @@ impl Config {
         if !(1..=256).contains(&self.shards) {
             return refuse("shards", "must be 1 to 256");
         }
+        if let Some(loops) = self.loops
+            && !(1..=LOOPS_MAX.min(self.shards)).contains(&loops)
+        {
+            return refuse("loops", "must be 1 to 8, and no more than shards");
+        }
         if !(10..=10_000).contains(&self.heartbeat_ms) {
             return refuse("heartbeat_ms", "must be 10 to 10000");
         }
@@ -435,6 +457,14 @@ impl Config {
     }
 }
 
+/// How many loops a node has on so many cores, unless it is told. NATS and the node's own threads need the other half.
+fn loops_on(cores: usize) -> u32 {
+    match cores {
+        0..=4 => 1,
+        _ => u32::try_from(cores / 2).map_or(LOOPS_MAX, |half| half.min(LOOPS_MAX)),
+    }
+}
+
 /// Whether others can connect to this.
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
@@ -459,6 +489,7 @@ pub(crate) fn for_tests(nodes: &[u64], data_dir: PathBuf) -> Config {
         nodes: nodes.to_vec(),
         cluster: "test".into(),
         shards: 1,
+        loops: None,
         key_file: data_dir.join("key"),
         data_dir,
         nats: String::new(),
@@ -511,11 +542,24 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_as_many_loops_as_it_is_told_or_half_of_many_cores() {
+        let loops = [1, 2, 4, 5, 8, 15, 16, 64].map(loops_on);
+        assert_eq!(loops, [1, 1, 1, 2, 4, 7, 8, 8]);
+        let config = load(&format!("{GOOD}\nloops = 3\nlog_bytes_max = 6291456")).unwrap();
+        assert_eq!((config.loops(), config.log().bytes_max), (3, 2 << 20));
+        let few = load(&format!("{GOOD}\nshards = 1")).unwrap();
+        assert_eq!(few.loops(), 1);
+    }
+
+    #[test]
     fn bad_input_names_the_field() {
         for (line, named) in [
             ("shard = 3", "shard"),
             ("shards = 0", "shards"),
             ("shards = \"many\"", "shards"),
+            ("loops = 0", "loops"),
+            ("loops = 9", "loops"),
+            ("shards = 2\nloops = 3", "loops"),
             ("heartbeat_ms = 0", "heartbeat_ms"),
             ("heartbeat_ms = 300", "election_ms"),
             ("election_ms = 18446744073709551615", "election_ms"),

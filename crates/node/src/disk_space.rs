@@ -25,30 +25,40 @@ struct Space {
     total: u64,
 }
 
-/// Starts the thread. From now on the log waits for room; the thread ends when it no longer does.
+/// Starts the thread. From now on all parts of the log wait for room; the thread ends when none does any longer.
 ///
 /// # Errors
 /// The system gives no thread.
 pub fn watch(
     data: PathBuf,
-    log: Arc<DiskLog>,
+    logs: Vec<Arc<DiskLog>>,
     engine: mpsc::UnboundedSender<Done>,
 ) -> std::io::Result<()> {
     let (wake, woken) = sync_channel(1);
-    // Full: the thread is about to wake.
-    log.wait_for_room(Some(Box::new(move || {
-        let _ = wake.try_send(());
-    })));
+    for log in &logs {
+        let wake = wake.clone();
+        // Full: the thread is about to wake.
+        log.wait_for_room(Some(Box::new(move || {
+            let _ = wake.try_send(());
+        })));
+    }
+    drop(wake);
     let thread = std::thread::Builder::new().name("disk space".into());
-    thread.spawn(move || run(&data, &log, &engine, &woken))?;
+    thread.spawn(move || run(&data, &logs, &engine, &woken))?;
     Ok(())
 }
 
-fn run(data: &Path, log: &DiskLog, engine: &mpsc::UnboundedSender<Done>, woken: &Receiver<()>) {
+fn run(
+    data: &Path,
+    logs: &[Arc<DiskLog>],
+    engine: &mpsc::UnboundedSender<Done>,
+    woken: &Receiver<()>,
+) {
     let mut full = false;
     loop {
         let space = space(data);
-        let is_full = log.waits_for_room() || space.is_some_and(|space| space.is_low(full));
+        let waits = logs.iter().any(|log| log.waits_for_room());
+        let is_full = waits || space.is_some_and(|space| space.is_low(full));
         if is_full != full {
             full = is_full;
             // Closed only while the node ends.
@@ -57,7 +67,8 @@ fn run(data: &Path, log: &DiskLog, engine: &mpsc::UnboundedSender<Done>, woken: 
         if let Some(space) = space {
             metrics::gauge!("nowserving_disk_free_bytes").set(space.free as f64);
         }
-        metrics::gauge!("nowserving_log_disk_bytes").set(log.stats().used_bytes as f64);
+        let log_bytes: u64 = logs.iter().map(|log| log.stats().used_bytes).sum();
+        metrics::gauge!("nowserving_log_disk_bytes").set(log_bytes as f64);
         if woken.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected) {
             return;
         }

@@ -30,6 +30,8 @@ use crate::wait::{eventually, free_port};
 pub struct Options {
     pub nodes: u64,
     pub shards: u32,
+    /// The loops of each node, in order; of those that are not named, what a node has by itself.
+    pub loops: &'static [u32],
     /// After how many entries a node makes a snapshot of a shard.
     pub snapshot_entries: u64,
     /// Past this size a log keeps nothing for nodes that are away.
@@ -44,7 +46,7 @@ pub struct Options {
     /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
     /// its peers.
     pub proxied: bool,
-    /// Whether nodes take direct links of their peers, each through a proxy.
+    /// Whether nodes take direct links of their peers, if `proxied` each through a proxy.
     pub direct_links: bool,
     /// Nodes and clients connect to all of these; [`Cluster::nats`] is the first.
     pub nats_servers: usize,
@@ -65,6 +67,7 @@ impl Default for Options {
         Options {
             nodes: 3,
             shards: 16,
+            loops: &[],
             snapshot_entries: 20_000,
             log_bytes_max: 256 << 20,
             mapping: true,
@@ -105,6 +108,7 @@ struct Node {
     direct: Option<Direct>,
     metrics: SocketAddr,
     disk: Option<SmallDisk>,
+    loops: Option<u32>,
     /// Its binary, if it is that of another build.
     other_build: Option<OsString>,
 }
@@ -115,10 +119,10 @@ struct Links {
     peers: Proxy,
 }
 
-/// Where a node takes direct links, and the proxy before it.
+/// Where a node takes direct links, and the proxy before it, if there is one.
 struct Direct {
     addr: SocketAddr,
-    proxy: Proxy,
+    proxy: Option<Proxy>,
 }
 
 /// The running cluster. Dropping it kills its processes; a panic prints their last words.
@@ -186,14 +190,19 @@ impl Cluster {
             let direct = match cluster.options.direct_links {
                 true => {
                     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-                    let proxy = Proxy::start(addr).await?;
+                    let proxy = match cluster.options.proxied {
+                        true => Some(Proxy::start(addr).await?),
+                        false => None,
+                    };
                     Some(Direct { addr, proxy })
                 }
                 false => None,
             };
             let data = cluster.data_dir(id);
             let disk = cluster.options.disk_bytes;
+            let loops = cluster.options.loops.get(cluster.nodes.len()).copied();
             cluster.nodes.push(Node {
+                loops,
                 id,
                 process: None,
                 links,
@@ -287,14 +296,17 @@ impl Cluster {
         if let Some(url) = &self.options.otlp {
             flags = flags.with("--otlp", url);
         }
+        if let Some(loops) = node.loops {
+            flags = flags.with("--loops", loops.to_string());
+        }
         if let Some(time) = self.options.election {
             flags = flags.with("--election", time);
         }
         if let Some(direct) = &node.direct {
-            let advertised = direct.proxy.addr().to_string();
-            flags = flags
-                .with("--peer-listen", direct.addr.to_string())
-                .with("--peer-advertise", advertised);
+            flags = flags.with("--peer-listen", direct.addr.to_string());
+            if let Some(proxy) = &direct.proxy {
+                flags = flags.with("--peer-advertise", proxy.addr().to_string());
+            }
         }
         Ok(flags
             .with("--id", id.to_string())
@@ -399,6 +411,15 @@ impl Cluster {
         Ok(())
     }
 
+    /// From its next start on, node `id` has so many loops.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn set_loops(&mut self, id: u64, loops: u32) -> Result<()> {
+        self.node_mut(id)?.loops = Some(loops);
+        Ok(())
+    }
+
     /// Runs `nowserving node` beside the cluster, with these flags and its own log.
     ///
     /// # Errors
@@ -451,7 +472,8 @@ impl Cluster {
     /// # Errors
     /// It takes none.
     pub fn set_direct_link(&self, id: u64, link: Link) -> Result<()> {
-        self.direct(id)?.proxy.set(link);
+        let proxy = self.direct(id)?.proxy.as_ref();
+        proxy.context("its links are not proxied")?.set(link);
         Ok(())
     }
 

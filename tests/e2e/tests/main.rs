@@ -37,6 +37,7 @@ mod leaks;
 mod left_behind;
 mod limited_service;
 mod limits;
+mod loops;
 mod many_lines;
 mod mapping;
 mod members;

@@ -21,6 +21,7 @@ mod report;
 mod spread;
 mod status;
 mod tools;
+mod variants;
 mod visit;
 
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use nowserving_e2e::use_program;
+use nowserving_e2e::{Options, use_program};
 use nowserving_rehearse::count;
 use nowserving_terminal::progress::Progress;
 use nowserving_terminal::{duration, number};
@@ -55,6 +56,10 @@ pub enum Name {
     Check,
     /// `enter` on 1,000 lines, beside one line
     Lines,
+    /// Nodes with two loops, beside nodes with one
+    Loops,
+    /// `enter` with direct links between the nodes, beside frames over NATS
+    Links,
     /// Whole visits: enter, five polls, claim, complete
     Visit,
     /// `enter` with 512 in flight for 36 s
@@ -172,8 +177,13 @@ impl Bench {
 
     /// Three nodes of ours.
     async fn cluster(&mut self) -> Result<Ours> {
+        self.cluster_with(Options::default()).await
+    }
+
+    /// The same with these options.
+    async fn cluster_with(&mut self, options: Options) -> Result<Ours> {
         self.begin("starting three nodes");
-        let ours = Ours::start().await?;
+        let ours = Ours::start(options).await?;
         self.version(format!("nats-server {}", ours.nats.server_info().version));
         Ok(ours)
     }
@@ -211,6 +221,8 @@ impl Bench {
             Name::Status => status::run(self).await,
             Name::Check => check::run(self).await,
             Name::Lines => enter::many_lines(self).await,
+            Name::Loops => variants::loops(self).await,
+            Name::Links => variants::links(self).await,
             Name::Visit => visit::run(self).await,
             Name::Burst => visit::burst(self).await,
             Name::Shoppers => crowd::shoppers(self).await,

@@ -29,8 +29,8 @@ impl Ours {
     ///
     /// # Errors
     /// It does not come up.
-    pub async fn start() -> Result<Ours> {
-        let cluster = Cluster::start(Options::default()).await?;
+    pub async fn start(options: Options) -> Result<Ours> {
+        let cluster = Cluster::start(options).await?;
         let url = cluster.nats.url();
         let client = Client::connect(&url).await?;
         settle(&client).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use nowserving_e2e::use_program;
+use nowserving_e2e::{Options, use_program};
 use nowserving_terminal::{duration, number};
 use tokio::process::Command;
 
@@ -62,7 +62,7 @@ pub struct ProfileArgs {
 /// The cluster does not come up, requests fail, or `perf` cannot be started.
 pub async fn run(args: ProfileArgs) -> Result<ExitCode> {
     use_program(args.binary.canonicalize().context("--binary")?)?;
-    let mut cluster = Ours::start().await?;
+    let mut cluster = Ours::start(Options::default()).await?;
     let source = source(&cluster, args.what).await?;
     let asked = Asked::Nats(Requests {
         nats: cluster.nats.clone(),

@@ -220,6 +220,14 @@ impl Race {
         Spread::of(all.iter().filter_map(|it| it.servers_us), 2)
     }
 
+    /// The processor time of one system's nodes an operation, of that of another in the same round.
+    pub fn servers_ratio(&self, in_flight: u32, of: &str, to: &str) -> Option<Spread> {
+        let us = |name: &str| Some(self.of(in_flight, name)?.iter().map(|it| it.servers_us));
+        let known = |it: (Option<f64>, Option<f64>)| it.0.zip(it.1);
+        let (of, to): (Vec<f64>, Vec<f64>) = us(of)?.zip(us(to)?).filter_map(known).unzip();
+        Spread::of_ratios(of.into_iter(), to.into_iter())
+    }
+
     /// The slowest answer of each round, in ms.
     pub fn slowest_ms(&self, in_flight: u32, name: &str) -> Option<Spread> {
         let all = self.of(in_flight, name)?;

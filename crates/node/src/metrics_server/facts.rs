@@ -16,13 +16,14 @@ use super::text::Text;
 /// What has no metrics of its own. No line or lane has this name.
 pub const OTHERS: &str = "(others)";
 
-/// Written by the shard loop, read by the HTTP server.
+/// Written by the loops, read by the HTTP server.
 #[derive(Debug, Default)]
 pub struct Facts {
     wanted: AtomicBool,
     /// The newest, of the shards that this node leads.
     shards: Mutex<Shards>,
-    peer_lag: Mutex<BTreeMap<u64, u64>>,
+    /// By peer, as each loop has found it.
+    peer_lag: Mutex<BTreeMap<u32, BTreeMap<u64, u64>>>,
     counted: Mutex<Counted>,
 }
 
@@ -38,8 +39,8 @@ impl Facts {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Takes what the engine has found.
-    pub fn take(&self, gathered: Gathered) {
+    /// Takes what the engine of the loop with this index has found.
+    pub fn take(&self, index: u32, gathered: Gathered) {
         // What they replace is dropped after the lock.
         match gathered {
             Gathered::Shard(shard, Some(facts)) => {
@@ -51,13 +52,18 @@ impl Facts {
                 let old = lock(&self.shards).remove(&shard);
                 drop(old);
             }
-            Gathered::PeerLag(lag) => *lock(&self.peer_lag) = lag,
+            Gathered::PeerLag(lag) => drop(lock(&self.peer_lag).insert(index, lag)),
         }
     }
 
     pub fn write(&self, text: &mut Text) {
         let mut family = text.family("nowserving_peer_lag_entries");
-        for (peer, lag) in &*lock(&self.peer_lag) {
+        let mut most = BTreeMap::new();
+        for (peer, lag) in lock(&self.peer_lag).values().flatten() {
+            let known: &mut u64 = most.entry(*peer).or_default();
+            *known = (*lag).max(*known);
+        }
+        for (peer, lag) in most {
             family.sample(&[("peer", peer.to_string().as_str())], lag);
         }
         // Locked first: of two scrapes at once, the later one must not count older facts than the other.

@@ -88,7 +88,7 @@ fn value(samples: &[String], sample: &str) -> Option<f64> {
 fn a_line_has_its_metrics_until_another_node_leads_it() {
     let facts = Facts::default();
     let led = shard(3, vec![line("shop", 7, 10)]);
-    facts.take(Gathered::Shard(4, Some(led)));
+    facts.take(0, Gathered::Shard(4, Some(led)));
     let samples = written(&facts);
     for (sample, expected) in [
         ("nowserving_line_waiting{line=\"shop\"}", 7.0),
@@ -124,7 +124,7 @@ fn a_line_has_its_metrics_until_another_node_leads_it() {
     assert!(samples.iter().all(|it| !it.contains(OTHERS)), "{samples:?}");
     let of_one_lane = |it: &String| it.starts_with("nowserving_lane_entered_total");
     assert!(!samples.iter().any(of_one_lane), "as the line's own");
-    facts.take(Gathered::Shard(4, None));
+    facts.take(0, Gathered::Shard(4, None));
     let samples = written(&facts);
     let of_all = |it: &&String| !it.starts_with("nowserving_lines_");
     assert_eq!(samples.iter().find(of_all), None);
@@ -135,9 +135,9 @@ fn a_line_has_its_metrics_until_another_node_leads_it() {
 fn what_is_beyond_the_busiest_is_together() {
     let facts = Facts::default();
     let lines = (0..60).map(|nth| line(&format!("line-{nth:02}"), nth, 1));
-    facts.take(Gathered::Shard(0, Some(shard(1, lines.collect()))));
+    facts.take(0, Gathered::Shard(0, Some(shard(1, lines.collect()))));
     let idle = shard(1, vec![line("quiet", 0, 1)]);
-    facts.take(Gathered::Shard(1, Some(idle)));
+    facts.take(0, Gathered::Shard(1, Some(idle)));
     let samples = written(&facts);
     let of = |metric: &str| {
         let begins = format!("{metric}{{");
@@ -182,27 +182,27 @@ fn round(quiet: LineFacts, term: u64) -> Gathered {
 #[test]
 fn each_count_is_in_one_series_and_none_falls() {
     let facts = Facts::default();
-    facts.take(round(line("quiet", 1, 3), 1));
+    facts.take(0, round(line("quiet", 1, 3), 1));
     assert_eq!(entered(&facts, "quiet"), (3.0, Some(3.0), None));
     assert_eq!(entered(&facts, "quiet").0, 3.0, "nothing new");
     // It is among the busiest for a while; line-49 is the other meanwhile.
-    facts.take(round(line("quiet", 200, 10), 1));
+    facts.take(0, round(line("quiet", 200, 10), 1));
     assert_eq!(entered(&facts, "quiet"), (10.0, Some(3.0), Some(7.0)));
-    facts.take(round(line("quiet", 1, 14), 1));
+    facts.take(0, round(line("quiet", 1, 14), 1));
     assert_eq!(entered(&facts, "quiet"), (7.0, Some(7.0), None));
-    facts.take(round(line("quiet", 200, 15), 1));
+    facts.take(0, round(line("quiet", 200, 15), 1));
     assert_eq!(entered(&facts, "quiet"), (15.0, Some(7.0), Some(8.0)));
     let again = LineFacts {
         incarnation: 2,
         ..line("quiet", 200, 2)
     };
-    facts.take(round(again, 1));
+    facts.take(0, round(again, 1));
     let (_, _, own) = entered(&facts, "quiet");
     assert_eq!(own, Some(10.0), "deleted and created again");
     // Another node leads it for a while, and counts itself.
-    facts.take(Gathered::Shard(0, None));
+    facts.take(0, Gathered::Shard(0, None));
     assert_eq!(entered(&facts, "quiet"), (0.0, None, None));
-    facts.take(round(line("quiet", 200, 1), 3));
+    facts.take(0, round(line("quiet", 200, 1), 3));
     assert_eq!(entered(&facts, "quiet"), (18.0, Some(7.0), Some(11.0)));
 }
 
@@ -211,7 +211,7 @@ fn the_series_that_are_remembered_are_bounded() {
     let facts = Facts::default();
     for nth in 0..1_000 {
         let busy = line(&format!("shop-{nth}"), 1_000, 1);
-        facts.take(round(busy, nth + 1));
+        facts.take(0, round(busy, nth + 1));
         assert_eq!(entered(&facts, &format!("shop-{nth}")).2, Some(1.0));
     }
     let lines = lock(&facts.counted).line_series();
@@ -251,7 +251,7 @@ fn lanes_add_up_to_the_lines() {
         let own = [of("shop", "normal"), of("shop", "vip")];
         (sum(&samples, metric), own, of(OTHERS, OTHERS))
     };
-    facts.take(round_with_lanes(with_lanes(3, 4, 200)));
+    facts.take(0, round_with_lanes(with_lanes(3, 4, 200)));
     let all = 250.0;
     assert_eq!(
         lanes(&facts),
@@ -262,18 +262,18 @@ fn lanes_add_up_to_the_lines() {
     assert_eq!(value(&samples, room), Some(4.0));
     let limit = "nowserving_lane_queue_limit{line=\"shop\",lane=\"vip\"}";
     assert_eq!(value(&samples, limit), Some(9.0));
-    facts.take(round_with_lanes(with_lanes(5, 4, 200)));
+    facts.take(0, round_with_lanes(with_lanes(5, 4, 200)));
     assert_eq!(
         lanes(&facts),
         (all + 9.0, [Some(5.0), Some(4.0)], Some(all))
     );
     // What it counts without details of it is the others'.
-    facts.take(round_with_lanes(with_lanes(6, 6, 1)));
+    facts.take(0, round_with_lanes(with_lanes(6, 6, 1)));
     assert_eq!(lanes(&facts), (all + 3.0, [None, None], Some(all + 3.0)));
-    facts.take(round_with_lanes(with_lanes(7, 6, 200)));
+    facts.take(0, round_with_lanes(with_lanes(7, 6, 200)));
     let others = Some(all + 4.0);
     assert_eq!(lanes(&facts), (all + 13.0, [Some(5.0), Some(4.0)], others));
-    facts.take(round_with_lanes(with_lanes(8, 6, 200)));
+    facts.take(0, round_with_lanes(with_lanes(8, 6, 200)));
     assert_eq!(lanes(&facts), (all + 14.0, [Some(6.0), Some(4.0)], others));
 }
 
@@ -287,7 +287,7 @@ fn the_lanes_with_counters_are_bounded() {
             .map(|nth| lane(&format!("lane-{nth}"), Some(0)))
             .collect();
     }
-    facts.take(Gathered::Shard(0, Some(led)));
+    facts.take(0, Gathered::Shard(0, Some(led)));
     let samples = written(&facts);
     let count = |metric: &str| {
         let begin = format!("{metric}{{");
@@ -309,7 +309,7 @@ fn labels_are_summed_over_shards_and_bounded() {
             led.labels.add(city, "city", &format!("city-{city:02}"));
         }
         led.labels.add(cities as usize, "plan", "a \"b\"");
-        facts.take(Gathered::Shard(nth, Some(led)));
+        facts.take(0, Gathered::Shard(nth, Some(led)));
     }
     let samples = written(&facts);
     let of = |metric: &str, label: &str, of: &str| {
@@ -336,7 +336,7 @@ fn counters_of_a_label_never_fall_when_a_line_gets_another() {
         let mut led = shard(1, vec![line("here", 1, 4), line("shop", 1, entered)]);
         led.labels.add(0, "city", "Shanghai");
         led.labels.add(1, "city", city);
-        facts.take(Gathered::Shard(0, Some(led)));
+        facts.take(0, Gathered::Shard(0, Some(led)));
         let samples = written(&facts);
         ["Shanghai", "Beijing"].map(|city| {
             let sample = "nowserving_label_entered_total{label=\"city\",value=";
@@ -352,7 +352,7 @@ fn counters_of_a_label_never_fall_when_a_line_gets_another() {
 #[test]
 fn peers_have_their_lag() {
     let facts = Facts::default();
-    facts.take(Gathered::PeerLag(BTreeMap::from([(2, 0), (3, 17)])));
+    facts.take(0, Gathered::PeerLag(BTreeMap::from([(2, 0), (3, 17)])));
     let mut samples = written(&facts);
     samples.retain(|it| it.starts_with("nowserving_peer"));
     assert_eq!(

@@ -411,6 +411,11 @@ pub const SECTIONS: &[Section] = &[
                 "Frames dropped because a bounded queue was full.",
             ),
             counter(
+                "nowserving_loop_words_dropped_total",
+                &[],
+                "What the loops of a node had to tell each other, dropped because a bounded queue was full. It is repeated.",
+            ),
+            counter(
                 "nowserving_peer_bytes_sent_total",
                 &[],
                 "Bytes sent to other nodes.",

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::peers::PeerList;
 use super::respond::Responder;
-use super::stats::Stats;
+use super::stats::{Stats, totals};
 use crate::config::Config;
 use nowserving_engine::Standing;
 
@@ -29,7 +29,8 @@ pub struct Discovery {
     list: watch::Receiver<PeerList>,
     endpoints: Vec<(&'static str, String)>,
     started: String,
-    stats: Arc<Stats>,
+    /// Of each loop.
+    stats: Vec<Arc<Stats>>,
 }
 
 impl Discovery {
@@ -39,7 +40,7 @@ impl Discovery {
         config: &Config,
         boots: u64,
         list: watch::Receiver<PeerList>,
-        stats: Arc<Stats>,
+        stats: Vec<Arc<Stats>>,
     ) -> Self {
         let prefix = &config.prefix;
         Discovery {
@@ -134,7 +135,7 @@ impl Discovery {
                 body["type"] = json!("io.nats.micro.v1.stats_response");
                 body["started"] = json!(self.started);
                 // In the order of the endpoints.
-                let mut totals = self.stats.totals().into_iter();
+                let mut totals = totals(&self.stats).into_iter();
                 body["endpoints"] = self.endpoints(|name, subject| {
                     let totals = totals.next().unwrap_or_default();
                     let processing_ns = totals.processing_us.saturating_mul(1_000);

@@ -244,7 +244,9 @@ pub async fn learn_rules(
 ///
 /// # Errors
 /// The subscription cannot be made.
-pub async fn answer_nodes(responder: Responder, subject: String) -> anyhow::Result<()> {
+pub async fn answer_nodes(responder: Responder) -> anyhow::Result<()> {
+    let config = &responder.gathering.config;
+    let subject = config.forward.limit_hits(config.me);
     let mut asked = responder.client.subscribe(subject).await?;
     while let Some(message) = asked.next().await {
         let hits = responder.gathering.lock().gather.hits();

@@ -88,7 +88,7 @@ pub fn begin_counters() {
     }
 }
 
-/// The limits of a node's two connections.
+/// The limits of a loop's service connection and of the node's connection for frames.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub service: PayloadLimit,
@@ -106,11 +106,16 @@ impl Limits {
         [&self.peers, &self.service]
     }
 
-    /// Follows the limits until the node ends. One that is too small from the start is sent to `fatal`.
+    /// Follows the limits until the node ends. One that is too small from the start is sent to `fatal`. `is_first`: of the
+    /// node's loops. The others leave the connection for frames to it.
     ///
     /// # Errors
     /// None.
-    pub async fn watch(self, fatal: mpsc::Sender<anyhow::Error>) -> anyhow::Result<()> {
+    pub async fn watch(
+        self,
+        is_first: bool,
+        fatal: mpsc::Sender<anyhow::Error>,
+    ) -> anyhow::Result<()> {
         let mut interval = tokio::time::interval(LOOK_EVERY);
         let mut was_enough = false;
         let mut again = Again::default();
@@ -137,11 +142,15 @@ impl Limits {
             let Some(side) = again.next(seen, monotonic_us()) else {
                 continue;
             };
-            for it in self.each() {
-                it.shared.refused.store(false, Ordering::Relaxed);
-            }
+            self.service.shared.refused.store(false, Ordering::Relaxed);
+            self.peers
+                .shared
+                .refused
+                .store(!is_first, Ordering::Relaxed);
             match side {
-                Side::Peers => self.peers.connect_again().await,
+                Side::Peers if is_first => self.peers.connect_again().await,
+                // The first loop has been told by the mark.
+                Side::Peers => {}
                 Side::Service => self.service.connect_again().await,
             }
         }

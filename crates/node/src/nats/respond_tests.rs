@@ -14,6 +14,7 @@ use nowserving_protocol::user::{BoardReply, StatusReply};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use nowserving_engine::{Inbox, ReplyBody};
 
+use super::super::stats::totals;
 use super::super::testing::{MAX_PAYLOAD, TestServer, config, engine};
 use super::*;
 
@@ -92,7 +93,7 @@ async fn an_error_has_its_number_and_text_in_headers_of_one_line() {
         let body: ErrorReply = decode(&sent.payload).unwrap();
         assert_eq!(body.error, error);
     }
-    let totals = test.responder.stats.totals();
+    let totals = totals(std::slice::from_ref(&test.responder.stats));
     assert_eq!((totals[1].requests, totals[1].errors), (2, 2));
 }
 

@@ -1,9 +1,9 @@
-//! Counters of requests: for Prometheus, for service discovery, and the bound on how many are
+//! Counters of a loop's requests: for Prometheus, for service discovery, and the bound on how many are
 //! under way at once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Histogram};
@@ -13,10 +13,10 @@ use nowserving_protocol::operation::{On, Operation};
 use crate::clock::monotonic_us;
 use crate::traces::{self, Answered};
 
-/// Requests in the shard loop or on their way back at most; more are refused as overloaded.
+/// Requests in a loop or on their way back at most; more are refused as overloaded.
 pub const UNDER_WAY_MAX: usize = 16_384;
 
-/// The counters of one node.
+/// The counters of one loop.
 #[derive(Debug, Default)]
 pub struct Stats {
     under_way: AtomicUsize,
@@ -50,6 +50,24 @@ pub struct Totals {
     pub errors: u64,
     /// From reading the requests to answering them, in all.
     pub processing_us: u64,
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, more: Totals) {
+        self.requests += more.requests;
+        self.errors += more.errors;
+        self.processing_us += more.processing_us;
+    }
+}
+
+/// Of all loops: answers so far to users about lines, to operators, and to users about key-values and rate limits.
+pub fn totals(loops: &[Arc<Stats>]) -> [Totals; 4] {
+    let mut all = [Totals::default(); 4];
+    for stats in loops {
+        let of_loop = stats.lock().totals;
+        all.iter_mut().zip(of_loop).for_each(|(all, it)| *all += it);
+    }
+    all
 }
 
 impl Stats {
@@ -118,11 +136,6 @@ impl Stats {
         let name = "nowserving_requests_forwarded_total";
         let of = of.or_insert_with(|| Metrics::new(name, reply.op, code));
         of.count(took_us);
-    }
-
-    /// Answers so far to users about lines, to operators, and to users about key-values and rate limits.
-    pub fn totals(&self) -> [Totals; 4] {
-        self.lock().totals
     }
 
     fn lock(&self) -> MutexGuard<'_, Counted> {

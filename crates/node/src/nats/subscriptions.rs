@@ -52,15 +52,16 @@ async fn plain_changed(plain: &mut Option<PlainSubjects>) -> Option<bool> {
 }
 
 impl Service {
-    /// Follows what the engine says about this node and each shard, until it ends.
+    /// Follows what the engine says about this node and each shard of its loop, until it ends. `plain`: for the first loop.
     ///
     /// # Errors
     /// A subscription cannot be made.
-    pub async fn listen(self, mut plain: PlainSubjects) -> anyhow::Result<()> {
+    pub async fn listen(self, mut plain: Option<PlainSubjects>) -> anyhow::Result<()> {
         let mut roles = self.subscriptions.clone();
         roles.mark_changed();
-        plain.standing.mark_changed();
-        let mut plain = Some(plain);
+        if let Some(plain) = &mut plain {
+            plain.standing.mark_changed();
+        }
         let (subjects, forward) = (&self.parser.subjects, &self.parser.forward);
         let mut subscriptions = Subscriptions::new(subjects.clone(), forward.clone());
         let mut listeners = BTreeMap::new();

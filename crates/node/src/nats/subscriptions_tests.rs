@@ -44,7 +44,7 @@ impl TestService {
             standing,
             stop,
             plain_closed,
-            task: tokio::spawn(self.service.clone().listen(plain)),
+            task: tokio::spawn(self.service.clone().listen(Some(plain))),
         }
     }
 

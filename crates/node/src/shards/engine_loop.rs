@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nowserving_engine::Input;
 use nowserving_shard::clock::Micros;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
@@ -108,7 +109,7 @@ impl EngineLoop {
         }
     }
 
-    /// Runs the engine until it ends.
+    /// Runs the engine until it ends. `words`: what the node's other loops tell this one.
     ///
     /// # Errors
     /// A log entry that this build cannot read, a state that is wrong, or a thread that died.
@@ -116,7 +117,9 @@ impl EngineLoop {
         self,
         turns: Turns,
         mut done: mpsc::UnboundedReceiver<Done>,
+        mut words: mpsc::Receiver<Input>,
     ) -> anyhow::Result<()> {
+        let (is_first, mut has_others) = (turns.place.is_first(), true);
         self.running().turns = Some(turns);
         let sleep = sleep_until(Instant::now());
         tokio::pin!(sleep);
@@ -141,11 +144,24 @@ impl EngineLoop {
                     biased;
                     () = self.0.woken.notified() => {}
                     Some(first) = done.recv() => self.take_done(first),
+                    word = words.recv(), if has_others => match word {
+                        Some(word) => self.take_done(Ok(word)),
+                        None => has_others = false,
+                    },
                     () = &mut sleep => {}
                 }
             }
             while let Ok(more) = done.try_recv() {
                 self.take_done(more);
+            }
+            while let Ok(more) = words.try_recv() {
+                self.take_done(Ok(more));
+            }
+            if !is_first && !has_others {
+                self.with(|turns| {
+                    turns.first_has_ended();
+                    Ok(())
+                });
             }
         }
         let (turns, failed) = {

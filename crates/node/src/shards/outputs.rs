@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nowserving_engine::envelope::Welcome;
-use nowserving_engine::{Dropped, ForwardTry, Output, Standing, Subscription};
+use nowserving_engine::{Dropped, ForwardTry, Input, Output, Standing, Subscription};
 use nowserving_shard::limits::RuleTexts;
 use nowserving_shard::published::OutEvent;
 use tokio::sync::{mpsc, watch};
@@ -20,6 +20,31 @@ pub struct Outputs {
     pub answers: mpsc::UnboundedSender<Vec<Output>>,
     /// Events, a turn's at a time; dropped when full (subscribers see the gap).
     pub events: mpsc::Sender<Vec<OutEvent>>,
+    /// Requests to forward. Not bounded here, like their outcomes.
+    pub forwards: mpsc::UnboundedSender<ForwardTry>,
+    pub subscriptions: watch::Sender<BTreeMap<u32, Subscription>>,
+    /// For `/healthz` and `/readyz`.
+    pub health: Arc<Health>,
+    pub beyond: Beyond,
+    /// The turn's, sent at its end so that their receiver is woken once.
+    pub turn: OfTurn,
+}
+
+/// Where goes what is not for this loop's own clients. What loops tell each other may be lost, so it is dropped when too
+/// much waits.
+#[derive(Debug)]
+pub enum Beyond {
+    /// Of the first loop.
+    Node(Box<OfNode>),
+    /// Of another one: to the first.
+    FirstLoop(mpsc::Sender<Input>),
+}
+
+/// What a node has once, and the first loop drives.
+#[derive(Debug)]
+pub struct OfNode {
+    /// To the other loops, by their indexes from 1.
+    pub loops: Vec<mpsc::Sender<Input>>,
     pub peers: Senders,
     /// The nodes that frames are taken from.
     pub peer_list: watch::Sender<PeerList>,
@@ -27,14 +52,7 @@ pub struct Outputs {
     pub rules: watch::Sender<Option<RuleTexts>>,
     /// Candidates that were added.
     pub welcomes: mpsc::Sender<Welcome>,
-    /// Requests to forward. Not bounded here, like their outcomes.
-    pub forwards: mpsc::UnboundedSender<ForwardTry>,
-    pub subscriptions: watch::Sender<BTreeMap<u32, Subscription>>,
     pub standing: watch::Sender<Standing>,
-    /// For `/healthz` and `/readyz`.
-    pub health: Arc<Health>,
-    /// The turn's, sent at its end so that their receiver is woken once.
-    pub turn: OfTurn,
 }
 
 /// The answers and events of a turn.
@@ -50,18 +68,7 @@ impl Outputs {
         match output {
             Output::Reply { .. } | Output::RelayReply { .. } => self.turn.answers.push(output),
             Output::Event(event) => self.turn.events.push(event),
-            Output::Frame { to, batch } => self.peers.send(to, batch),
-            Output::Members { wanted, peers } => {
-                let list = PeerList {
-                    ids: peers,
-                    members: wanted,
-                };
-                self.peer_list.send_replace(list);
-            }
-            Output::Rules(rules) => drop(self.rules.send_replace(Some(rules))),
             Output::Drop(dropped) => drop_elsewhere(dropped),
-            // Full: it asks again.
-            Output::Welcome(welcome) => drop(self.welcomes.try_send(welcome)),
             // Closed only while the node ends.
             Output::Forward(it) => drop(self.forwards.send(it)),
             Output::Subscribe {
@@ -70,9 +77,8 @@ impl Outputs {
             } => self.subscriptions.send_modify(|all| {
                 all.insert(shard, subscription);
             }),
-            Output::Standing(standing) => drop(self.standing.send_replace(standing)),
             Output::Serves(serves) => self.health.set_serves(serves),
-            of_disk => return Some(of_disk),
+            other => return self.beyond.take(other),
         }
         None
     }
@@ -90,6 +96,53 @@ impl Outputs {
                 metrics::counter!("nowserving_events_dropped_total").increment(count);
             }
         }
+    }
+}
+
+impl Beyond {
+    /// Hands one on. Those for the disk, and the last, come back.
+    fn take(&mut self, output: Output) -> Option<Output> {
+        match (self, output) {
+            (Beyond::Node(node), output) => return node.take(output),
+            (Beyond::FirstLoop(first), Output::FromLoop(told)) => {
+                tell(first, Input::ToldByLoop(told));
+            }
+            (_, of_disk) => return Some(of_disk),
+        }
+        None
+    }
+}
+
+impl OfNode {
+    fn take(&mut self, output: Output) -> Option<Output> {
+        match output {
+            Output::Frame { to, batch } => self.peers.send(to, batch),
+            Output::ToLoop { index, told } => {
+                let other = (index as usize).checked_sub(1);
+                if let Some(other) = other.and_then(|it| self.loops.get(it)) {
+                    tell(other, Input::Told(told));
+                }
+            }
+            Output::Members { wanted, peers } => {
+                let list = PeerList {
+                    ids: peers,
+                    members: wanted,
+                };
+                self.peer_list.send_replace(list);
+            }
+            Output::Rules(rules) => drop(self.rules.send_replace(Some(rules))),
+            // Full: it asks again.
+            Output::Welcome(welcome) => drop(self.welcomes.try_send(welcome)),
+            Output::Standing(standing) => drop(self.standing.send_replace(standing)),
+            of_disk => return Some(of_disk),
+        }
+        None
+    }
+}
+
+fn tell(other: &mpsc::Sender<Input>, word: Input) {
+    if other.try_send(word).is_err() {
+        metrics::counter!("nowserving_loop_words_dropped_total").increment(1);
     }
 }
 

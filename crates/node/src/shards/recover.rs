@@ -16,10 +16,10 @@ use nowserving_shard::state::State;
 use super::snapshots;
 use crate::config::Config;
 
-/// Reads all shards. If the node did not join an existing cluster, those that were never started on this disk
-/// are started with the configured nodes as their voters, in one synced write; from then on the disk says
-/// who votes. Installs of snapshots
-/// that a crash interrupted are completed. Each core reads another shard.
+/// Reads all shards, in order, from the parts of the log. If the node did not join an existing cluster, those that were
+/// never started on this disk are started with the configured nodes as their voters, in one synced write of each part;
+/// from then on the disk says who votes. Installs of snapshots that a crash interrupted are completed. Each core reads
+/// another shard.
 ///
 /// # Errors
 /// A snapshot or the log is damaged.
@@ -27,22 +27,25 @@ pub fn shards(
     config: &Config,
     joined: bool,
     snapshot_dir: &Path,
-    log: &Arc<dyn LogStore>,
+    logs: &[Arc<dyn LogStore>],
 ) -> anyhow::Result<Vec<RestoredShard>> {
-    let mut first = Vec::new();
-    for id in 0..config.shards {
-        if !joined && load(id, log)? == LogState::default() {
-            first.push(Write::bootstrap(id, &config.nodes));
+    let log_of = |id: u32| logs.get(id as usize % logs.len().max(1)).context("no log");
+    for (part, log) in logs.iter().enumerate() {
+        let mut new = Vec::new();
+        for id in (0..config.shards).skip(part).step_by(logs.len()) {
+            if !joined && load(id, log)? == LogState::default() {
+                new.push(Write::bootstrap(id, &config.nodes));
+            }
         }
+        log.write(&new)
+            .context("writing the voters of new shards")?;
     }
-    log.write(&first)
-        .context("writing the voters of new shards")?;
     let next = AtomicU32::new(0);
     let work = || {
         let ids = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
         let ids = ids.take_while(|id| *id < config.shards);
         let read: anyhow::Result<Vec<_>> = ids
-            .map(|id| shard(id, &config.cluster, snapshot_dir, log))
+            .map(|id| shard(id, &config.cluster, snapshot_dir, log_of(id)?))
             .collect();
         if read.is_err() {
             // No other one is begun.
@@ -113,7 +116,7 @@ fn load(id: u32, log: &Arc<dyn LogStore>) -> anyhow::Result<LogState> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use nowserving_engine::{Boot, Engine, Now};
+    use nowserving_engine::{Boot, Engine, LoopPlace, Now};
     use nowserving_log::MemoryLog;
     use nowserving_replica::EntryReader;
     use nowserving_shard::members::Members;
@@ -131,7 +134,7 @@ mod tests {
                 shards: 4,
                 ..crate::config::for_tests(nodes, dir.path().to_owned())
             };
-            let shards = shards(&config, joined, dir.path(), &log).unwrap();
+            let shards = shards(&config, joined, dir.path(), std::slice::from_ref(&log)).unwrap();
             let (boot, now) = (
                 Boot {
                     start: 1,
@@ -140,7 +143,8 @@ mod tests {
                 },
                 Now { us: 0, wall_ms: 0 },
             );
-            let config = config.engine(1, nowserving_line::Secret([1; 32]), Members::default());
+            let secret = nowserving_line::Secret([1; 32]);
+            let config = config.engine(LoopPlace::ONLY, 1, secret, Members::default());
             let engine = Engine::new(config, boot, shards, &reader, now).unwrap();
             engine.shards().map(|it| it.replica.voters()).collect()
         };

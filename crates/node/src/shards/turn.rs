@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use nowserving_engine::{Engine, ExitReason, Input, Output};
+use nowserving_engine::{Engine, ExitReason, Input, LoopPlace, Output};
 use nowserving_log::DiskLog;
 use nowserving_shard::clock::Micros;
 
@@ -18,6 +18,8 @@ use crate::nats::payload_limit::Limits;
 
 /// Drives an engine.
 pub struct Turns {
+    /// Which of the node's loops it is.
+    pub place: LoopPlace,
     pub engine: Engine,
     pub outputs: Outputs,
     /// What came of a step, between steps empty.
@@ -136,7 +138,7 @@ impl Turns {
     ) -> anyhow::Result<Micros> {
         let (began, cpu_before) = (Instant::now(), thread_cpu_time());
         let health = self.outputs.health.clone();
-        health.turned(monotonic_us());
+        health.turned(self.place.index, monotonic_us());
         if requests_dropped {
             self.step(Input::RequestsDropped)?;
         }
@@ -144,12 +146,19 @@ impl Turns {
         self.outputs.end_turn();
         if health.facts.are_wanted() {
             let gathered = self.engine.gather(monotonic_us());
-            gathered.into_iter().for_each(|it| health.facts.take(it));
+            for it in gathered {
+                health.facts.take(self.place.index, it);
+            }
         }
         metrics::histogram!("nowserving_turn_seconds").record(began.elapsed());
         let cpu_time = thread_cpu_time().saturating_sub(cpu_before);
         metrics::histogram!("nowserving_turn_cpu_seconds").record(cpu_time);
         Ok(self.engine.next_due())
+    }
+
+    /// The first loop has ended, and so does this one.
+    pub fn first_has_ended(&mut self) {
+        self.exit.get_or_insert(ExitReason::Stopped);
     }
 
     /// Writes what the persister has left to the loop.
