@@ -2,6 +2,7 @@
 
 mod certificates;
 mod jwt;
+mod links;
 mod routes;
 
 use std::ffi::OsString;
@@ -42,18 +43,34 @@ impl Site {
 
     /// Starts the one node of a cluster.
     async fn node(&self, name: &str, url: &str, security: &Security) -> Result<Process> {
-        let metrics = format!("127.0.0.1:{}", free_port()?);
-        let own: [(&str, OsString); 7] = [
-            ("--id", "1".into()),
-            ("--nodes", "1".into()),
-            ("--cluster", name.into()),
-            ("--metrics-addr", metrics.into()),
+        let own = [
+            ("--id", "1".to_owned()),
+            ("--nodes", "1".to_owned()),
+            ("--metrics-addr", format!("127.0.0.1:{}", free_port()?)),
+        ];
+        self.start_node(name, name, url, &own, security).await
+    }
+
+    /// Starts a node of a cluster with flags of its own.
+    async fn start_node(
+        &self,
+        name: &str,
+        cluster: &str,
+        url: &str,
+        own: &[(&str, String)],
+        security: &Security,
+    ) -> Result<Process> {
+        let more: [(&str, OsString); 4] = [
+            ("--cluster", cluster.into()),
             ("--data-dir", self.path(name).into()),
             ("--key-file", self.path("cluster.key").into()),
             ("--nats", url.into()),
         ];
         let mut args = vec![OsString::from("node")];
         for (flag, value) in own {
+            args.extend([OsString::from(flag), value.into()]);
+        }
+        for (flag, value) in more {
             args.extend([OsString::from(flag), value]);
         }
         args.extend(flags(security));
