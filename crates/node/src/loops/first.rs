@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use nowserving_engine::envelope::{Founder, PeerDisk, Welcome};
 use nowserving_engine::{Boot, Input, LoopPlace, RestoredShard, Standing};
+use nowserving_front::cluster::known_peers::KnownPeers;
 use nowserving_front::cluster::link::progress::Patience;
 use nowserving_front::cluster::peers::Incoming;
 use nowserving_front::limits::KnownRules;
@@ -159,6 +160,7 @@ impl Node {
         }
         let known = data_dir::peers_in(&self.data.path)?;
         let (report, disks) = watch::channel(known.report());
+        let known = (known, report);
         let (done, of_threads) = mpsc::unbounded_channel();
         disk_space::watch(self.data.path.clone(), self.logs.clone(), done.clone())?;
         let (knows, rules) = watch::channel(None);
@@ -185,39 +187,22 @@ impl Node {
         let beyond = Beyond::Node(Box::new(of_node));
         let mut running = this.start(&beginning, part, beyond, Some(on_plain))?;
         let mut threads = Vec::new();
-        for (at, ways) in ways.of_others.into_iter().enumerate() {
+        let others = places.iter().zip(&self.logs).zip(&stats).skip(1);
+        for (((place, log), stats), ways) in others.zip(ways.of_others) {
             let other = Other {
-                place: *places.get(at + 1).context("no loop")?,
+                place: *place,
                 shared: shared.clone(),
                 beginning: beginning.clone(),
-                log: self.logs.get(at + 1).context("no log")?.clone(),
-                stats: stats.get(at + 1).context("no loop")?.clone(),
+                log: log.clone(),
+                stats: stats.clone(),
                 ways,
             };
             threads.push(other.start(&mut restored, done.clone())?);
         }
         let engine = running.engine.clone();
         let connections = self.start_witnesses(&shared, &engine).await?;
-        let known = known.wary(
-            self.data.identity.joined,
-            beginning.members.version,
-            self.config.accept_unseen_peers,
-        );
-        let (addresses, by_links) = self.start_links(links, &told.peer_list);
-        let receiver = peers::Receiver {
-            link: link.clone(),
-            keys: self.keys.clone(),
-            data_dir: self.data.path.clone(),
-            peers: told.peer_list.clone(),
-            standing: told.standing.clone(),
-            engine: engine.clone(),
-            report,
-            connections,
-            addresses,
-            by_links,
-        };
-        let incoming = Incoming::new(self.origin.clone(), known);
-        start("peer frames", peers::receive_frames(receiver, incoming));
+        let version = beginning.members.version;
+        self.start_frames((&link, links), known, version, connections, &told, &engine);
         let (path, list) = (self.config.key_file.clone(), told.peer_list.clone());
         let keys = keys::watch(self.keys.clone(), path, list, engine.clone(), reload);
         start("keys", keys);
@@ -260,12 +245,17 @@ impl Node {
         tracing::info!(node = self.config.id, "stopped");
         let welcome = stopped_by?;
         why(ended)?;
-        let Some(welcome) = welcome else {
-            return Ok(Ended::Stopped);
-        };
+        match welcome {
+            None => Ok(Ended::Stopped),
+            Some(welcome) => self.take_number(&welcome),
+        }
+    }
+
+    /// Gives up the log: the node starts anew, as the member that it was welcomed as.
+    fn take_number(self, welcome: &Welcome) -> anyhow::Result<Ended> {
         drop(self.logs);
         let configured = self.data.identity.configured();
-        data_dir::take_number(&self.data.path, &welcome, configured)?;
+        data_dir::take_number(&self.data.path, welcome, configured)?;
         tracing::info!(node = welcome.id, "this node was added under a new number");
         Ok(Ended::Renumbered)
     }
@@ -363,6 +353,34 @@ impl Node {
             start("witness", witness::watch(witness));
         }
         Ok(named)
+    }
+
+    /// Starts what takes frames of peers, by direct links and over NATS. `version`: of the newest members on disk.
+    fn start_frames(
+        &mut self,
+        (link, links): (&NatsLink, Links),
+        (known, report): (KnownPeers, watch::Sender<Vec<PeerDisk>>),
+        version: u64,
+        connections: watch::Sender<Connections>,
+        told: &Told,
+        engine: &ToEngine,
+    ) {
+        let (addresses, by_links) = self.start_links(links, &told.peer_list);
+        let receiver = peers::Receiver {
+            link: link.clone(),
+            keys: self.keys.clone(),
+            data_dir: self.data.path.clone(),
+            peers: told.peer_list.clone(),
+            standing: told.standing.clone(),
+            engine: engine.clone(),
+            report,
+            connections,
+            addresses,
+            by_links,
+        };
+        let (joined, unseen) = (self.data.identity.joined, self.config.accept_unseen_peers);
+        let incoming = Incoming::new(self.origin.clone(), known.wary(joined, version, unseen));
+        start("peer frames", peers::receive_frames(receiver, incoming));
     }
 
     /// Starts what opens and takes direct links. Returns where the addresses of peers go, and where frames come from.
