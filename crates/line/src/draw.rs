@@ -352,7 +352,7 @@ impl Line {
             self.keys.add(key, (lane_id, to));
         }
         for former in &live.moved_from {
-            self.moved.insert(*former, (lane_id, to));
+            self.moved.get_mut().insert(*former, (lane_id, to));
         }
         let counts_as = self.counts_as_entered(entered.at);
         let lane = &mut self.lanes[usize::from(lane_id)];

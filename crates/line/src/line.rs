@@ -43,9 +43,9 @@ pub struct Line {
     /// The ids of the lanes that the settings have, in their order.
     pub(crate) order: Vec<u8>,
     /// What a backend has told of its capacity.
-    pub(crate) told: Option<Told>,
+    pub(crate) told: Option<Box<Told>>,
     /// `Some` exactly while there is an admission rate.
-    pub(crate) bucket: Option<Bucket>,
+    pub(crate) bucket: Option<Box<Bucket>>,
     /// The live token of each key.
     pub(crate) keys: KeyIndex,
     /// The keys that wait to be told of room, by the lane and their number.
@@ -53,16 +53,16 @@ pub struct Line {
     /// The number of the newest one that asked for that.
     pub(crate) called_back: u64,
     /// From the former numbers of moved tokens to the current ones, while these are live.
-    pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
+    pub(crate) moved: Seldom<BTreeMap<(u8, Token), (u8, Token)>>,
     pub(crate) gone: GoneRing,
     /// That of its opening, awaited, going on or done.
     pub(crate) draw: Option<Box<Draw>>,
     pub(crate) calls: Calls,
     pub(crate) journal: Journal,
-    pub(crate) gone_counts: [u64; Reason::ALL.len()],
+    pub(crate) gone_counts: Seldom<[u64; Reason::ALL.len()]>,
     pub(crate) gone_from: Seldom<GoneFrom>,
     /// Those that leaders have written down.
-    pub(crate) refused: RefusedCounts,
+    pub(crate) refused: Seldom<RefusedCounts>,
     /// Units of the quota that completed visits used, also those which a restore has undone.
     pub(crate) used: u64,
     /// Those of them that were used before the quota was last renewed: they do not count any more.
@@ -70,9 +70,9 @@ pub struct Line {
     /// Units that held seats reserve.
     pub(crate) reserved: u64,
     /// How far the newest import has come.
-    pub(crate) imported: Option<Imported>,
+    pub(crate) imported: Option<Box<Imported>>,
     /// What was counted while the gate held nobody back.
-    pub(crate) shadow: Shadow,
+    pub(crate) shadow: Seldom<Shadow>,
     /// When it is renewed next, on the leader's wall clock; `None` until a leader has found out.
     pub(crate) renews_at_ms: Option<u64>,
     pub(crate) admitted: u64,
@@ -145,19 +145,19 @@ impl Line {
             keys: KeyIndex::new(new.limits.hash_seed),
             callers: BTreeMap::new(),
             called_back: 0,
-            moved: BTreeMap::new(),
+            moved: Seldom::default(),
             gone: GoneRing::new(new.limits.gone_kept),
             draw: None,
             calls: Calls::new(new.limits),
             journal: Journal::new(new.limits),
-            gone_counts: [0; Reason::ALL.len()],
+            gone_counts: Seldom::default(),
             gone_from: Seldom::default(),
-            refused: RefusedCounts::default(),
+            refused: Seldom::default(),
             used: 0,
             used_in_past: 0,
             reserved: 0,
             imported: None,
-            shadow: Shadow::default(),
+            shadow: Seldom::default(),
             renews_at_ms: None,
             admitted: 0,
             in_checkout: 0,
@@ -428,9 +428,9 @@ impl Line {
             waiting: self.waiting(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,
-            gone: self.gone_counts,
-            gone_from: self.gone_from.get().copied().unwrap_or_default(),
-            refused: self.refused,
+            gone: self.gone_counts.value(),
+            gone_from: self.gone_from.value(),
+            refused: self.refused.value(),
         }
     }
 
@@ -499,9 +499,9 @@ impl Line {
 
     /// That of a number which is not live.
     fn resolve_number(&self, at: (u8, Token)) -> (u8, Token) {
-        let moved = self.moved.get(&at).copied();
+        let moved = self.moved.get().and_then(|moved| moved.get(&at));
         if let Some(to) = moved {
-            return to;
+            return *to;
         }
         if let Some(gone) = self.gone.get(at.0, at.1) {
             return gone.moved_to.unwrap_or(at);

@@ -34,9 +34,9 @@ impl ApplyCtx<'_> {
 impl Line {
     /// To be called when the rate of the settings differs from `old`.
     pub(crate) fn change_rate(&mut self, old: Option<AdmissionRate>, now_ms: u64) {
-        let old = self.bucket.zip(old);
+        let old = self.bucket.as_deref().copied().zip(old);
         let new = self.settings.admission_rate.as_ref();
-        self.bucket = new.map(|new| Bucket::change(old, new, now_ms));
+        self.bucket = new.map(|new| Box::new(Bucket::change(old, new, now_ms)));
     }
 
     /// The one place that issues numbers, to newcomers and to moved tokens. The caller has checked the
@@ -213,7 +213,7 @@ impl Line {
         // The former numbers go into the ring first, so that they are forgotten before the number they
         // lead to.
         for (old_lane, old) in &live.moved_from {
-            self.moved.remove(&(*old_lane, *old));
+            self.moved.get_mut().remove(&(*old_lane, *old));
             self.gone
                 .push(*old_lane, *old, Gone::moved((lane_id, token)));
         }
@@ -237,7 +237,7 @@ impl Line {
 
     /// The one place that counts departures.
     pub(crate) fn count_gone(&mut self, reason: Reason, from: State) {
-        self.gone_counts[usize::from(reason.code())] += 1;
+        self.gone_counts.get_mut()[usize::from(reason.code())] += 1;
         self.gone_from.get_mut().add(from, reason);
     }
 
