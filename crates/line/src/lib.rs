@@ -78,6 +78,7 @@ mod refused_counts;
 mod renew;
 mod restore;
 mod schedule;
+mod seated;
 mod seldom;
 mod settings;
 mod shared;

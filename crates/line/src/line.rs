@@ -15,6 +15,7 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::key_index::KeyIndex;
 use crate::records::Records;
+use crate::seated::Seated;
 use crate::seldom::Seldom;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
@@ -111,7 +112,7 @@ pub(crate) struct Lane {
     pub(crate) next_token: Token,
     pub(crate) waiting: WaitingSet<Records>,
     /// The tokens with a seat, by number. They are few beside the waiting ones.
-    pub(crate) seated: BTreeMap<Token, Box<LiveRecord>>,
+    pub(crate) seated: Seated,
     /// How many of these have claimed it.
     pub(crate) in_checkout: u64,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
@@ -460,7 +461,7 @@ impl Line {
             .ok_or(Refused::TicketInvalid)?;
         let found = if let Some(place) = lane.waiting.place(at.token) {
             Found::Waiting(place)
-        } else if let Some(live) = lane.seated.get(&at.token) {
+        } else if let Some(live) = lane.seated.get(at.token) {
             Found::Seated(live)
         } else {
             Found::Gone(self.gone.get(at.lane, at.token))
@@ -596,7 +597,7 @@ impl Lane {
             name,
             next_token: 1,
             waiting: WaitingSet::default(),
-            seated: BTreeMap::new(),
+            seated: Seated::default(),
             in_checkout: 0,
             called_through: 0,
             marks: Vec::new(),
@@ -622,8 +623,12 @@ impl Lane {
 
     /// The end of the longest prefix of gone numbers.
     pub(crate) fn done_through(&self) -> Token {
-        let seated = self.seated.first_key_value().map(|(first, _)| *first);
-        let first = self.waiting.first().into_iter().chain(seated).min();
+        let first = self
+            .waiting
+            .first()
+            .into_iter()
+            .chain(self.seated.first())
+            .min();
         first.map_or(self.issued(), |first| first - 1)
     }
 
@@ -634,23 +639,23 @@ impl Lane {
     /// A token after all others, whether it waits or has a seat.
     pub(crate) fn add(&mut self, token: Token, counts_as_entered: Timestamp, live: Live<'_>) {
         if live.stage.holds_seat() {
-            self.seated.insert(token, Box::new(live.to_record()));
+            self.seated.insert(token, live.to_record());
         } else {
             self.waiting.push(token, counts_as_entered, live);
         }
     }
 
     pub(crate) fn is_live(&self, token: Token) -> bool {
-        self.waiting.contains(token) || self.seated.contains_key(&token)
+        self.waiting.contains(token) || self.seated.get(token).is_some()
     }
 
     pub(crate) fn live(&self, token: Token) -> Option<Live<'_>> {
-        let seated = || Some(self.seated.get(&token)?.view());
+        let seated = || Some(self.seated.get(token)?.view());
         self.waiting.get(token).or_else(seated)
     }
 
     fn has_key(&self, token: Token, key: &[u8]) -> bool {
-        let seated = self.seated.get(&token);
+        let seated = self.seated.get(token);
         let has_seat = seated.is_some_and(|live| live.key.as_deref() == Some(key));
         has_seat || self.waiting.has_key(token, key)
     }
@@ -663,10 +668,10 @@ impl Lane {
         let mut waiting = self.waiting.range(numbers.clone()).peekable();
         let mut seated = self.seated.range(numbers).peekable();
         std::iter::from_fn(move || {
-            let of_seated = seated.peek().map_or(Token::MAX, |(token, _)| **token);
+            let of_seated = seated.peek().map_or(Token::MAX, |(token, _)| *token);
             match waiting.peek() {
                 Some((token, _)) if *token < of_seated => waiting.next(),
-                _ => seated.next().map(|(token, live)| (*token, live.view())),
+                _ => seated.next().map(|(token, live)| (token, live.view())),
             }
         })
     }

@@ -520,7 +520,7 @@ impl Line {
     /// The stage of a token with a seat.
     fn seat_mut(&mut self, at: TokenRef) -> Option<&mut Stage> {
         let lane = self.lanes.get_mut(usize::from(at.lane))?;
-        Some(&mut lane.seated.get_mut(&at.token)?.stage)
+        Some(&mut lane.seated.get_mut(at.token)?.stage)
     }
 
     /// The record of a token that is gone for this very reason: the repetition of an operation gets the

@@ -247,7 +247,7 @@ impl Line {
         };
         let page = WaitingSet::<()>::page_at(first);
         let mut tokens = 0;
-        for (_, live) in lane.seated.range_mut(page.clone()) {
+        for live in lane.seated.range_mut(page.clone()) {
             live.shift(shift);
             tokens += 1;
         }

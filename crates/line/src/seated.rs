@@ -108,7 +108,10 @@ impl Seated {
     }
 
     /// Those with these numbers, in order.
-    pub(crate) fn range(&self, numbers: Range<Token>) -> impl Iterator<Item = (Token, &LiveRecord)> {
+    pub(crate) fn range(
+        &self,
+        numbers: Range<Token>,
+    ) -> impl Iterator<Item = (Token, &LiveRecord)> {
         let (list, tree) = match &self.0 {
             Kept::Few(list) => (&list[places(list, &numbers)], None),
             Kept::Many(tree) => (&[][..], Some(tree.range(numbers))),

@@ -3,7 +3,9 @@
 //! held go to the next ones (`fill_freed_seats`: the hole rule).
 
 use crate::gone::Gone;
-use crate::line::{Lane, Line};
+#[cfg(feature = "bite")]
+use crate::line::Lane;
+use crate::line::Line;
 use crate::{
     AdmissionRate, AdmittedBy, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken,
     KickNote, Kicked, LineChange, Live, LiveRecord, NUMBER_MAX, Reason, Refused, Stage, State,
@@ -123,7 +125,7 @@ impl Line {
             live.stage = Stage::Admitted { deadline_ms, units };
             entered = live.entered;
             eta_given = live.eta_given.take();
-            lane.seated.insert(token, Box::new(live));
+            lane.seated.insert(token, live);
         }
         self.admitted += 1;
         self.reserved = self.reserved.saturating_add(units.into());
@@ -165,8 +167,8 @@ impl Line {
     /// Removes a live token from the state. The caller records its end or its move.
     pub(crate) fn remove_live(&mut self, lane_id: u8, token: Token) -> Option<LiveRecord> {
         let lane = self.lanes.get_mut(usize::from(lane_id))?;
-        let seated = |lane: &mut Lane| Some(*lane.seated.remove(&token)?);
-        let live = lane.waiting.take(token).or_else(|| seated(lane))?;
+        let waiting = lane.waiting.take(token);
+        let live = waiting.or_else(|| lane.seated.remove(token))?;
         match live.stage {
             Stage::Waiting { .. } => {}
             Stage::Admitted { .. } => self.admitted -= 1,
