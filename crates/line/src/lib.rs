@@ -83,6 +83,7 @@ mod seldom;
 mod settings;
 mod shared;
 mod status;
+mod times;
 mod token;
 mod told;
 mod transitions;

@@ -52,7 +52,9 @@ impl Times {
     /// As of a slice.
     pub(crate) fn partition_point(&self, is_before: impl Fn(Timestamp) -> bool) -> usize {
         match &self.far {
-            None => self.near.partition_point(|near| is_before(self.read(*near))),
+            None => self
+                .near
+                .partition_point(|near| is_before(self.read(*near))),
             Some(far) => far.partition_point(|at| is_before(*at)),
         }
     }

@@ -15,6 +15,7 @@ use std::ops::Range;
 use crate::bits::{BITS as CHUNK_BITS, Bits, split};
 use crate::max_tree::MaxTree;
 use crate::records::Records;
+use crate::times::Times;
 use crate::{EtaGiven, Live, LiveRecord, Timestamp, Token};
 
 const PAGE_CHUNKS: u64 = 8;
@@ -67,7 +68,7 @@ struct Chunk<R> {
     bits: Bits,
     /// When the tokens entered, in the order of their numbers. Most are removed at the ends, which costs nothing; a
     /// removal in the middle shifts at most 4 kB.
-    entered: VecDeque<Timestamp>,
+    entered: Times,
     /// The largest of them (service clock); 0 if there are none.
     latest_ms: u64,
     /// Each is as large as the one before it: no token was moved in since the chunk was last empty.
@@ -80,7 +81,7 @@ impl<R: Rows> Chunk<R> {
         Self {
             no,
             bits: Bits::default(),
-            entered: VecDeque::new(),
+            entered: Times::default(),
             latest_ms: 0,
             in_order: true,
             rows: R::default(),
@@ -95,10 +96,9 @@ impl<R: Rows> Chunk<R> {
         self.rows.insert(self.entered.len(), entered, row);
         self.bits.set(bit);
         self.in_order =
-            self.entered.is_empty() || (self.in_order && self.latest_ms <= entered.service_ms);
+            self.count() == 0 || (self.in_order && self.latest_ms <= entered.service_ms);
         self.latest_ms = self.latest_ms.max(entered.service_ms);
-        reserve(&mut self.entered);
-        self.entered.push_back(entered);
+        self.entered.insert(self.entered.len(), entered);
     }
 
     /// The same of a number that may not be the last one.
@@ -109,14 +109,13 @@ impl<R: Rows> Chunk<R> {
         }
         self.rows.insert(place, entered, row);
         self.bits.set(bit);
-        let earlier = |at: &Timestamp| at.service_ms <= entered.service_ms;
+        let service_ms = |place| self.entered.get(place).map(|at| at.service_ms);
         let after_last = place
             .checked_sub(1)
-            .is_none_or(|it| earlier(&self.entered[it]));
-        let before_next = entered.service_ms <= self.entered[place].service_ms;
+            .is_none_or(|it| service_ms(it) <= Some(entered.service_ms));
+        let before_next = Some(entered.service_ms) <= service_ms(place);
         self.in_order = self.in_order && after_last && before_next;
         self.latest_ms = self.latest_ms.max(entered.service_ms);
-        reserve(&mut self.entered);
         self.entered.insert(place, entered);
     }
 
@@ -128,13 +127,12 @@ impl<R: Rows> Chunk<R> {
         if removed.is_some_and(|it| it.service_ms == self.latest_ms) {
             self.latest_ms = self.latest_of_first(self.entered.len());
         }
-        shrink(&mut self.entered);
     }
 
     /// The place of a number in the chunk, if it waits.
     fn place(&self, bit: usize) -> Option<(usize, Timestamp)> {
         let within = self.bits.contains(bit).then(|| self.bits.rank(bit))?;
-        Some((within, *self.entered.get(within)?))
+        Some((within, self.entered.get(within)?))
     }
 
     /// When the latest of the first so many entered (service clock); 0 if there are none. Where nobody was moved in it
@@ -342,7 +340,7 @@ impl<R: Rows> WaitingSet<R> {
 
     /// When the first one entered (service clock).
     pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
-        let first = self.chunks.get(self.front)?.entered.front()?;
+        let first = self.chunks.get(self.front)?.entered.get(0)?;
         Some(first.service_ms)
     }
 
@@ -571,7 +569,7 @@ impl WaitingSet<Records> {
             let places = chunk.bits.rank(first_bit)..;
             let bits = chunk.bits.iter_from(first_bit).zip(places);
             bits.filter_map(|(bit, place)| {
-                let live = chunk.rows.get(place, *chunk.entered.get(place)?)?;
+                let live = chunk.rows.get(place, chunk.entered.get(place)?)?;
                 Some((chunk.no * CHUNK_BITS + bit, live))
             })
         });
@@ -593,8 +591,11 @@ impl WaitingSet<Records> {
         let mut tokens = 0;
         for slot in slot(page.start)..slot(page.end) {
             let chunk = &mut self.chunks[slot];
-            for (place, at) in chunk.entered.iter_mut().enumerate() {
-                at.service_ms = chunk.rows.shift(place, *at, shifted, least_ms);
+            for place in 0..chunk.entered.len() {
+                if let Some(at) = chunk.entered.get(place) {
+                    let service_ms = chunk.rows.shift(place, at, shifted, least_ms);
+                    chunk.entered.set(place, Timestamp { service_ms, ..at });
+                }
             }
             tokens += chunk.entered.len();
             // Not the shifted one: an empty chunk has 0.
