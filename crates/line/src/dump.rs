@@ -576,9 +576,9 @@ impl Line {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
             require(fits, "a key of no or too many bytes")?;
             require(self.find(key).is_none(), "two live tokens of one key")?;
-            self.keys.add(key, at);
         }
         self.lanes[usize::from(at.0)].add(at.1, counts_as_entered, live);
+        self.add_key(live.key, at);
         Ok(())
     }
 

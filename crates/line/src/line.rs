@@ -289,16 +289,6 @@ impl Line {
         Ok(Poll { status, holes })
     }
 
-    /// The live token that has this key.
-    pub fn find(&self, key: &[u8]) -> Option<TokenRef> {
-        let has_key = |(lane, token): (u8, Token)| {
-            let lane = self.lanes.get(usize::from(lane));
-            lane.is_some_and(|lane| lane.has_key(token, key))
-        };
-        let (lane, token) = self.keys.find(key, has_key)?;
-        Some(self.token_ref(lane, token))
-    }
-
     /// The token that a request names; [`Line::resolve`] says what it is called now.
     pub fn token_by(&self, by: &TokenBy) -> Result<TokenRef, Refused> {
         match by {
@@ -654,10 +644,18 @@ impl Lane {
         self.waiting.get(token).or_else(seated)
     }
 
-    fn has_key(&self, token: Token, key: &[u8]) -> bool {
+    pub(crate) fn has_key(&self, token: Token, key: &[u8]) -> bool {
         let seated = self.seated.get(token);
         let has_seat = seated.is_some_and(|live| live.key.as_deref() == Some(key));
         has_seat || self.waiting.has_key(token, key)
+    }
+
+    /// The live token that has this key. O(live).
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Token> {
+        let mut seated = self.seated.range(0..Token::MAX);
+        let seated = seated.find(|(_, live)| live.key.as_deref() == Some(key));
+        let seated = seated.map(|(token, _)| token);
+        seated.or_else(|| self.waiting.find(key))
     }
 
     /// Live tokens with these numbers, in order.

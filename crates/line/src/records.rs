@@ -124,14 +124,21 @@ impl Records {
 
     /// The same as the last part of [`Records::get`] says, in less time.
     pub(crate) fn has_key(&self, place: usize, key: &[u8]) -> bool {
-        let Some(row) = self.rows.get(place) else {
-            return false;
-        };
-        let found = match row.version {
+        let row = self.rows.get(place);
+        row.is_some_and(|row| self.key_of(*row) == Some(key))
+    }
+
+    /// The place of the one with this key.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
+        let mut rows = self.rows.iter();
+        rows.position(|row| self.key_of(*row) == Some(key))
+    }
+
+    fn key_of(&self, row: Packed) -> Option<&[u8]> {
+        match row.version {
             WIDE => self.wide_key(row.key),
             _ => self.key(row.key),
-        };
-        found == Some(key)
+        }
     }
 
     pub(crate) fn set(&mut self, place: usize, counts_as: Timestamp, live: &LiveRecord) {

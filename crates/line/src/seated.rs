@@ -167,7 +167,7 @@ mod tests {
         #[test]
         fn as_a_plain_map_has_it(
             steps in prop::collection::vec((any::<bool>(), 0..30_u64, 0..9_u64), 0..120),
-            from in 0..30_u64,
+            from in 0..20_u64,
         ) {
             let (mut seated, mut plain) = (Seated::default(), BTreeMap::new());
             for (insert, token, version) in steps {
@@ -185,7 +185,7 @@ mod tests {
                 prop_assert_eq!(seated.first(), plain.keys().next().copied());
                 prop_assert_eq!(seated.get(token), plain.get(&token));
                 let in_plain = plain.range(from..20).map(|(token, live)| (*token, live));
-                prop_assert!(from > 20 || seated.range(from..20).eq(in_plain));
+                prop_assert!(seated.range(from..20).eq(in_plain));
                 seated.range_mut(from..from + 3).for_each(|live| live.entered.version += 1);
                 plain.range_mut(from..from + 3).for_each(|(_, live)| live.entered.version += 1);
             }

@@ -65,9 +65,7 @@ impl Line {
         if live.moved_from.is_empty() {
             into.arrivals.add(now_ms);
         }
-        if let Some(key) = live.key {
-            self.keys.add(key, (lane, token));
-        }
+        self.add_key(live.key, (lane, token));
         self.next_version();
         Ok(token)
     }
@@ -178,9 +176,7 @@ impl Line {
             }
         }
         self.reserved -= u64::from(live.stage.units());
-        if let Some(key) = &live.key {
-            self.keys.remove(key, (lane_id, token));
-        }
+        self.remove_key(live.key.as_deref(), (lane_id, token));
         Some(live)
     }
 

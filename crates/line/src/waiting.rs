@@ -529,6 +529,12 @@ impl WaitingSet<Records> {
         })
     }
 
+    /// The number that has this key. O(waiting).
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Token> {
+        let mut chunks = self.chunks[self.front..].iter();
+        chunks.find_map(|chunk| chunk.select(chunk.rows.find(key)? as u64))
+    }
+
     /// Removes a token that waits.
     pub(crate) fn take(&mut self, token: Token) -> Option<LiveRecord> {
         let record = self.get(token)?.to_record();
