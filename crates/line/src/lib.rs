@@ -83,6 +83,7 @@ mod seldom;
 mod settings;
 mod shared;
 mod status;
+mod sums;
 mod times;
 mod token;
 mod told;

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::bits::{BITS as CHUNK_BITS, Bits, split};
-use crate::max_tree::MaxTree;
 use crate::records::Records;
+use crate::sums::Sums;
 use crate::times::Times;
 use crate::{EtaGiven, Live, LiveRecord, Timestamp, Token};
 
@@ -188,10 +188,8 @@ pub(crate) fn shrink<T>(list: &mut VecDeque<T>) {
 pub(crate) struct WaitingSet<R = ()> {
     /// Ascending by `no`; some may be empty until the next compaction.
     chunks: Vec<Chunk<R>>,
-    /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
-    tree: Vec<u64>,
-    /// [`Chunk::latest_ms`] of `chunks`.
-    latest: MaxTree,
+    /// `None` while there is at most one chunk.
+    sums: Option<Box<Sums>>,
     /// The slot of the first chunk that is not empty, so that finding the first number is O(1).
     front: usize,
     empty: usize,
@@ -233,8 +231,7 @@ impl<R: Rows> WaitingSet<R> {
         let chunk = &mut self.chunks[slot];
         self.empty -= usize::from(chunk.count() == 0);
         chunk.push(bit, entered, row);
-        self.latest.set(slot, chunk.latest_ms);
-        self.add(slot, 1);
+        self.changed(slot, 1);
         if self.len == 0 {
             self.front = slot;
         }
@@ -262,8 +259,7 @@ impl<R: Rows> WaitingSet<R> {
         }
         self.empty -= usize::from(chunk.count() == 0);
         chunk.insert(bit, entered, row);
-        self.latest.set(slot, chunk.latest_ms);
-        self.add(slot, 1);
+        self.changed(slot, 1);
         self.front = match self.len {
             0 => slot,
             _ => self.front.min(slot),
@@ -294,9 +290,8 @@ impl<R: Rows> WaitingSet<R> {
             return false;
         }
         chunk.remove(bit);
-        self.latest.set(slot, chunk.latest_ms);
         let emptied = chunk.count() == 0;
-        self.add(slot, -1);
+        self.changed(slot, -1);
         self.len -= 1;
         if emptied {
             self.empty += 1;
@@ -352,15 +347,18 @@ impl<R: Rows> WaitingSet<R> {
                 let chunk = &self.chunks[slot];
                 let through = chunk.bits.rank(bit) + usize::from(chunk.bits.contains(bit));
                 let within = chunk.latest_of_first(through);
-                within.max(self.latest.max_before(slot))
+                within.max(self.latest_before(slot))
             }
-            Err(slot) => self.latest.max_before(slot),
+            Err(slot) => self.latest_before(slot),
         }
     }
 
     /// How many wait before the first number that entered after this time (service clock); all, if none did.
     pub(crate) fn first_after(&self, ms: u64) -> u64 {
-        let slot = self.latest.first_above(ms);
+        let slot = match &self.sums {
+            Some(sums) => sums.latest.first_above(ms),
+            None => self.chunks.iter().position(|it| it.latest_ms > ms),
+        };
         let Some((slot, chunk)) = slot.and_then(|slot| Some((slot, self.chunks.get(slot)?))) else {
             return self.len;
         };
@@ -385,9 +383,10 @@ impl<R: Rows> WaitingSet<R> {
             return None;
         }
         let (mut slot, mut left) = (0, nth);
-        let mut step = self.tree.len().next_power_of_two();
+        let tree = self.sums.as_ref().map_or(&[][..], |sums| &sums.tree);
+        let mut step = tree.len().next_power_of_two();
         while step > 0 {
-            if let Some(count) = self.tree.get(slot + step - 1)
+            if let Some(count) = tree.get(slot + step - 1)
                 && *count <= left
             {
                 left -= count;
@@ -452,38 +451,43 @@ impl<R: Rows> WaitingSet<R> {
     }
 
     fn push_chunk(&mut self, chunk: Chunk<R>) {
-        let count = chunk.count();
+        let of_chunk = |chunk: &Chunk<R>| (chunk.count(), chunk.latest_ms);
+        let (count, latest_ms) = of_chunk(&chunk);
         self.empty += usize::from(count == 0);
-        self.latest.set(self.chunks.len(), chunk.latest_ms);
-        self.chunks.push(chunk);
-        // A node sums as many slots, up to its own, as its lowest set bit says.
-        let node = self.chunks.len();
-        let reach = node - lowest_bit(node);
-        let (mut sum, mut child) = (count, node - 1);
-        while child > reach {
-            sum += self.tree[child - 1];
-            child -= lowest_bit(child);
+        if self.sums.is_none()
+            && let Some((count, latest_ms)) = self.chunks.first().map(of_chunk)
+        {
+            self.sums.insert(Sums::with_slots(2)).push(count, latest_ms);
         }
-        grow_by_half(&mut self.tree);
-        self.tree.push(sum);
+        if let Some(sums) = &mut self.sums {
+            sums.push(count, latest_ms);
+        }
+        self.chunks.push(chunk);
     }
 
-    fn add(&mut self, slot: usize, change: i64) {
-        let mut node = slot + 1;
-        while node <= self.tree.len() {
-            let sum = &mut self.tree[node - 1];
-            *sum = sum.saturating_add_signed(change);
-            node += lowest_bit(node);
+    /// The chunk in this slot has so many more tokens.
+    fn changed(&mut self, slot: usize, more: i64) {
+        if let Some(sums) = &mut self.sums {
+            sums.latest.set(slot, self.chunks[slot].latest_ms);
+            sums.add(slot, more);
         }
     }
 
     fn sum_before(&self, slot: usize) -> u64 {
-        let (mut sum, mut node) = (0, slot);
-        while node > 0 {
-            sum += self.tree[node - 1];
-            node -= lowest_bit(node);
+        match &self.sums {
+            Some(sums) => sums.before(slot),
+            None => self.chunks[..slot].iter().map(Chunk::count).sum(),
         }
-        sum
+    }
+
+    /// When the latest of the tokens in the slots before this one entered; 0 if there are none.
+    fn latest_before(&self, slot: usize) -> u64 {
+        match &self.sums {
+            Some(sums) => sums.latest.max_before(slot),
+            None => self.chunks[..slot]
+                .iter()
+                .fold(0, |ms, it| it.latest_ms.max(ms)),
+        }
     }
 
     /// Drops empty chunks once they are half of all, which is O(1) amortised over the removals that emptied them. Ten
@@ -500,8 +504,7 @@ impl<R: Rows> WaitingSet<R> {
     fn rebuild(&mut self) {
         let slots = self.chunks.len();
         let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(slots));
-        self.tree = Vec::with_capacity(slots);
-        self.latest = MaxTree::with_slots(slots);
+        self.sums = (slots > 1).then(|| Sums::with_slots(slots));
         self.empty = 0;
         let first = old.iter().position(|chunk| chunk.count() > 0);
         self.front = first.unwrap_or(0);
@@ -606,7 +609,7 @@ impl WaitingSet<Records> {
             tokens += chunk.entered.len();
             // Not the shifted one: an empty chunk has 0.
             chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());
-            self.latest.set(slot, chunk.latest_ms);
+            self.changed(slot, 0);
         }
         tokens
     }
@@ -617,10 +620,6 @@ pub(crate) fn grow_by_half<T>(list: &mut Vec<T>) {
     if list.len() == list.capacity() {
         list.reserve_exact((list.len() / 2).max(1));
     }
-}
-
-fn lowest_bit(n: usize) -> usize {
-    n & n.wrapping_neg()
 }
 
 /// Adds the holes in one word, run by run, so that a word without holes costs one step. Returns the new `next`.
