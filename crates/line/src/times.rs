@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::Timestamp;
+use crate::seldom::Seldom;
 use crate::waiting::{reserve, shrink};
 
 /// The first one's difference stands in the middle: others may have entered before it.
@@ -16,7 +17,7 @@ pub(crate) struct Times {
     /// On the service clock and on the wall clock.
     near: VecDeque<[u32; 2]>,
     /// All of them, once one differs by more than 24 days: a damaged dump may have any.
-    far: Option<Box<VecDeque<Timestamp>>>,
+    far: Seldom<VecDeque<Timestamp>>,
 }
 
 /// The same for equal ones, however they are kept.
@@ -28,30 +29,34 @@ impl fmt::Debug for Times {
 
 impl Times {
     pub(crate) fn len(&self) -> usize {
-        self.far.as_ref().map_or(self.near.len(), |far| far.len())
+        self.far.get().map_or(self.near.len(), |far| far.len())
     }
 
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        let far = self.far.as_ref().map_or(0, |far| far.capacity());
+        let far = self.far.get().map_or(0, |far| far.capacity());
         self.near.capacity() + far
     }
 
     pub(crate) fn get(&self, place: usize) -> Option<Timestamp> {
-        match &self.far {
+        match self.far.get() {
             None => Some(self.read(*self.near.get(place)?)),
             Some(far) => far.get(place).copied(),
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Timestamp> {
-        let far = self.far.iter().flat_map(|far| far.iter().copied());
+        let far = self
+            .far
+            .get()
+            .into_iter()
+            .flat_map(|far| far.iter().copied());
         far.chain(self.near.iter().map(|near| self.read(*near)))
     }
 
     /// As of a slice.
     pub(crate) fn partition_point(&self, is_before: impl Fn(Timestamp) -> bool) -> usize {
-        match &self.far {
+        match self.far.get() {
             None => self
                 .near
                 .partition_point(|near| is_before(self.read(*near))),
@@ -64,7 +69,7 @@ impl Times {
             *self = Self {
                 first: at,
                 near: std::mem::take(&mut self.near),
-                far: None,
+                far: Seldom::default(),
             };
         }
         if let Some(near) = self.near(at) {
@@ -90,7 +95,8 @@ impl Times {
     }
 
     pub(crate) fn remove(&mut self, place: usize) -> Option<Timestamp> {
-        if let Some(far) = &mut self.far {
+        if self.far.get().is_some() {
+            let far = self.far.get_mut();
             let removed = far.remove(place);
             shrink(far);
             return removed;
@@ -119,16 +125,16 @@ impl Times {
         let fits = first.service_ms.max(first.wall_ms) <= crate::NUMBER_MAX;
         let service = near(at.service_ms, first.service_ms)?;
         let wall = near(at.wall_ms, first.wall_ms)?;
-        (fits && self.far.is_none()).then_some([service, wall])
+        (fits && self.far.get().is_none()).then_some([service, wall])
     }
 
     fn far(&mut self) -> &mut VecDeque<Timestamp> {
-        if self.far.is_none() {
+        if self.far.get().is_none() {
             let far = self.iter().collect();
             self.near = VecDeque::new();
-            self.far = Some(Box::new(far));
+            *self.far.get_mut() = far;
         }
-        self.far.get_or_insert_default()
+        self.far.get_mut()
     }
 }
 
