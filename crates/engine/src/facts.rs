@@ -4,8 +4,11 @@
 //! optimised build, 10,000 lines), so a turn of the loop takes longer by two milliseconds at most. All of 10,000 lines are gathered
 //! within a second, and 100,000 within five. Only of the busiest lines of a shard more is asked, such as an ETA. Whether a
 //! line is full and what holds it back is asked of each: 0.06 µs of those 0.7.
+//!
+//! A shard in which nothing has happened is read again only after [`UNCHANGED_US`]: time alone changes little of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use nowserving_line::{Gate, HeldBackBy, LaneName, Line, LineName, Phase};
 use nowserving_shard::clock::{ClientReachability, Micros};
@@ -22,6 +25,9 @@ const LINES_AT_ONCE: usize = 2_048;
 const STEP_US: Micros = 100_000;
 /// Time between the beginnings of two rounds, each of which reads all lines.
 const ROUND_US: Micros = 1_000_000;
+
+/// Time between two readings of a shard in which nothing has happened.
+const UNCHANGED_US: Micros = 10_000_000;
 
 /// What is known of the lines of a shard, from its leader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,7 +68,7 @@ pub struct LineFacts {
     /// Seats that are held beyond those.
     pub over_seats: u64,
     /// Since this leader's term began.
-    pub tally: Tally,
+    pub tally: Arc<Tally>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +120,8 @@ pub(crate) struct Gathering {
     shard: u32,
     /// What is read of that one.
     part: Option<ShardFacts>,
+    /// When the reading of a shard began, and what its leader had then seen: term and [`LeaderState::changes`].
+    read: BTreeMap<u32, (Micros, (u64, u64))>,
 }
 
 impl LineFacts {
@@ -279,22 +287,31 @@ impl Gathering {
             let Some((id, shard)) = shards.range(from..).next() else {
                 gathered.push(Gathered::PeerLag(peer_lag(shards, peers)));
                 let round_ends_at = self.round_began_at + ROUND_US;
-                *self = Gathering {
-                    next_step_at: round_ends_at.max(now + STEP_US),
-                    ..Gathering::default()
-                };
+                self.next_step_at = round_ends_at.max(now + STEP_US);
+                (self.shard, self.part) = (0, None);
                 break;
             };
             let part = self.part.take();
             let now_ms = shard.service_ms(reachability);
             let (Some(leader_state), Some(now_ms)) = (&shard.leader_state, now_ms) else {
                 gathered.push(Gathered::Shard(*id, None));
+                self.read.remove(id);
                 self.shard = id + 1;
                 continue;
             };
+            if part.is_none() {
+                let seen = (leader_state.term, leader_state.changes());
+                let read = self.read.get(id);
+                if read.is_some_and(|(at, then)| now < at + UNCHANGED_US && *then == seen) {
+                    self.shard = id + 1;
+                    continue;
+                }
+                self.read.insert(*id, (now, seen));
+            }
             let part = part.filter(|part| part.term == leader_state.term);
             let mut part = part.unwrap_or_else(|| ShardFacts {
                 term: leader_state.term,
+                lines: Vec::with_capacity(shard.state.lines().len()),
                 ..ShardFacts::default()
             });
             let after = part.lines.last().map(|last| last.line.clone());

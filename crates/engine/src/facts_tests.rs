@@ -124,7 +124,7 @@ fn lanes_are_counted_apart_if_there_are_several() {
     assert_eq!((vip.waiting, vip.queue_limit), (0, Some((1, Some(0)))));
     assert_eq!(normal.tally.unwrap().entered, 3);
     assert_eq!(normal.tally.unwrap().refused[0], 1);
-    assert_eq!(normal.tally.unwrap(), facts.lines[0].tally);
+    assert_eq!(normal.tally.unwrap(), *facts.lines[0].tally);
     assert_eq!(vip.tally, Some(Tally::default()));
     assert_eq!(facts.full, 1);
 }
@@ -158,4 +158,18 @@ fn a_node_that_leads_no_more_reports_nothing() {
     assert!(rig.shard().leader_state.is_none());
     let (facts, lag) = round(&mut rig);
     assert_eq!((facts, lag), (None, BTreeMap::new()));
+}
+
+#[test]
+fn what_has_not_changed_is_read_again_only_after_a_while() {
+    let mut rig = leader();
+    create(&mut rig, "shop", 1, &[]);
+    assert!(round(&mut rig).0.is_some());
+    assert_eq!(round(&mut rig).0, None, "nothing has happened");
+    rig.enter("a");
+    settle(&mut rig);
+    let facts = round(&mut rig).0.unwrap();
+    assert_eq!(facts.lines[0].tally.entered, 1);
+    let rounds = (0..10).filter(|_| round(&mut rig).0.is_some());
+    assert_eq!(rounds.count(), 1, "each ten seconds");
 }

@@ -196,7 +196,7 @@ impl Line {
 
     /// When the next token can be admitted (service clock), if it waits only for the admission rate.
     pub fn next_by_rate_ms(&self) -> Option<u64> {
-        let (rate, bucket) = (self.settings.admission_rate?, self.bucket?);
+        let (rate, bucket) = (self.settings.admission_rate?, self.bucket.as_deref()?);
         let waits = self.waiting() > 0 && self.admits_by_itself() && self.holds_back();
         let paced = waits && self.may_admit_ignoring_rate();
         paced.then(|| bucket.ready_at_ms(&rate))

@@ -155,7 +155,7 @@ impl Line {
             return u64::MAX;
         };
         let per_visit = u128::from(quota.per_visit);
-        let visits = u128::from(self.gone_counts[usize::from(Reason::Completed.code())]);
+        let visits = u128::from(self.gone_counts.value()[usize::from(Reason::Completed.code())]);
         let used = u128::from(self.used).min(visits * per_visit);
         let left = u128::from(quota.total.saturating_sub(self.used_lately()));
         // Until there are some visits, as if each used all.

@@ -347,18 +347,18 @@ impl Line {
         };
         live.eta_given = None;
         let entered = live.entered;
-        if let Some(key) = &live.key {
-            self.keys.remove(key, (lane_id, from));
-            self.keys.add(key, (lane_id, to));
-        }
+        let key = live.key.clone();
+        self.remove_key(key.as_deref(), (lane_id, from));
         for former in &live.moved_from {
-            self.moved.insert(*former, (lane_id, to));
+            self.moved.get_mut().insert(*former, (lane_id, to));
         }
         let counts_as = self.counts_as_entered(entered.at);
         let lane = &mut self.lanes[usize::from(lane_id)];
         lane.waiting.insert(to, counts_as, live.view());
+        let to_lane = lane.name.clone();
+        self.add_key(key.as_deref(), (lane_id, to));
         let what = TokenChange::Moved {
-            to_lane: lane.name.clone(),
+            to_lane,
             to: self.token_ref(lane_id, to),
             by: MovedBy::Draw,
         };

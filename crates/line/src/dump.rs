@@ -16,6 +16,7 @@ use crate::journal::Journal;
 use crate::journal_details::AllDetails;
 use crate::key_index::KeyIndex;
 use crate::line::{Found, Lane};
+use crate::seldom::Seldom;
 use crate::{
     Arrivals, Bucket, CallItem, Caller, ClockShift, DrawHead, DrawPage, Forecast, GoneFrom,
     Imported, JournalEntry, KEY_BYTES_MAX, Kicked, LANE_TABLE_MAX, LaneName, Limits, Line,
@@ -199,17 +200,17 @@ impl Line {
             created_at_ms: self.created_at_ms,
             deleting: self.deleting,
             draw: self.draw.as_ref().map(|draw| draw.head.clone()),
-            gone_counts: self.gone_counts,
+            gone_counts: self.gone_counts.value(),
             gone_from: self.gone_from.get().copied().unwrap_or_default(),
-            refused: self.refused,
+            refused: self.refused.value(),
             used: self.used,
             used_in_past: self.used_in_past,
-            imported: self.imported.clone(),
-            shadow: self.shadow,
+            imported: self.imported().cloned(),
+            shadow: self.shadow(),
             renews_at_ms: self.renews_at_ms,
-            bucket: self.bucket,
+            bucket: self.bucket.as_deref().copied(),
             called_back: self.called_back,
-            told: self.told,
+            told: self.told(),
             lanes,
             gone: self.gone.range(gone).collect(),
             journal,
@@ -404,24 +405,24 @@ impl LineBuilder {
             deleting: dump.deleting,
             lanes: Vec::with_capacity(dump.lanes.len()),
             order: Vec::new(),
-            told: dump.told,
-            bucket: dump.bucket,
+            told: dump.told.map(Box::new),
+            bucket: dump.bucket.map(Box::new),
             keys: KeyIndex::new(limits.hash_seed),
             callers: BTreeMap::new(),
             called_back: dump.called_back,
-            moved: BTreeMap::new(),
+            moved: Seldom::default(),
             gone: GoneRing::new(limits.gone_kept),
             draw: dump.draw.map(Draw::from_head).map(Box::new),
             calls: Calls::new(limits),
             journal: Journal::new(limits),
-            gone_counts: dump.gone_counts,
+            gone_counts: dump.gone_counts.into(),
             gone_from: dump.gone_from.into(),
-            refused: dump.refused,
+            refused: dump.refused.into(),
             used: dump.used,
             used_in_past: dump.used_in_past,
             reserved: 0,
-            imported: dump.imported,
-            shadow: dump.shadow,
+            imported: dump.imported.map(Box::new),
+            shadow: dump.shadow.into(),
             renews_at_ms: dump.renews_at_ms,
             admitted: 0,
             in_checkout: 0,
@@ -575,9 +576,9 @@ impl Line {
             let fits = (1..=KEY_BYTES_MAX).contains(&key.len());
             require(fits, "a key of no or too many bytes")?;
             require(self.find(key).is_none(), "two live tokens of one key")?;
-            self.keys.add(key, at);
         }
         self.lanes[usize::from(at.0)].add(at.1, counts_as_entered, live);
+        self.add_key(live.key, at);
         Ok(())
     }
 
@@ -604,24 +605,30 @@ impl Line {
     /// The former numbers of a token are gone, also those that come later.
     fn restore_moved(&mut self, at: (u8, Token), live: Live<'_>) -> Result<(), &'static str> {
         const LIVE: &str = "moved from a token that is not gone";
-        require(!self.moved.contains_key(&at), LIVE)?;
+        require(!self.was_moved(at), LIVE)?;
         require(live.moved_from.len() <= MOVES_MAX, "moved too often")?;
         let jumps = usize::from(live.jumps) <= live.moved_from.len();
         require(jumps, "more jumps than moves")?;
         for old in live.moved_from {
             require(*old != at && self.is_gone(*old), LIVE)?;
             require(!self.is_to_be_drawn(*old), NOT_DRAWN)?;
-            let new = self.moved.insert(*old, at).is_none();
+            let new = self.moved.get_mut().insert(*old, at).is_none();
             require(new, "a token moved twice")?;
         }
         Ok(())
+    }
+
+    fn was_moved(&self, at: (u8, Token)) -> bool {
+        self.moved
+            .get()
+            .is_some_and(|moved| moved.contains_key(&at))
     }
 
     fn restore_gone(&mut self, at: (u8, Token), gone: Gone) -> Result<(), &'static str> {
         let found = self.locate(self.token_ref(at.0, at.1));
         let (_, found) = found.map_err(|_| "a gone token never issued")?;
         require(matches!(found, Found::Gone(_)), "a token live and gone")?;
-        require(!self.moved.contains_key(&at), "a token moved and gone")?;
+        require(!self.was_moved(at), "a token moved and gone")?;
         require(!self.is_to_be_drawn(at), NOT_DRAWN)?;
         let moved = gone.reason == Reason::Moved;
         let fits = moved == gone.moved_to.is_some() && !(moved && gone.epoch.is_some());

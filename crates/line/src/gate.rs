@@ -6,6 +6,7 @@
 use nowserving_codec::Codec;
 
 use crate::line::Line;
+use crate::seldom::Seldom;
 use crate::{Gate, NUMBER_MAX};
 
 /// What a line has counted since its gate was last set to [`Gate::Shadow`].
@@ -41,7 +42,7 @@ impl Shadow {
 impl Line {
     /// What the line has counted under `shadow`: kept until the gate is set to that again.
     pub fn shadow(&self) -> Shadow {
-        self.shadow
+        self.shadow.value()
     }
 
     /// How many tokens more than `seats` hold one.
@@ -60,7 +61,7 @@ impl Line {
         }
         let (held, seats) = (self.held(), u64::from(self.seats()));
         let limit = seats + u64::from(self.settings.queue_limit);
-        let shadow = &mut self.shadow;
+        let shadow = self.shadow.get_mut();
         let count = |counted: &mut u64| *counted = (*counted + 1).min(NUMBER_MAX);
         let outcome = ShadowOutcome {
             held_back: held >= seats,
@@ -81,7 +82,7 @@ impl Line {
     /// To be called when the gate of the settings differs from what it was.
     pub(crate) fn change_gate(&mut self) {
         if self.settings.gate == Gate::Shadow {
-            self.shadow = Shadow::default();
+            self.shadow = Seldom::default();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use nowserving_codec::Codec;
 
+use crate::seldom::Seldom;
 use crate::{Reason, Token};
 
 /// The record that a line keeps of a gone token.
@@ -46,6 +47,11 @@ impl Gone {
 #[derive(Debug)]
 pub(crate) struct GoneRing {
     kept: usize,
+    ring: Seldom<Ring>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
     order: VecDeque<u64>,
     by_id: BTreeMap<u64, u64>,
 }
@@ -94,40 +100,40 @@ impl GoneRing {
     pub(crate) fn new(kept: usize) -> Self {
         Self {
             kept,
-            order: VecDeque::new(),
-            by_id: BTreeMap::new(),
+            ring: Seldom::default(),
         }
     }
 
     /// Adds a token, and forgets the oldest if there are too many. False if it was there already.
     pub(crate) fn push(&mut self, lane: u8, token: Token, gone: Gone) -> bool {
         let id = pack_id(lane, token);
-        if self.by_id.insert(id, pack(gone)).is_some() {
+        let ring = self.ring.get_mut();
+        if ring.by_id.insert(id, pack(gone)).is_some() {
             return false;
         }
-        self.order.push_back(id);
-        if self.order.len() > self.kept
-            && let Some(oldest) = self.order.pop_front()
+        ring.order.push_back(id);
+        if ring.order.len() > self.kept
+            && let Some(oldest) = ring.order.pop_front()
         {
-            self.by_id.remove(&oldest);
+            ring.by_id.remove(&oldest);
         }
         true
     }
 
     pub(crate) fn get(&self, lane: u8, token: Token) -> Option<Gone> {
-        self.by_id
-            .get(&pack_id(lane, token))
-            .copied()
-            .and_then(unpack)
+        let ring = self.ring.get()?;
+        unpack(*ring.by_id.get(&pack_id(lane, token))?)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.order.len()
+        self.ring.get().map_or(0, |ring| ring.order.len())
     }
 
     /// The tokens at these places below [`GoneRing::len`], oldest first.
     pub(crate) fn range(&self, places: Range<usize>) -> impl Iterator<Item = (u8, Token, Gone)> {
-        self.order.range(places).filter_map(|id| {
+        let ring = self.ring.get().into_iter();
+        let ids = ring.flat_map(move |ring| ring.order.range(places.clone()));
+        ids.filter_map(|id| {
             let (lane, token) = unpack_id(*id);
             Some((lane, token, self.get(lane, token)?))
         })
@@ -157,7 +163,7 @@ mod tests {
             .map(|(lane, token, _)| (lane, token))
             .collect();
         assert_eq!(left, [(0, 5), (1, 5), (0, 1)]);
-        assert_eq!((ring.len(), ring.by_id.len()), (3, 3));
+        assert_eq!((ring.len(), ring.ring.get_mut().by_id.len()), (3, 3));
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn check_id(id: &str) -> Result<(), BadField> {
 impl Line {
     /// How far the newest import has come; `None` if there never was one.
     pub fn imported(&self) -> Option<&Imported> {
-        self.imported.as_ref()
+        self.imported.as_deref()
     }
 
     /// Lets the keys of the rows that are not done yet enter, in their order, up to one that is refused. If that is the
@@ -70,7 +70,7 @@ impl Line {
         if !(1..=IMPORT_ROWS_MAX).contains(&rows.len()) {
             return Err(BadField::new("rows", format!("1 to {IMPORT_ROWS_MAX}")).into());
         }
-        let known = self.imported.clone();
+        let known = self.imported().cloned();
         let known = known.filter(|imported| *imported.id == *import_id);
         let mut imported = known.unwrap_or_else(|| Imported {
             id: import_id.into(),
@@ -102,7 +102,7 @@ impl Line {
         }
         if imported.rows > before {
             let Imported { rows, entered, .. } = imported;
-            self.imported = Some(imported);
+            self.imported = Some(Box::new(imported));
             self.next_version();
             self.journal_entry(Journaled::Imported { rows, entered }, ctx.wall_ms);
         }

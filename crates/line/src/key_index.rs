@@ -4,17 +4,24 @@
 //! The table grows by one page as some tokens come (linear hashing: Litwin, "Linear hashing: a new tool for file and table
 //! addressing", 1980): the entries of one page are divided between it and the new one. So no operation takes longer
 //! because the table has grown. Its order shows nowhere.
+//!
+//! A line with few live tokens does without it: their keys are read one after the other.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 
-use crate::Token;
+use crate::line::Line;
 use crate::waiting::grow_by_half;
+use crate::{Token, TokenRef};
 
 /// So many entries has a page, on average, before there is another one …
 const PAGE_ENTRIES: usize = 32;
 /// … and so many, or fewer, when there is one less.
 const PAGE_ENTRIES_MIN: usize = 8;
+/// With so many live tokens a line has no table …
+const FEW: u64 = 16;
+/// … and once it has one, it loses it when it has no more than these.
+const FEWER: u64 = FEW / 2;
 /// An id is the lane's above that of the token, which has 53.
 const LANE_SHIFT: u32 = 56;
 
@@ -46,13 +53,70 @@ pub(crate) struct KeyIndex {
     /// Clients choose keys: without it they could choose ones of equal hashes.
     seed: u64,
     pages: Vec<Vec<Entry>>,
-    count: usize,
+    count: u32,
+    /// It has all keys; otherwise none.
+    in_use: bool,
 }
 
-/// The same for equal states: not its order.
+/// The same for equal states: neither its order nor whether it is in use.
 impl fmt::Debug for KeyIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyIndex of {}", self.count)
+        f.write_str("KeyIndex")
+    }
+}
+
+/// The keys of its live tokens.
+impl Line {
+    /// The live token that has this key.
+    pub fn find(&self, key: &[u8]) -> Option<TokenRef> {
+        let (lane, token) = if self.keys.in_use {
+            let has_key = |(lane, token): (u8, Token)| {
+                let lane = self.lanes.get(usize::from(lane));
+                lane.is_some_and(|lane| lane.has_key(token, key))
+            };
+            self.keys.find(key, has_key)?
+        } else {
+            let mut lanes = (0..).zip(&self.lanes);
+            lanes.find_map(|(id, lane)| Some((id, lane.find(key)?)))?
+        };
+        Some(self.token_ref(lane, token))
+    }
+
+    /// To be called when a token has become live, whether it has a key or not.
+    pub(crate) fn add_key(&mut self, key: Option<&[u8]>, at: (u8, Token)) {
+        if self.keys.in_use {
+            if let Some(key) = key {
+                self.keys.add(key, at);
+            }
+        } else if self.live_in_lanes() > FEW {
+            self.keys.in_use = true;
+            for (id, lane) in (0..).zip(&self.lanes) {
+                for (token, live) in lane.live_range(0..Token::MAX) {
+                    if let Some(key) = live.key {
+                        self.keys.add(key, (id, token));
+                    }
+                }
+            }
+        }
+    }
+
+    /// To be called when a token is not live any more, whether it has a key or not.
+    pub(crate) fn remove_key(&mut self, key: Option<&[u8]>, at: (u8, Token)) {
+        if !self.keys.in_use {
+            return;
+        }
+        if let Some(key) = key {
+            self.keys.remove(key, at);
+        }
+        if self.live_in_lanes() <= FEWER {
+            self.keys = KeyIndex::new(self.keys.seed);
+        }
+    }
+
+    /// While a line is restored, no lane is listed.
+    fn live_in_lanes(&self) -> u64 {
+        let lanes = self.lanes.iter().map(|lane| lane.live_count());
+        lanes.sum()
     }
 }
 
@@ -62,20 +126,17 @@ impl KeyIndex {
             seed,
             pages: Vec::new(),
             count: 0,
+            in_use: false,
         }
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.count as usize
     }
 
     /// The token of this key, of those for which `has_key` says so.
-    pub(crate) fn find(
-        &self,
-        key: &[u8],
-        has_key: impl Fn((u8, Token)) -> bool,
-    ) -> Option<(u8, Token)> {
+    fn find(&self, key: &[u8], has_key: impl Fn((u8, Token)) -> bool) -> Option<(u8, Token)> {
         let hash = self.hash(key);
         let page = self.pages.get(self.page_of(hash))?;
         let mut same = page.iter().filter(|entry| entry.hash == hash);
@@ -83,8 +144,8 @@ impl KeyIndex {
     }
 
     /// Adds the token of a key that has none.
-    pub(crate) fn add(&mut self, key: &[u8], at: (u8, Token)) {
-        if self.count >= self.pages.len() * PAGE_ENTRIES {
+    fn add(&mut self, key: &[u8], at: (u8, Token)) {
+        if self.count as usize >= self.pages.len() * PAGE_ENTRIES {
             self.add_page();
         }
         let entry = Entry::new(self.hash(key), at);
@@ -93,7 +154,7 @@ impl KeyIndex {
         self.count += 1;
     }
 
-    pub(crate) fn remove(&mut self, key: &[u8], at: (u8, Token)) {
+    fn remove(&mut self, key: &[u8], at: (u8, Token)) {
         let entry = Entry::new(self.hash(key), at);
         let page = self.page_of(entry.hash);
         let Some(page) = self.pages.get_mut(page) else {
@@ -108,7 +169,7 @@ impl KeyIndex {
         }
         self.count -= 1;
         let others = self.pages.len() - 1;
-        if self.count == 0 || self.count < others * PAGE_ENTRIES_MIN {
+        if self.count == 0 || (self.count as usize) < others * PAGE_ENTRIES_MIN {
             self.remove_page();
         }
     }

@@ -15,6 +15,7 @@ use crate::gone::{Gone, GoneRing};
 use crate::journal::Journal;
 use crate::key_index::KeyIndex;
 use crate::records::Records;
+use crate::seated::Seated;
 use crate::seldom::Seldom;
 use crate::settings::lane_names;
 use crate::waiting::{Place, WaitingSet};
@@ -43,9 +44,9 @@ pub struct Line {
     /// The ids of the lanes that the settings have, in their order.
     pub(crate) order: Vec<u8>,
     /// What a backend has told of its capacity.
-    pub(crate) told: Option<Told>,
+    pub(crate) told: Option<Box<Told>>,
     /// `Some` exactly while there is an admission rate.
-    pub(crate) bucket: Option<Bucket>,
+    pub(crate) bucket: Option<Box<Bucket>>,
     /// The live token of each key.
     pub(crate) keys: KeyIndex,
     /// The keys that wait to be told of room, by the lane and their number.
@@ -53,16 +54,16 @@ pub struct Line {
     /// The number of the newest one that asked for that.
     pub(crate) called_back: u64,
     /// From the former numbers of moved tokens to the current ones, while these are live.
-    pub(crate) moved: BTreeMap<(u8, Token), (u8, Token)>,
+    pub(crate) moved: Seldom<BTreeMap<(u8, Token), (u8, Token)>>,
     pub(crate) gone: GoneRing,
     /// That of its opening, awaited, going on or done.
     pub(crate) draw: Option<Box<Draw>>,
     pub(crate) calls: Calls,
     pub(crate) journal: Journal,
-    pub(crate) gone_counts: [u64; Reason::ALL.len()],
+    pub(crate) gone_counts: Seldom<[u64; Reason::ALL.len()]>,
     pub(crate) gone_from: Seldom<GoneFrom>,
     /// Those that leaders have written down.
-    pub(crate) refused: RefusedCounts,
+    pub(crate) refused: Seldom<RefusedCounts>,
     /// Units of the quota that completed visits used, also those which a restore has undone.
     pub(crate) used: u64,
     /// Those of them that were used before the quota was last renewed: they do not count any more.
@@ -70,9 +71,9 @@ pub struct Line {
     /// Units that held seats reserve.
     pub(crate) reserved: u64,
     /// How far the newest import has come.
-    pub(crate) imported: Option<Imported>,
+    pub(crate) imported: Option<Box<Imported>>,
     /// What was counted while the gate held nobody back.
-    pub(crate) shadow: Shadow,
+    pub(crate) shadow: Seldom<Shadow>,
     /// When it is renewed next, on the leader's wall clock; `None` until a leader has found out.
     pub(crate) renews_at_ms: Option<u64>,
     pub(crate) admitted: u64,
@@ -111,7 +112,7 @@ pub(crate) struct Lane {
     pub(crate) next_token: Token,
     pub(crate) waiting: WaitingSet<Records>,
     /// The tokens with a seat, by number. They are few beside the waiting ones.
-    pub(crate) seated: BTreeMap<Token, Box<LiveRecord>>,
+    pub(crate) seated: Seated,
     /// How many of these have claimed it.
     pub(crate) in_checkout: u64,
     /// `call_ahead` events were sent for the waiting numbers up to this one.
@@ -145,19 +146,19 @@ impl Line {
             keys: KeyIndex::new(new.limits.hash_seed),
             callers: BTreeMap::new(),
             called_back: 0,
-            moved: BTreeMap::new(),
+            moved: Seldom::default(),
             gone: GoneRing::new(new.limits.gone_kept),
             draw: None,
             calls: Calls::new(new.limits),
             journal: Journal::new(new.limits),
-            gone_counts: [0; Reason::ALL.len()],
+            gone_counts: Seldom::default(),
             gone_from: Seldom::default(),
-            refused: RefusedCounts::default(),
+            refused: Seldom::default(),
             used: 0,
             used_in_past: 0,
             reserved: 0,
             imported: None,
-            shadow: Shadow::default(),
+            shadow: Seldom::default(),
             renews_at_ms: None,
             admitted: 0,
             in_checkout: 0,
@@ -286,16 +287,6 @@ impl Line {
             shown.flatten()
         });
         Ok(Poll { status, holes })
-    }
-
-    /// The live token that has this key.
-    pub fn find(&self, key: &[u8]) -> Option<TokenRef> {
-        let has_key = |(lane, token): (u8, Token)| {
-            let lane = self.lanes.get(usize::from(lane));
-            lane.is_some_and(|lane| lane.has_key(token, key))
-        };
-        let (lane, token) = self.keys.find(key, has_key)?;
-        Some(self.token_ref(lane, token))
     }
 
     /// The token that a request names; [`Line::resolve`] says what it is called now.
@@ -428,9 +419,9 @@ impl Line {
             waiting: self.waiting(),
             admitted: self.admitted,
             in_checkout: self.in_checkout,
-            gone: self.gone_counts,
-            gone_from: self.gone_from.get().copied().unwrap_or_default(),
-            refused: self.refused,
+            gone: self.gone_counts.value(),
+            gone_from: self.gone_from.value(),
+            refused: self.refused.value(),
         }
     }
 
@@ -460,7 +451,7 @@ impl Line {
             .ok_or(Refused::TicketInvalid)?;
         let found = if let Some(place) = lane.waiting.place(at.token) {
             Found::Waiting(place)
-        } else if let Some(live) = lane.seated.get(&at.token) {
+        } else if let Some(live) = lane.seated.get(at.token) {
             Found::Seated(live)
         } else {
             Found::Gone(self.gone.get(at.lane, at.token))
@@ -499,9 +490,9 @@ impl Line {
 
     /// That of a number which is not live.
     fn resolve_number(&self, at: (u8, Token)) -> (u8, Token) {
-        let moved = self.moved.get(&at).copied();
+        let moved = self.moved.get().and_then(|moved| moved.get(&at));
         if let Some(to) = moved {
-            return to;
+            return *to;
         }
         if let Some(gone) = self.gone.get(at.0, at.1) {
             return gone.moved_to.unwrap_or(at);
@@ -596,7 +587,7 @@ impl Lane {
             name,
             next_token: 1,
             waiting: WaitingSet::default(),
-            seated: BTreeMap::new(),
+            seated: Seated::default(),
             in_checkout: 0,
             called_through: 0,
             marks: Vec::new(),
@@ -622,8 +613,12 @@ impl Lane {
 
     /// The end of the longest prefix of gone numbers.
     pub(crate) fn done_through(&self) -> Token {
-        let seated = self.seated.first_key_value().map(|(first, _)| *first);
-        let first = self.waiting.first().into_iter().chain(seated).min();
+        let first = self
+            .waiting
+            .first()
+            .into_iter()
+            .chain(self.seated.first())
+            .min();
         first.map_or(self.issued(), |first| first - 1)
     }
 
@@ -634,25 +629,33 @@ impl Lane {
     /// A token after all others, whether it waits or has a seat.
     pub(crate) fn add(&mut self, token: Token, counts_as_entered: Timestamp, live: Live<'_>) {
         if live.stage.holds_seat() {
-            self.seated.insert(token, Box::new(live.to_record()));
+            self.seated.insert(token, live.to_record());
         } else {
             self.waiting.push(token, counts_as_entered, live);
         }
     }
 
     pub(crate) fn is_live(&self, token: Token) -> bool {
-        self.waiting.contains(token) || self.seated.contains_key(&token)
+        self.waiting.contains(token) || self.seated.get(token).is_some()
     }
 
     pub(crate) fn live(&self, token: Token) -> Option<Live<'_>> {
-        let seated = || Some(self.seated.get(&token)?.view());
+        let seated = || Some(self.seated.get(token)?.view());
         self.waiting.get(token).or_else(seated)
     }
 
-    fn has_key(&self, token: Token, key: &[u8]) -> bool {
-        let seated = self.seated.get(&token);
+    pub(crate) fn has_key(&self, token: Token, key: &[u8]) -> bool {
+        let seated = self.seated.get(token);
         let has_seat = seated.is_some_and(|live| live.key.as_deref() == Some(key));
         has_seat || self.waiting.has_key(token, key)
+    }
+
+    /// The live token that has this key. O(live).
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Token> {
+        let mut seated = self.seated.range(0..Token::MAX);
+        let seated = seated.find(|(_, live)| live.key.as_deref() == Some(key));
+        let seated = seated.map(|(token, _)| token);
+        seated.or_else(|| self.waiting.find(key))
     }
 
     /// Live tokens with these numbers, in order.
@@ -663,10 +666,10 @@ impl Lane {
         let mut waiting = self.waiting.range(numbers.clone()).peekable();
         let mut seated = self.seated.range(numbers).peekable();
         std::iter::from_fn(move || {
-            let of_seated = seated.peek().map_or(Token::MAX, |(token, _)| **token);
+            let of_seated = seated.peek().map_or(Token::MAX, |(token, _)| *token);
             match waiting.peek() {
                 Some((token, _)) if *token < of_seated => waiting.next(),
-                _ => seated.next().map(|(token, live)| (*token, live.view())),
+                _ => seated.next().map(|(token, live)| (token, live.view())),
             }
         })
     }

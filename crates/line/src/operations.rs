@@ -54,7 +54,9 @@ impl Line {
             }
             Op::Touch { tokens, .. } => self.touch_all(tokens, ctx.now_ms),
             Op::Kick { tokens, note, .. } => reply = self.kick(tokens, note.as_deref(), ctx)?,
-            Op::CountRefused { refused, .. } => self.refused = self.refused.plus(refused),
+            Op::CountRefused { refused, .. } => {
+                self.refused = self.refused.value().plus(refused).into()
+            }
             Op::CapacityTold { told, .. } => self.capacity_told(*told, ctx)?,
             Op::RenewQuota { next_ms, .. } => self.renew_quota(*next_ms, ctx),
             Op::SealDraw { seed, .. } => self.seal_draw(*seed, ctx),
@@ -422,7 +424,7 @@ impl Line {
         };
         let to = self.issue(to_id, live, ctx.now_ms)?;
         for old in moved_from {
-            self.moved.insert(old, (to_id, to));
+            self.moved.get_mut().insert(old, (to_id, to));
         }
         self.count_gone(Reason::Moved, State::Waiting);
         let what = TokenChange::Moved {
@@ -518,7 +520,7 @@ impl Line {
     /// The stage of a token with a seat.
     fn seat_mut(&mut self, at: TokenRef) -> Option<&mut Stage> {
         let lane = self.lanes.get_mut(usize::from(at.lane))?;
-        Some(&mut lane.seated.get_mut(&at.token)?.stage)
+        Some(&mut lane.seated.get_mut(at.token)?.stage)
     }
 
     /// The record of a token that is gone for this very reason: the repetition of an operation gets the

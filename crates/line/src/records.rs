@@ -1,4 +1,4 @@
-//! The records of the waiting tokens of one chunk, packed: some 24 bytes a token, and its key. Line, key and time of a
+//! The records of the waiting tokens of one chunk, packed: some 12 bytes a token, and its key. Line, key and time of a
 //! million waiting tokens are what a node's memory goes into.
 //!
 //! A record's version and times are differences to others, of 32 bits. The few that don't fit, those of moved tokens, and
@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::seldom::Seldom;
 use crate::waiting::{Rows, reserve, shrink};
 use crate::{Entered, EtaGiven, Live, LiveRecord, Stage, Timestamp};
 
@@ -25,26 +26,38 @@ const FIRST_VERSION: u32 = 1 << 31;
 struct Packed {
     /// As many after the chunk's first one as this is above [`FIRST_VERSION`].
     version: u32,
-    /// How much before the time as which it counts it entered: only in a draw.
-    earlier_ms: u32,
-    /// How long after that its client was last seen.
+    /// How long after it entered its client was last seen.
     seen_ms: u32,
-    eta: [u32; 2],
     /// Where in the bytes its key begins, with its length.
     key: u32,
 }
+
+/// What few lines need of a waiting token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extra {
+    /// How much before the time as which it counts it entered: only in a draw.
+    earlier_ms: u32,
+    eta: [u32; 2],
+}
+
+const NO_EXTRA: Extra = Extra {
+    earlier_ms: 0,
+    eta: NO_ETA,
+};
 
 /// See the top of this file. The order is that of the numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     rows: VecDeque<Packed>,
+    /// For none of the rows, or for each.
+    extras: Seldom<VecDeque<Extra>>,
     /// Each begins with its length.
     keys: Vec<u8>,
     /// How many of these bytes belong to no token any more.
-    gone_bytes: usize,
+    gone_bytes: u32,
     first_version: u64,
     /// By a number of their own: places change.
-    wide: BTreeMap<u32, Box<LiveRecord>>,
+    wide: Seldom<BTreeMap<u32, Box<LiveRecord>>>,
     next_wide: u32,
 }
 
@@ -56,7 +69,12 @@ impl Rows for Records {
         if self.rows.is_empty() {
             self.first_version = live.entered.version;
         }
-        let row = self.pack(counts_as, live);
+        let (row, extra) = self.pack(counts_as, live);
+        if extra != NO_EXTRA || self.extras.get().is_some() {
+            let extras = self.extras(self.rows.len());
+            reserve(extras);
+            extras.insert(place, extra);
+        }
         reserve(&mut self.rows);
         self.rows.insert(place, row);
     }
@@ -67,6 +85,13 @@ impl Rows for Records {
             self.compact();
         }
         shrink(&mut self.rows);
+        if self.rows.is_empty() {
+            self.extras = Seldom::default();
+        } else if self.extras.get().is_some() {
+            let extras = self.extras.get_mut();
+            extras.remove(place);
+            shrink(extras);
+        }
     }
 }
 
@@ -74,10 +99,11 @@ impl Records {
     pub(crate) fn get(&self, place: usize, counts_as: Timestamp) -> Option<Live<'_>> {
         let row = self.rows.get(place)?;
         if row.version == WIDE {
-            return Some(self.wide.get(&row.key)?.view());
+            return Some(self.wide.get()?.get(&row.key)?.view());
         }
-        let entered_ms = counts_as.service_ms - u64::from(row.earlier_ms);
-        let [eta_ms, eta_p90_ms] = row.eta;
+        let Extra { earlier_ms, eta } = self.extra(place);
+        let entered_ms = counts_as.service_ms - u64::from(earlier_ms);
+        let [eta_ms, eta_p90_ms] = eta;
         Some(Live {
             key: self.key(row.key),
             entered: Entered {
@@ -92,27 +118,35 @@ impl Records {
             },
             moved_from: &[],
             jumps: 0,
-            eta_given: (row.eta != NO_ETA).then_some(EtaGiven { eta_ms, eta_p90_ms }),
+            eta_given: (eta != NO_ETA).then_some(EtaGiven { eta_ms, eta_p90_ms }),
         })
     }
 
     /// The same as the last part of [`Records::get`] says, in less time.
     pub(crate) fn has_key(&self, place: usize, key: &[u8]) -> bool {
-        let Some(row) = self.rows.get(place) else {
-            return false;
-        };
-        let found = match row.version {
-            WIDE => self.wide.get(&row.key).and_then(|live| live.key.as_deref()),
+        let row = self.rows.get(place);
+        row.is_some_and(|row| self.key_of(*row) == Some(key))
+    }
+
+    /// The place of the one with this key.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
+        let mut rows = self.rows.iter();
+        rows.position(|row| self.key_of(*row) == Some(key))
+    }
+
+    fn key_of(&self, row: Packed) -> Option<&[u8]> {
+        match row.version {
+            WIDE => self.wide_key(row.key),
             _ => self.key(row.key),
-        };
-        found == Some(key)
+        }
     }
 
     pub(crate) fn set(&mut self, place: usize, counts_as: Timestamp, live: &LiveRecord) {
         if let Some(old) = self.rows.get(place).copied() {
             self.forget(old);
-            let row = self.pack(counts_as, live.view());
+            let (row, extra) = self.pack(counts_as, live.view());
             self.rows[place] = row;
+            self.set_extra(place, extra);
             self.compact();
         }
     }
@@ -136,7 +170,15 @@ impl Records {
         if let Some((row, (earlier_ms, seen_ms))) =
             self.packed_row(place).zip(earlier_ms.zip(seen_ms))
         {
-            (row.earlier_ms, row.seen_ms) = (earlier_ms, seen_ms);
+            row.seen_ms = seen_ms;
+            let extra = self.extra(place);
+            self.set_extra(
+                place,
+                Extra {
+                    earlier_ms,
+                    ..extra
+                },
+            );
         } else if let Some(live) = self.get(place, counts_as) {
             let mut record = live.to_record();
             record.entered.at.service_ms = entered_ms;
@@ -152,8 +194,9 @@ impl Records {
 
     pub(crate) fn set_seen(&mut self, place: usize, counts_as: Timestamp, last_seen_ms: u64) {
         let stage = Stage::Waiting { last_seen_ms };
+        let earlier_ms = self.extra(place).earlier_ms;
         if let Some(row) = self.packed_row(place) {
-            let entered_ms = counts_as.service_ms - u64::from(row.earlier_ms);
+            let entered_ms = counts_as.service_ms - u64::from(earlier_ms);
             if let Some(seen_ms) = difference(last_seen_ms, entered_ms) {
                 row.seen_ms = seen_ms;
                 return;
@@ -163,10 +206,44 @@ impl Records {
     }
 
     pub(crate) fn set_eta(&mut self, place: usize, counts_as: Timestamp, eta: Option<EtaGiven>) {
-        match self.packed_row(place).zip(packed_eta(eta)) {
-            Some((row, eta)) => row.eta = eta,
+        let is_packed = self.packed_row(place).is_some();
+        match packed_eta(eta).filter(|_| is_packed) {
+            Some(eta) => {
+                let extra = self.extra(place);
+                self.set_extra(place, Extra { eta, ..extra });
+            }
             None => self.change(place, counts_as, |live| live.eta_given = eta),
         }
+    }
+
+    fn extra(&self, place: usize) -> Extra {
+        let extras = self.extras.get();
+        let extra = extras.and_then(|extras| extras.get(place));
+        extra.copied().unwrap_or(NO_EXTRA)
+    }
+
+    fn set_extra(&mut self, place: usize, extra: Extra) {
+        if extra == self.extra(place) {
+            return;
+        }
+        if let Some(old) = self.extras(self.rows.len()).get_mut(place) {
+            *old = extra;
+        }
+    }
+
+    /// For each of so many rows.
+    fn extras(&mut self, rows: usize) -> &mut VecDeque<Extra> {
+        let extras = self.extras.get_mut();
+        if extras.is_empty() {
+            extras.reserve_exact(self.rows.capacity());
+            extras.resize(rows, NO_EXTRA);
+        }
+        extras
+    }
+
+    fn wide_key(&self, number: u32) -> Option<&[u8]> {
+        let live = self.wide.get()?.get(&number)?;
+        live.key.as_deref()
     }
 
     fn packed_row(&mut self, place: usize) -> Option<&mut Packed> {
@@ -183,28 +260,26 @@ impl Records {
         }
     }
 
-    fn pack(&mut self, counts_as: Timestamp, live: Live<'_>) -> Packed {
-        if let Some(row) = self.packed(counts_as, live) {
+    fn pack(&mut self, counts_as: Timestamp, live: Live<'_>) -> (Packed, Extra) {
+        if let Some((row, extra)) = self.packed(counts_as, live) {
             let key = live.key.map(|key| self.add_key(key));
-            return Packed {
-                key: key.unwrap_or(NO_KEY),
-                ..row
-            };
+            let key = key.unwrap_or(NO_KEY);
+            return (Packed { key, ..row }, extra);
         }
         let number = self.next_wide;
         self.next_wide += 1;
-        self.wide.insert(number, Box::new(live.to_record()));
-        Packed {
+        let record = Box::new(live.to_record());
+        self.wide.get_mut().insert(number, record);
+        let row = Packed {
             version: WIDE,
-            earlier_ms: 0,
             seen_ms: 0,
-            eta: NO_ETA,
             key: number,
-        }
+        };
+        (row, NO_EXTRA)
     }
 
     /// Without its key; `None` if it does not fit.
-    fn packed(&self, counts_as: Timestamp, live: Live<'_>) -> Option<Packed> {
+    fn packed(&self, counts_as: Timestamp, live: Live<'_>) -> Option<(Packed, Extra)> {
         let Stage::Waiting { last_seen_ms } = live.stage else {
             return None;
         };
@@ -215,13 +290,16 @@ impl Records {
             && live.key.is_none_or(|key| key.len() <= usize::from(u8::MAX));
         let version = live.entered.version.checked_add(FIRST_VERSION.into())?;
         let version = difference(version, self.first_version);
-        is_plain.then_some(Packed {
+        let row = Packed {
             version: version.filter(|version| *version != WIDE)?,
-            earlier_ms: difference(counts_as.service_ms, entered_ms)?,
             seen_ms: difference(last_seen_ms, entered_ms)?,
-            eta: packed_eta(live.eta_given)?,
             key: NO_KEY,
-        })
+        };
+        let extra = Extra {
+            earlier_ms: difference(counts_as.service_ms, entered_ms)?,
+            eta: packed_eta(live.eta_given)?,
+        };
+        is_plain.then_some((row, extra))
     }
 
     fn key(&self, at: u32) -> Option<&[u8]> {
@@ -243,19 +321,20 @@ impl Records {
     /// Its key or its wide record goes. The row is replaced or removed.
     fn forget(&mut self, row: Packed) {
         if row.version == WIDE {
-            self.wide.remove(&row.key);
+            self.wide.get_mut().remove(&row.key);
         } else if let Some(key) = self.key(row.key) {
-            self.gone_bytes += key.len() + 1;
+            self.gone_bytes += key.len() as u32 + 1;
         }
     }
 
     /// Drops the keys that are gone, once they are half of all: then it copies at most 66 kB.
     fn compact(&mut self) {
-        if self.gone_bytes <= GONE_BYTES_MIN.max(self.keys.len() / 2) {
+        let gone_bytes = self.gone_bytes as usize;
+        if gone_bytes <= GONE_BYTES_MIN.max(self.keys.len() / 2) {
             return;
         }
         let old = std::mem::take(&mut self.keys);
-        self.keys.reserve_exact(old.len() - self.gone_bytes);
+        self.keys.reserve_exact(old.len() - gone_bytes);
         self.gone_bytes = 0;
         let rows = self.rows.iter_mut();
         for row in rows.filter(|row| row.version != WIDE && row.key != NO_KEY) {

@@ -20,8 +20,8 @@ use crate::line::{Lane, Line};
 use crate::lines::incarnation_at;
 use crate::waiting::WaitingSet;
 use crate::{
-    BadDump, Bucket, Event, Journaled, LineBuilder, LineChange, LineName, Lines, LiveRecord,
-    NUMBER_MAX, Offers, OperatorNote, Reason, Refused, Stage, Stamp, Token, Totals,
+    BadDump, Event, Journaled, LineBuilder, LineChange, LineName, Lines, LiveRecord, NUMBER_MAX,
+    Offers, OperatorNote, Reason, Refused, Stage, Stamp, Token, Totals,
 };
 
 /// Tokens whose times are shifted in one [`LineBuilder::shift_page`], about: some fifty nanoseconds each.
@@ -232,7 +232,7 @@ impl Line {
         let lane = &mut self.lanes[id];
         let count = count.min(NUMBER_MAX + 1 - lane.next_token);
         lane.next_token += count;
-        self.gone_counts[usize::from(Reason::Kicked.code())] += count;
+        self.gone_counts.get_mut()[usize::from(Reason::Kicked.code())] += count;
     }
 
     /// Shifts the times of a page of tokens. Returns how many these are, and where the next ones begin; `None` if
@@ -247,7 +247,7 @@ impl Line {
         };
         let page = WaitingSet::<()>::page_at(first);
         let mut tokens = 0;
-        for (_, live) in lane.seated.range_mut(page.clone()) {
+        for live in lane.seated.range_mut(page.clone()) {
             live.shift(shift);
             tokens += 1;
         }
@@ -277,8 +277,8 @@ impl Line {
         if let Some(told) = &mut self.told {
             shift.shift(&mut told.until_ms);
         }
-        if let Some(Bucket { at_ms, .. }) = &mut self.bucket {
-            shift.shift(at_ms);
+        if let Some(bucket) = &mut self.bucket {
+            shift.shift(&mut bucket.at_ms);
         }
         shift.shift(&mut self.forecast.measured_ms);
         self.journal.shift(|ms| shift.shifted(ms));

@@ -28,6 +28,13 @@ impl<T: Default> Seldom<T> {
         self.0.as_deref()
     }
 
+    pub(crate) fn value(&self) -> T
+    where
+        T: Copy,
+    {
+        self.get().copied().unwrap_or_default()
+    }
+
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }

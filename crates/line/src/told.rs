@@ -23,7 +23,7 @@ impl Line {
     /// How many tokens may hold seats now: what a backend has told, else the setting.
     pub fn seats(&self) -> u32 {
         let least = self.settings.seats_when_silent;
-        match (self.told, least) {
+        match (self.told(), least) {
             (Some(told), Some(least)) if told.silent => told.seats.min(least),
             (Some(told), _) => told.seats,
             (None, _) => self.settings.seats,
@@ -32,7 +32,7 @@ impl Line {
 
     /// What a backend has told; `None`: none has, or it has taken that back.
     pub fn told(&self) -> Option<Told> {
-        self.told
+        self.told.as_deref().copied()
     }
 
     /// `told`: the seats, and for how long they hold without being told again. `None`: the setting is in force again.
@@ -60,7 +60,7 @@ impl Line {
             }),
         };
         let before = (self.seats(), self.is_silent());
-        self.told = told;
+        self.told = told.map(Box::new);
         if (self.seats(), self.is_silent()) != before {
             self.seats_event(ctx);
             self.run_background(ctx);
@@ -70,7 +70,7 @@ impl Line {
 
     /// When the backend counts as silent, if that matters and the line has not taken note of it (service clock).
     pub(crate) fn silence_due_ms(&self) -> Option<u64> {
-        let told = self.told.filter(|told| !told.silent)?;
+        let told = self.told().filter(|told| !told.silent)?;
         self.settings.seats_when_silent.map(|_| told.until_ms)
     }
 
@@ -89,7 +89,7 @@ impl Line {
     /// The same as [`Line::seats`], of a line that would take note of a silence first.
     pub(crate) fn seats_at(&self, now_ms: u64) -> u32 {
         let due_ms = self.silence_due_ms();
-        match (self.told, self.settings.seats_when_silent) {
+        match (self.told(), self.settings.seats_when_silent) {
             (Some(told), Some(least)) if due_ms.is_some_and(|due_ms| due_ms <= now_ms) => {
                 told.seats.min(least)
             }
@@ -98,7 +98,7 @@ impl Line {
     }
 
     fn is_silent(&self) -> bool {
-        self.told.is_some_and(|told| told.silent)
+        self.told().is_some_and(|told| told.silent)
     }
 
     fn seats_event(&mut self, ctx: &mut ApplyCtx<'_>) {

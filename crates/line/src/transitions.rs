@@ -3,7 +3,9 @@
 //! held go to the next ones (`fill_freed_seats`: the hole rule).
 
 use crate::gone::Gone;
-use crate::line::{Lane, Line};
+#[cfg(feature = "bite")]
+use crate::line::Lane;
+use crate::line::Line;
 use crate::{
     AdmissionRate, AdmittedBy, Bucket, Entered, Event, JournalEntry, Journaled, JournaledToken,
     KickNote, Kicked, LineChange, Live, LiveRecord, NUMBER_MAX, Reason, Refused, Stage, State,
@@ -34,9 +36,9 @@ impl ApplyCtx<'_> {
 impl Line {
     /// To be called when the rate of the settings differs from `old`.
     pub(crate) fn change_rate(&mut self, old: Option<AdmissionRate>, now_ms: u64) {
-        let old = self.bucket.zip(old);
+        let old = self.bucket.as_deref().copied().zip(old);
         let new = self.settings.admission_rate.as_ref();
-        self.bucket = new.map(|new| Bucket::change(old, new, now_ms));
+        self.bucket = new.map(|new| Box::new(Bucket::change(old, new, now_ms)));
     }
 
     /// The one place that issues numbers, to newcomers and to moved tokens. The caller has checked the
@@ -63,9 +65,7 @@ impl Line {
         if live.moved_from.is_empty() {
             into.arrivals.add(now_ms);
         }
-        if let Some(key) = live.key {
-            self.keys.add(key, (lane, token));
-        }
+        self.add_key(live.key, (lane, token));
         self.next_version();
         Ok(token)
     }
@@ -123,7 +123,7 @@ impl Line {
             live.stage = Stage::Admitted { deadline_ms, units };
             entered = live.entered;
             eta_given = live.eta_given.take();
-            lane.seated.insert(token, Box::new(live));
+            lane.seated.insert(token, live);
         }
         self.admitted += 1;
         self.reserved = self.reserved.saturating_add(units.into());
@@ -165,8 +165,8 @@ impl Line {
     /// Removes a live token from the state. The caller records its end or its move.
     pub(crate) fn remove_live(&mut self, lane_id: u8, token: Token) -> Option<LiveRecord> {
         let lane = self.lanes.get_mut(usize::from(lane_id))?;
-        let seated = |lane: &mut Lane| Some(*lane.seated.remove(&token)?);
-        let live = lane.waiting.take(token).or_else(|| seated(lane))?;
+        let waiting = lane.waiting.take(token);
+        let live = waiting.or_else(|| lane.seated.remove(token))?;
         match live.stage {
             Stage::Waiting { .. } => {}
             Stage::Admitted { .. } => self.admitted -= 1,
@@ -176,9 +176,7 @@ impl Line {
             }
         }
         self.reserved -= u64::from(live.stage.units());
-        if let Some(key) = &live.key {
-            self.keys.remove(key, (lane_id, token));
-        }
+        self.remove_key(live.key.as_deref(), (lane_id, token));
         Some(live)
     }
 
@@ -213,7 +211,7 @@ impl Line {
         // The former numbers go into the ring first, so that they are forgotten before the number they
         // lead to.
         for (old_lane, old) in &live.moved_from {
-            self.moved.remove(&(*old_lane, *old));
+            self.moved.get_mut().remove(&(*old_lane, *old));
             self.gone
                 .push(*old_lane, *old, Gone::moved((lane_id, token)));
         }
@@ -237,7 +235,7 @@ impl Line {
 
     /// The one place that counts departures.
     pub(crate) fn count_gone(&mut self, reason: Reason, from: State) {
-        self.gone_counts[usize::from(reason.code())] += 1;
+        self.gone_counts.get_mut()[usize::from(reason.code())] += 1;
         self.gone_from.get_mut().add(from, reason);
     }
 

@@ -13,8 +13,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::bits::{BITS as CHUNK_BITS, Bits, split};
-use crate::max_tree::MaxTree;
 use crate::records::Records;
+use crate::sums::Sums;
+use crate::times::Times;
 use crate::{EtaGiven, Live, LiveRecord, Timestamp, Token};
 
 const PAGE_CHUNKS: u64 = 8;
@@ -67,7 +68,7 @@ struct Chunk<R> {
     bits: Bits,
     /// When the tokens entered, in the order of their numbers. Most are removed at the ends, which costs nothing; a
     /// removal in the middle shifts at most 4 kB.
-    entered: VecDeque<Timestamp>,
+    entered: Times,
     /// The largest of them (service clock); 0 if there are none.
     latest_ms: u64,
     /// Each is as large as the one before it: no token was moved in since the chunk was last empty.
@@ -80,7 +81,7 @@ impl<R: Rows> Chunk<R> {
         Self {
             no,
             bits: Bits::default(),
-            entered: VecDeque::new(),
+            entered: Times::default(),
             latest_ms: 0,
             in_order: true,
             rows: R::default(),
@@ -95,10 +96,9 @@ impl<R: Rows> Chunk<R> {
         self.rows.insert(self.entered.len(), entered, row);
         self.bits.set(bit);
         self.in_order =
-            self.entered.is_empty() || (self.in_order && self.latest_ms <= entered.service_ms);
+            self.count() == 0 || (self.in_order && self.latest_ms <= entered.service_ms);
         self.latest_ms = self.latest_ms.max(entered.service_ms);
-        reserve(&mut self.entered);
-        self.entered.push_back(entered);
+        self.entered.insert(self.entered.len(), entered);
     }
 
     /// The same of a number that may not be the last one.
@@ -109,14 +109,13 @@ impl<R: Rows> Chunk<R> {
         }
         self.rows.insert(place, entered, row);
         self.bits.set(bit);
-        let earlier = |at: &Timestamp| at.service_ms <= entered.service_ms;
+        let service_ms = |place| self.entered.get(place).map(|at| at.service_ms);
         let after_last = place
             .checked_sub(1)
-            .is_none_or(|it| earlier(&self.entered[it]));
-        let before_next = entered.service_ms <= self.entered[place].service_ms;
+            .is_none_or(|it| service_ms(it) <= Some(entered.service_ms));
+        let before_next = Some(entered.service_ms) <= service_ms(place);
         self.in_order = self.in_order && after_last && before_next;
         self.latest_ms = self.latest_ms.max(entered.service_ms);
-        reserve(&mut self.entered);
         self.entered.insert(place, entered);
     }
 
@@ -128,13 +127,12 @@ impl<R: Rows> Chunk<R> {
         if removed.is_some_and(|it| it.service_ms == self.latest_ms) {
             self.latest_ms = self.latest_of_first(self.entered.len());
         }
-        shrink(&mut self.entered);
     }
 
     /// The place of a number in the chunk, if it waits.
     fn place(&self, bit: usize) -> Option<(usize, Timestamp)> {
         let within = self.bits.contains(bit).then(|| self.bits.rank(bit))?;
-        Some((within, *self.entered.get(within)?))
+        Some((within, self.entered.get(within)?))
     }
 
     /// When the latest of the first so many entered (service clock); 0 if there are none. Where nobody was moved in it
@@ -190,10 +188,8 @@ pub(crate) fn shrink<T>(list: &mut VecDeque<T>) {
 pub(crate) struct WaitingSet<R = ()> {
     /// Ascending by `no`; some may be empty until the next compaction.
     chunks: Vec<Chunk<R>>,
-    /// Fenwick tree over the counts of `chunks`; index 0 stands for slot 1 of the textbooks.
-    tree: Vec<u64>,
-    /// [`Chunk::latest_ms`] of `chunks`.
-    latest: MaxTree,
+    /// `None` while there is at most one chunk.
+    sums: Option<Box<Sums>>,
     /// The slot of the first chunk that is not empty, so that finding the first number is O(1).
     front: usize,
     empty: usize,
@@ -235,8 +231,7 @@ impl<R: Rows> WaitingSet<R> {
         let chunk = &mut self.chunks[slot];
         self.empty -= usize::from(chunk.count() == 0);
         chunk.push(bit, entered, row);
-        self.latest.set(slot, chunk.latest_ms);
-        self.add(slot, 1);
+        self.changed(slot, 1);
         if self.len == 0 {
             self.front = slot;
         }
@@ -264,8 +259,7 @@ impl<R: Rows> WaitingSet<R> {
         }
         self.empty -= usize::from(chunk.count() == 0);
         chunk.insert(bit, entered, row);
-        self.latest.set(slot, chunk.latest_ms);
-        self.add(slot, 1);
+        self.changed(slot, 1);
         self.front = match self.len {
             0 => slot,
             _ => self.front.min(slot),
@@ -296,9 +290,8 @@ impl<R: Rows> WaitingSet<R> {
             return false;
         }
         chunk.remove(bit);
-        self.latest.set(slot, chunk.latest_ms);
         let emptied = chunk.count() == 0;
-        self.add(slot, -1);
+        self.changed(slot, -1);
         self.len -= 1;
         if emptied {
             self.empty += 1;
@@ -342,7 +335,7 @@ impl<R: Rows> WaitingSet<R> {
 
     /// When the first one entered (service clock).
     pub(crate) fn first_entered_at_ms(&self) -> Option<u64> {
-        let first = self.chunks.get(self.front)?.entered.front()?;
+        let first = self.chunks.get(self.front)?.entered.get(0)?;
         Some(first.service_ms)
     }
 
@@ -354,15 +347,18 @@ impl<R: Rows> WaitingSet<R> {
                 let chunk = &self.chunks[slot];
                 let through = chunk.bits.rank(bit) + usize::from(chunk.bits.contains(bit));
                 let within = chunk.latest_of_first(through);
-                within.max(self.latest.max_before(slot))
+                within.max(self.latest_before(slot))
             }
-            Err(slot) => self.latest.max_before(slot),
+            Err(slot) => self.latest_before(slot),
         }
     }
 
     /// How many wait before the first number that entered after this time (service clock); all, if none did.
     pub(crate) fn first_after(&self, ms: u64) -> u64 {
-        let slot = self.latest.first_above(ms);
+        let slot = match &self.sums {
+            Some(sums) => sums.latest.first_above(ms),
+            None => self.chunks.iter().position(|it| it.latest_ms > ms),
+        };
         let Some((slot, chunk)) = slot.and_then(|slot| Some((slot, self.chunks.get(slot)?))) else {
             return self.len;
         };
@@ -387,9 +383,10 @@ impl<R: Rows> WaitingSet<R> {
             return None;
         }
         let (mut slot, mut left) = (0, nth);
-        let mut step = self.tree.len().next_power_of_two();
+        let tree = self.sums.as_ref().map_or(&[][..], |sums| &sums.tree);
+        let mut step = tree.len().next_power_of_two();
         while step > 0 {
-            if let Some(count) = self.tree.get(slot + step - 1)
+            if let Some(count) = tree.get(slot + step - 1)
                 && *count <= left
             {
                 left -= count;
@@ -454,38 +451,43 @@ impl<R: Rows> WaitingSet<R> {
     }
 
     fn push_chunk(&mut self, chunk: Chunk<R>) {
-        let count = chunk.count();
+        let of_chunk = |chunk: &Chunk<R>| (chunk.count(), chunk.latest_ms);
+        let (count, latest_ms) = of_chunk(&chunk);
         self.empty += usize::from(count == 0);
-        self.latest.set(self.chunks.len(), chunk.latest_ms);
-        self.chunks.push(chunk);
-        // A node sums as many slots, up to its own, as its lowest set bit says.
-        let node = self.chunks.len();
-        let reach = node - lowest_bit(node);
-        let (mut sum, mut child) = (count, node - 1);
-        while child > reach {
-            sum += self.tree[child - 1];
-            child -= lowest_bit(child);
+        if self.sums.is_none()
+            && let Some((count, latest_ms)) = self.chunks.first().map(of_chunk)
+        {
+            self.sums.insert(Sums::with_slots(2)).push(count, latest_ms);
         }
-        grow_by_half(&mut self.tree);
-        self.tree.push(sum);
+        if let Some(sums) = &mut self.sums {
+            sums.push(count, latest_ms);
+        }
+        self.chunks.push(chunk);
     }
 
-    fn add(&mut self, slot: usize, change: i64) {
-        let mut node = slot + 1;
-        while node <= self.tree.len() {
-            let sum = &mut self.tree[node - 1];
-            *sum = sum.saturating_add_signed(change);
-            node += lowest_bit(node);
+    /// The chunk in this slot has so many more tokens.
+    fn changed(&mut self, slot: usize, more: i64) {
+        if let Some(sums) = &mut self.sums {
+            sums.latest.set(slot, self.chunks[slot].latest_ms);
+            sums.add(slot, more);
         }
     }
 
     fn sum_before(&self, slot: usize) -> u64 {
-        let (mut sum, mut node) = (0, slot);
-        while node > 0 {
-            sum += self.tree[node - 1];
-            node -= lowest_bit(node);
+        match &self.sums {
+            Some(sums) => sums.before(slot),
+            None => self.chunks[..slot].iter().map(Chunk::count).sum(),
         }
-        sum
+    }
+
+    /// When the latest of the tokens in the slots before this one entered; 0 if there are none.
+    fn latest_before(&self, slot: usize) -> u64 {
+        match &self.sums {
+            Some(sums) => sums.latest.max_before(slot),
+            None => self.chunks[..slot]
+                .iter()
+                .fold(0, |ms, it| it.latest_ms.max(ms)),
+        }
     }
 
     /// Drops empty chunks once they are half of all, which is O(1) amortised over the removals that emptied them. Ten
@@ -502,8 +504,7 @@ impl<R: Rows> WaitingSet<R> {
     fn rebuild(&mut self) {
         let slots = self.chunks.len();
         let old = std::mem::replace(&mut self.chunks, Vec::with_capacity(slots));
-        self.tree = Vec::with_capacity(slots);
-        self.latest = MaxTree::with_slots(slots);
+        self.sums = (slots > 1).then(|| Sums::with_slots(slots));
         self.empty = 0;
         let first = old.iter().position(|chunk| chunk.count() > 0);
         self.front = first.unwrap_or(0);
@@ -529,6 +530,12 @@ impl WaitingSet<Records> {
             let place = chunk.place(bit);
             place.is_some_and(|(place, _)| chunk.rows.has_key(place, key))
         })
+    }
+
+    /// The number that has this key. O(waiting).
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Token> {
+        let mut chunks = self.chunks[self.front..].iter();
+        chunks.find_map(|chunk| chunk.select(chunk.rows.find(key)? as u64))
     }
 
     /// Removes a token that waits.
@@ -571,7 +578,7 @@ impl WaitingSet<Records> {
             let places = chunk.bits.rank(first_bit)..;
             let bits = chunk.bits.iter_from(first_bit).zip(places);
             bits.filter_map(|(bit, place)| {
-                let live = chunk.rows.get(place, *chunk.entered.get(place)?)?;
+                let live = chunk.rows.get(place, chunk.entered.get(place)?)?;
                 Some((chunk.no * CHUNK_BITS + bit, live))
             })
         });
@@ -593,13 +600,16 @@ impl WaitingSet<Records> {
         let mut tokens = 0;
         for slot in slot(page.start)..slot(page.end) {
             let chunk = &mut self.chunks[slot];
-            for (place, at) in chunk.entered.iter_mut().enumerate() {
-                at.service_ms = chunk.rows.shift(place, *at, shifted, least_ms);
+            for place in 0..chunk.entered.len() {
+                if let Some(at) = chunk.entered.get(place) {
+                    let service_ms = chunk.rows.shift(place, at, shifted, least_ms);
+                    chunk.entered.set(place, Timestamp { service_ms, ..at });
+                }
             }
             tokens += chunk.entered.len();
             // Not the shifted one: an empty chunk has 0.
             chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());
-            self.latest.set(slot, chunk.latest_ms);
+            self.changed(slot, 0);
         }
         tokens
     }
@@ -610,10 +620,6 @@ pub(crate) fn grow_by_half<T>(list: &mut Vec<T>) {
     if list.len() == list.capacity() {
         list.reserve_exact((list.len() / 2).max(1));
     }
-}
-
-fn lowest_bit(n: usize) -> usize {
-    n & n.wrapping_neg()
 }
 
 /// Adds the holes in one word, run by run, so that a word without holes costs one step. Returns the new `next`.

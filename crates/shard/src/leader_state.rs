@@ -69,6 +69,8 @@ pub struct LeaderState {
     pub tallies: Tallies,
     /// The counters of rate limits.
     pub limits: LeaderLimits,
+    /// See [`LeaderState::changes`].
+    changes: u64,
     /// Recyclings and stamps that were proposed and are not yet applied.
     own_in_flight: usize,
     /// Random and kept from everybody: the seeds of draws follow from it.
@@ -107,6 +109,7 @@ impl LeaderState {
             tallies: Tallies::default(),
             limits: LeaderLimits::new([0, 0]),
             draw_secret: Secret([0; 32]),
+            changes: 0,
             own_in_flight: 0,
             background_in_flight: 0,
             background_turn: None,
@@ -456,6 +459,7 @@ impl LeaderState {
     /// After an operation on a line was applied: clocks are started, boards marked, events made.
     pub fn after(&mut self, state: &State, applied: &AppliedToLine<'_>, out: &mut Vec<OutEvent>) {
         let AppliedToLine { op, events, .. } = applied;
+        self.changes += 1;
         if let Op::Kick { line, .. } = op {
             self.kicks.after(line, &applied.result);
         }
@@ -506,9 +510,16 @@ impl LeaderState {
         if let Op::Enter { line, lane, .. } = op
             && let Some(line) = lines.get(line)
         {
+            self.changes += 1;
             self.refusals.count(line, refused);
             self.tallies.count_refused(line, lane.as_ref(), refused);
         }
+    }
+
+    /// While this is the same, lines, and what is counted of them, are too; but for what time alone changes.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The events of key-values that have changed.
@@ -535,6 +546,7 @@ impl LeaderState {
             let prev_version = self.boards.note(event);
             out.extend(publishable(event, prev_version, state.lines()));
         }
+        self.changes += 1;
         self.boards.changed(line);
     }
 

@@ -32,12 +32,9 @@ const RETRY_MS: u64 = 1_000;
 #[derive(Debug, Clone)]
 struct Watched {
     due_ms: u64,
-    /// When this leader last saw it.
-    last_seen_ms: MaybeMs,
+    seen: Seen,
     /// Its deadline from an earlier leader's time; it has grace until it gets another deadline.
     inherited_deadline_ms: MaybeMs,
-    /// Listed in `to_checkpoint`.
-    checkpointing: bool,
 }
 
 /// A time that may be none, in half of the memory of an `Option`: no clock comes to the largest number.
@@ -53,6 +50,25 @@ impl From<Option<u64>> for MaybeMs {
 impl MaybeMs {
     fn get(self) -> Option<u64> {
         Some(self.0).filter(|ms| *ms < u64::MAX)
+    }
+}
+
+/// When this leader last saw a token, which may be never, and in the lowest bit whether it is listed in `to_checkpoint`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen(u64);
+
+impl Seen {
+    fn new(last_ms: Option<u64>, is_listed: bool) -> Self {
+        let last_ms = last_ms.map_or(u64::MAX << 1, |ms| ms << 1);
+        Seen(last_ms | u64::from(is_listed))
+    }
+
+    fn last_ms(self) -> Option<u64> {
+        Some(self.0 >> 1).filter(|ms| *ms < u64::MAX >> 1)
+    }
+
+    fn is_listed(self) -> bool {
+        self.0 & 1 == 1
     }
 }
 
@@ -113,7 +129,7 @@ impl Recycler {
         let mut inherited_deadline_ms = None;
         if let Some(old) = self.watched.remove(from) {
             inherited_deadline_ms = old.inherited_deadline_ms.get();
-            if old.checkpointing {
+            if old.seen.is_listed() {
                 // Where `from` is listed, it will not be found.
                 let listed = self.to_checkpoint.entry(line.name().clone()).or_default();
                 listed.push(to);
@@ -149,15 +165,16 @@ impl Recycler {
                 }
             }
         };
-        watched.last_seen_ms = MaybeMs(now_ms);
+        let is_listed = watched.seen.is_listed();
+        watched.seen = Seen::new(Some(now_ms), is_listed);
         let timeout_ms = line.settings().waiting_idle_timeout_ms;
         let known_ms = live.clock_ms();
         let behind_ms = now_ms.saturating_sub(known_ms);
         if behind_ms > timeout_ms / 16 * 6 {
             return false;
         }
-        if !watched.checkpointing && behind_ms > timeout_ms / 8 {
-            watched.checkpointing = true;
+        if !is_listed && behind_ms > timeout_ms / 8 {
+            watched.seen = Seen::new(Some(now_ms), true);
             self.to_checkpoint
                 .entry(line.name().clone())
                 .or_default()
@@ -174,7 +191,7 @@ impl Recycler {
     /// state does not know of.
     #[must_use]
     pub fn last_seen_ms(&self, line: &Line, at: TokenRef, live: Live<'_>) -> u64 {
-        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms.get());
+        let seen_ms = self.watched.get(at).and_then(|it| it.seen.last_ms());
         let grace_ms = line.settings().waiting_idle_timeout_ms / 16 * 7;
         seen_ms.unwrap_or_else(|| live.clock_ms().saturating_add(grace_ms))
     }
@@ -182,7 +199,7 @@ impl Recycler {
     /// When the client of a waiting token was last seen by this leader, or else as far as the state knows.
     #[must_use]
     pub fn known_seen_ms(&self, at: TokenRef, live: Live<'_>) -> u64 {
-        let seen_ms = self.watched.get(at).and_then(|it| it.last_seen_ms.get());
+        let seen_ms = self.watched.get(at).and_then(|it| it.seen.last_ms());
         seen_ms.unwrap_or(0).max(live.clock_ms())
     }
 
@@ -217,11 +234,11 @@ impl Recycler {
         let old = self.watched.get(at);
         let mut watched = Watched {
             due_ms: 0,
-            last_seen_ms: last_seen_ms
-                .or(old.and_then(|o| o.last_seen_ms.get()))
-                .into(),
+            seen: Seen::new(
+                last_seen_ms.or(old.and_then(|o| o.seen.last_ms())),
+                old.is_some_and(|o| o.seen.is_listed()),
+            ),
             inherited_deadline_ms: inherited_deadline_ms.into(),
-            checkpointing: old.is_some_and(|o| o.checkpointing),
         };
         watched.due_ms = deadline_ms(line, live, &watched);
         self.watched.insert(line.name(), at, watched);
@@ -342,11 +359,11 @@ impl Recycler {
             let mut tokens = Vec::with_capacity(listed.len());
             for at in listed {
                 if let Some(watched) = self.watched.get_mut(at) {
-                    watched.checkpointing = false;
-                    if let (Some(last_seen_ms), true) = (
-                        watched.last_seen_ms.get(),
-                        at.incarnation == line.incarnation(),
-                    ) {
+                    let last_seen_ms = watched.seen.last_ms();
+                    watched.seen = Seen::new(last_seen_ms, false);
+                    if let (Some(last_seen_ms), true) =
+                        (last_seen_ms, at.incarnation == line.incarnation())
+                    {
                         tokens.push((at.lane, at.token, last_seen_ms));
                     }
                 }
@@ -387,7 +404,7 @@ fn deadline_ms(line: &Line, live: Live<'_>, watched: &Watched) -> u64 {
     let due_ms = line.due_at_ms(live);
     let timeout_ms = timeout_ms(live, line.settings());
     let grace_ms = if live.state() == State::Waiting {
-        match watched.last_seen_ms.get() {
+        match watched.seen.last_ms() {
             Some(last_seen_ms) => last_seen_ms.saturating_sub(live.clock_ms()),
             #[cfg(feature = "bite")]
             None if nowserving_bite::is(nowserving_bite::Break::L4Waiting) => 2 * timeout_ms,

@@ -6,6 +6,7 @@
 //! counted apart only in lines that have several: 400 bytes more for each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use nowserving_line::{
     Event, LaneName, Line, LineName, MovedBy, OFF_BY_PERCENT, Reason, Refused, RefusedCode,
@@ -50,15 +51,17 @@ pub struct Tally {
 /// Those of a shard's leader.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    /// In boxes: a tree's nodes are half empty where names come in order.
-    lines: BTreeMap<LineName, Box<Counted>>,
+    lines: BTreeMap<LineName, Counted>,
+    /// Of all lines with nothing to count.
+    nothing: Arc<Tally>,
 }
 
 #[derive(Debug)]
 struct Counted {
     /// Of the line.
     incarnation: u64,
-    line: Tally,
+    /// Apart: a tree's nodes are half empty where names come in order, and metrics have it, too.
+    line: Arc<Tally>,
     /// By lane id, up to the largest one with something to count.
     lanes: Vec<Tally>,
 }
@@ -158,14 +161,14 @@ impl Counted {
     fn new(incarnation: u64) -> Self {
         Self {
             incarnation,
-            line: Tally::default(),
+            line: Arc::default(),
             lanes: Vec::new(),
         }
     }
 
     /// Adds to the line's counts, and to those of the lane if there are several.
     fn add(&mut self, line: &Line, lane: Option<u8>, add: impl Fn(&mut Tally)) {
-        add(&mut self.line);
+        add(Arc::make_mut(&mut self.line));
         let lane = lane.filter(|_| line.settings().lanes.len() > 1);
         if let Some(lane) = lane.map(usize::from) {
             if self.lanes.len() <= lane {
@@ -223,26 +226,26 @@ impl Tallies {
         let incarnation = line.incarnation();
         // Looked up first, as a copy of the name costs more.
         if !self.lines.contains_key(line.name()) {
-            let counted = Box::new(Counted::new(incarnation));
+            let counted = Counted::new(incarnation);
             self.lines.insert(line.name().clone(), counted);
         }
         let counted = self.lines.get_mut(line.name())?;
         if counted.incarnation != incarnation {
-            **counted = Counted::new(incarnation);
+            *counted = Counted::new(incarnation);
         }
         Some(counted)
     }
 
     fn find(&self, line: &Line) -> Option<&Counted> {
-        let found = self.lines.get(line.name()).map(|counted| &**counted);
+        let found = self.lines.get(line.name());
         found.filter(|counted| counted.incarnation == line.incarnation())
     }
 
     /// What was counted of this creation of the line.
     #[must_use]
-    pub fn of(&self, line: &Line) -> Tally {
+    pub fn of(&self, line: &Line) -> Arc<Tally> {
         let found = self.find(line);
-        found.map_or_else(Tally::default, |counted| counted.line)
+        found.map_or(&self.nothing, |counted| &counted.line).clone()
     }
 
     /// The same of one of its lanes, while it had several.

@@ -5,7 +5,7 @@ use super::*;
 use crate::test_world::{World, lane, name};
 
 fn of(world: &World) -> Tally {
-    world.leader_state.tallies.of(world.line())
+    *world.leader_state.tallies.of(world.line())
 }
 
 fn of_lanes(world: &World) -> Vec<Tally> {

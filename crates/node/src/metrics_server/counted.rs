@@ -136,7 +136,7 @@ impl Counted {
             let more = match same {
                 Some(same) if same.tally == line.tally => Tally::default(),
                 Some(same) => line.tally.since(&same.tally),
-                None => line.tally,
+                None => *line.tally,
             };
             let is_more = more != Tally::default();
             while let Some((_, pair)) = of_lines.next_if(|(of, _)| *of == place) {

@@ -19,7 +19,7 @@ fn line(text: &str, waiting: u64, entered: u64) -> LineFacts {
         in_checkout: 2,
         seats: 5,
         over_seats: 0,
-        tally: tally(entered),
+        tally: tally(entered).into(),
     }
 }
 

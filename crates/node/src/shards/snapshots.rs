@@ -101,7 +101,7 @@ struct Maker {
 impl Maker {
     fn run(&self, ends: &Ends<Job>) {
         yield_to_others();
-        let mut last_purge = Instant::now();
+        let (mut last_purge, mut left_memory) = (Instant::now(), false);
         loop {
             let job = match ends.jobs.next_within(PURGE_INTERVAL) {
                 Ok(job) => Some(job),
@@ -111,6 +111,10 @@ impl Maker {
             if ends.stopping.load(Ordering::Relaxed) {
                 return;
             }
+            if left_memory && job.is_none() {
+                give_back_memory();
+            }
+            left_memory = job.is_some();
             let made = job.and_then(|job| self.apart(job));
             let pinned = (last_purge.elapsed() >= PURGE_INTERVAL).then(|| {
                 last_purge = Instant::now();
@@ -268,6 +272,16 @@ impl Maker {
         write_atomically(&self.dir, &file_name(shard), &bytes)?;
         let file = SnapshotFile::of(&bytes).context("an empty snapshot")?;
         Ok((meta, file))
+    }
+}
+
+/// What a thread has freed, the allocator gives back to the system some tenths of a second later, when the next thread
+/// ends. While nothing is to be done, there would be none: a shard's whole state would stay, and the bytes of it.
+fn give_back_memory() {
+    let run = || drop(std::hint::black_box(Vec::<u8>::with_capacity(1)));
+    if let Ok(thread) = thread::Builder::new().spawn(run) {
+        // It can't panic.
+        let _ = thread.join();
     }
 }
 

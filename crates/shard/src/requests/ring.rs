@@ -13,6 +13,8 @@ use super::{Answer, MEMORY_MS, Origin, REQUESTS_MAX, Remembered};
 const PLACES_MAX: usize = 2 * REQUESTS_MAX;
 /// Slots of the table: at most half of them are taken, so runs of taken ones are short.
 const SLOTS: usize = 2 * REQUESTS_MAX;
+/// Memory for so many is not given back before all of it is.
+const PLACES_KEPT: usize = 1_024;
 /// Places have numbers that begin again after this many: more than there can be at once.
 const NUMBERS: u32 = 2 * PLACES_MAX as u32;
 /// An encoding up to this length is kept in the ring: that of a token, of nearly every refusal and of hits.
@@ -122,10 +124,24 @@ impl Ring {
 
     /// Forgets the answers that are older than [`MEMORY_MS`].
     pub fn forget(&mut self, now_ms: u64) {
+        let before = self.places.len();
         while let Some(at_ms) = self.oldest_ms()
             && at_ms.saturating_add(MEMORY_MS) <= now_ms
         {
             self.pop_first();
+        }
+        if self.places.len() < before {
+            self.give_back();
+        }
+    }
+
+    /// What was allocated for a rush goes after it, and all of it once nothing is remembered.
+    fn give_back(&mut self) {
+        let (len, capacity) = (self.places.len(), self.places.capacity());
+        if len == 0 {
+            (self.places, self.table) = (VecDeque::new(), Vec::new());
+        } else if capacity > PLACES_KEPT && capacity >= len * 4 {
+            self.places.shrink_to((len * 2).max(PLACES_KEPT));
         }
     }
 

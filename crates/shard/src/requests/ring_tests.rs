@@ -201,3 +201,25 @@ fn the_ring_is_bounded_however_often_a_key_is_repeated() {
     assert_eq!(ring.len(), 3);
     assert!((1..4).all(|key| ring.get(key).is_some()));
 }
+
+#[test]
+fn memory_goes_after_a_rush() {
+    let mut ring = Ring::new(7);
+    let remembered = |at_ms| Remembered {
+        origin: Origin::Client,
+        at_ms,
+        answer: Answer::Line,
+    };
+    (0..20_000).for_each(|key| ring.push(key, remembered(5)));
+    (20_000..20_300).for_each(|key| ring.push(key, remembered(9)));
+    assert!(ring.places.capacity() >= 20_300);
+    ring.forget(5 + MEMORY_MS);
+    assert_eq!((ring.len(), ring.places.capacity()), (300, PLACES_KEPT));
+    assert_eq!(ring.get(20_299), Some(remembered(9)));
+    assert_eq!(ring.get(19_999), None);
+    ring.forget(9 + MEMORY_MS);
+    assert_eq!((ring.places.capacity(), ring.table.capacity()), (0, 0));
+    assert_eq!(ring.get(20_299), None);
+    ring.push(3, remembered(10 + MEMORY_MS));
+    assert_eq!(ring.get(3), Some(remembered(10 + MEMORY_MS)));
+}
