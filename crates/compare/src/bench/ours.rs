@@ -13,7 +13,7 @@ use crate::cpu;
 
 const END: Duration = Duration::from_secs(60);
 /// Memory is looked at once what was allocated for a moment is given back, and snapshots are made.
-const REST: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(30);
 
 /// A running cluster. It ends when this is dropped.
 pub struct Ours {
