@@ -23,6 +23,7 @@ use crate::requests::waiter::Waiter;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KnownLeader {
     pub id: Option<u64>,
+    pub term: u64,
     /// When this node learned that it leads.
     pub since: Micros,
 }
@@ -60,6 +61,7 @@ impl Clocks {
         });
         Leader {
             time,
+            term: known.term,
             since: known.since,
         }
     }

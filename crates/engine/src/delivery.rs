@@ -13,6 +13,8 @@ pub struct Delivery {
     pub forwarded_at: Option<LeaderTime>,
     /// A forwarded request came on its shard's own subject, so the leader may have it too.
     pub shared: bool,
+    /// Of a forwarded write that its client named: the term of the leader that the forwarding node knew.
+    pub term: Option<u64>,
 }
 
 /// A time on the monotonic clock of a leader, as another node knows it: not later than the time that is

@@ -365,6 +365,8 @@ pub struct ForwardTry {
     pub sent_at: Option<LeaderTime>,
     /// The leader may have the message too: it executes its own copy only ([`Delivery::shared`]).
     pub shared: bool,
+    /// Of a write that its client named: the leader's term, as this node knows it ([`Delivery::term`]).
+    pub term: Option<u64>,
     /// The trace that the request is a part of.
     pub trace: Option<Box<TraceContext>>,
 }

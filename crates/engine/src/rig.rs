@@ -492,6 +492,7 @@ impl Rig {
                 us: self.now,
             }),
             shared: false,
+            term: None,
         };
         (Box::new(request), delivery)
     }

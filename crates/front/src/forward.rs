@@ -25,7 +25,11 @@ pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
 /// `1` on a write that the leader may have too, as it came on its shard's own subject.
 pub const SHARED_HEADER: &str = "Nowserving-Shared";
 
-/// What nodes add to a request that they forward.
+/// Of a write that its client named, the leader's term as the forwarding node knows it. A leader of a build from before
+/// this header would refuse one whose name begins as ours do.
+pub const TERM_HEADER: &str = "Leader-Term";
+
+/// What nodes add to a request that they forward, of names that begin as ours do.
 pub const HEADERS: [&str; 3] = [SENT_AT_HEADER, REQUEST_KEY_HEADER, SHARED_HEADER];
 
 /// The subjects on which nodes forward.
@@ -51,6 +55,9 @@ pub fn headers(it: &ForwardTry) -> Vec<(&'static str, String)> {
     headers.extend(it.note.iter().flat_map(|it| note::headers(it)));
     if it.shared {
         headers.push((SHARED_HEADER, "1".to_owned()));
+    }
+    if let Some(term) = it.term {
+        headers.push((TERM_HEADER, term.to_string()));
     }
     if let Some(trace) = &it.trace {
         headers.push((TRACEPARENT_HEADER, trace.for_the_next()));
@@ -131,6 +138,15 @@ pub fn shared(text: &str) -> Result<bool, ApiError> {
     is_one.ok_or_else(|| ApiError::bad_request(format!("{SHARED_HEADER}: must be 1 or absent")))
 }
 
+/// Reads [`TERM_HEADER`].
+///
+/// # Errors
+/// `bad_request`, which says how it must be.
+pub fn term(text: &str) -> Result<u64, ApiError> {
+    let read = number(text, 10, 20).and_then(|it| it.try_into().ok());
+    read.ok_or_else(|| ApiError::bad_request(format!("{TERM_HEADER}: must be 0 to {}", u64::MAX)))
+}
+
 /// Digits only: `from_str_radix` takes a sign, too.
 fn number(text: &str, radix: u32, digits_max: usize) -> Option<u128> {
     let fits = text.len() <= digits_max && text.chars().all(|it| it.is_digit(radix));
@@ -158,6 +174,7 @@ mod tests {
             request_id: None,
             sent_at: None,
             shared: false,
+            term: None,
             trace: None,
         }
     }
@@ -173,6 +190,7 @@ mod tests {
                     request_id: Some(id),
                     sent_at: Some(time),
                     shared: true,
+                    term: Some(start),
                     ..a_try(1)
                 });
                 let text = |name| {
@@ -182,6 +200,7 @@ mod tests {
                 assert_eq!(shared(text(SHARED_HEADER)), Ok(true));
                 assert_eq!(request_id(text(REQUEST_KEY_HEADER)), Ok(id));
                 assert_eq!(sent_at(text(SENT_AT_HEADER)), Ok(time));
+                assert_eq!(term(text(TERM_HEADER)), Ok(start));
             }
         }
     }

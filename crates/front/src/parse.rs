@@ -130,13 +130,14 @@ impl Parser {
             }
         };
         // Only nodes send these, and only there.
-        let (passed_on_as, forwarded_at, shared) = match via {
+        let (passed_on_as, forwarded_at, shared, term) = match via {
             Via::Forwarded => (
                 header(message, forward::REQUEST_KEY_HEADER, forward::request_id)?,
                 header(message, forward::SENT_AT_HEADER, forward::sent_at)?,
                 header(message, forward::SHARED_HEADER, forward::shared)?,
+                header(message, forward::TERM_HEADER, forward::term)?,
             ),
-            Via::Plain | Via::Shard(_) => (None, None, None),
+            Via::Plain | Via::Shard(_) => (None, None, None, None),
         };
         let id = match (named, via) {
             _ if !ask.effect().is_write() => None,
@@ -166,6 +167,7 @@ impl Parser {
                 routed_after: reading.routed_after,
                 forwarded_at,
                 shared: shared.is_some(),
+                term,
             },
         })
     }

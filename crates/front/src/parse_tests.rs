@@ -585,6 +585,7 @@ fn a_request_says_how_it_was_delivered() {
     let sent = [
         (forward::SENT_AT_HEADER, "1f-200"),
         (forward::SHARED_HEADER, "1"),
+        (forward::TERM_HEADER, "7"),
     ];
     let forwarded_at = Some(LeaderTime {
         start: 0x1f,
@@ -610,6 +611,7 @@ fn a_request_says_how_it_was_delivered() {
             routed_after: ROUTED_AFTER,
             forwarded_at,
             shared: via == Via::Forwarded,
+            term: forwarded_at.map(|_| 7),
         };
         assert_eq!(delivery, expected);
         assert_eq!(request.reply.inbox.subject(), Some("_INBOX.1"));

@@ -76,7 +76,7 @@ pub struct Env {
     pub heard_by_key: BTreeMap<(LineName, Box<[u8]>), Time>,
     /// From then on each request that is sent must be answered.
     pub answers_from: Time,
-    /// Attempts that only a node had whose client library had just then forgotten a subscription that was drained.
+    /// Attempts that only a node had whose client library had just then forgotten the subscription, as it may.
     pub forgotten: BTreeSet<(usize, usize)>,
     /// What all nodes were told of the link between them.
     pub link: Rc<Link>,

@@ -40,7 +40,9 @@ pub struct Loop {
     /// It has seen a full inbox.
     pub crowded: bool,
     /// It stands still until then.
-    pub stalled_until: Time,
+    stalled_until: Time,
+    /// What happened to it while it stood still.
+    deferred: VecDeque<Event>,
     /// When the decision was made, on the node's clock, on which it acts.
     decided_at: Option<u64>,
 }
@@ -73,7 +75,16 @@ impl Loop {
             writing: false,
             crowded: false,
             stalled_until: 0,
+            deferred: VecDeque::new(),
             decided_at: None,
+        }
+    }
+
+    /// It goes on, with all that happened to it.
+    fn go_on(&mut self, env: &mut Env) {
+        self.stalled_until = 0;
+        for event in self.deferred.drain(..) {
+            env.timeline.after(0, event);
         }
     }
 
@@ -142,17 +153,17 @@ impl Node {
         Some(self.loop_id(index as usize))
     }
 
-    /// Until when a loop stands still, if it does.
+    /// Whether a loop stands still.
     #[must_use]
-    pub fn stands_still_until(&self, at: usize, now: Time) -> Option<Time> {
-        let of_loop = self.running.as_ref()?.loops.get(at)?;
-        Some(of_loop.stalled_until).filter(|until| *until > now)
+    pub fn stands_still(&self, at: usize) -> bool {
+        let of_loop = self.running.as_ref().and_then(|it| it.loops.get(at));
+        of_loop.is_some_and(|it| it.stalled_until > 0)
     }
 
     /// Every loop goes on.
-    pub fn end_stalls(&mut self) {
+    pub fn end_stalls(&mut self, env: &mut Env) {
         for it in self.running.iter_mut().flat_map(|it| &mut it.loops) {
-            it.stalled_until = 0;
+            it.go_on(env);
         }
     }
 
@@ -345,6 +356,25 @@ impl Node {
 }
 
 impl World {
+    /// A loop stands still until then at least, and the others of its node go on.
+    pub fn stand_still(&mut self, of: LoopId, until: Time) {
+        let node = self.nodes.get_mut(&of.node);
+        if let Some(it) = node.and_then(|it| it.of_loop(of.index)) {
+            it.stalled_until = it.stalled_until.max(until);
+            self.env.timeline.at(until, Event::LoopGoesOn { of });
+        }
+    }
+
+    /// It goes on, unless it stands still for longer by now.
+    pub fn loop_goes_on(&mut self, of: LoopId) {
+        let node = self.nodes.get_mut(&of.node);
+        if let Some(it) = node.and_then(|it| it.of_loop(of.index))
+            && it.stalled_until <= self.env.timeline.now()
+        {
+            it.go_on(&mut self.env);
+        }
+    }
+
     /// What reaches a process that stands still waits until it goes on, as does what reaches a loop.
     pub fn defer(&mut self, event: Event) -> Option<Event> {
         let of = match &event {
@@ -365,14 +395,54 @@ impl World {
         let Some(node) = self.nodes.get_mut(&of.node) else {
             return Some(event);
         };
+        // First: when both go on, all comes in its order.
+        if node.stands_still(of.index)
+            && let Some(it) = node.of_loop(of.index)
+        {
+            it.deferred.push_back(event);
+            return None;
+        }
         if node.paused_until.is_some() {
             node.deferred.push_back(event);
             return None;
         }
-        if let Some(until) = node.stands_still_until(of.index, self.env.timeline.now()) {
-            self.env.timeline.at(until, event);
-            return None;
-        }
         Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::FIRST_NODES;
+    use crate::faults::Weather;
+    use crate::world::Options;
+
+    const SECOND: Time = 1_000_000;
+
+    fn next_turn(world: &World, of: LoopId) -> Option<Time> {
+        let running = world.nodes.get(&of.node)?.running.as_ref()?;
+        running.loops.get(of.index)?.turn_at
+    }
+
+    #[test]
+    fn a_loop_that_goes_on_takes_its_turns_again() {
+        let mut world = World::new(1, &Options::default());
+        let of = LoopId::first_of(1);
+        (world.env.weather, world.ill) = (Weather::fine(), None);
+        FIRST_NODES
+            .into_iter()
+            .for_each(|node| world.start_node(node));
+        world.run_until(2 * SECOND);
+        world.stand_still(of, 4 * SECOND);
+        world.stand_still(of, 3 * SECOND);
+        world.run_until(4 * SECOND - 1);
+        assert!(next_turn(&world, of).is_some_and(|at| at < 3 * SECOND));
+        world.run_until(5 * SECOND);
+        assert!(next_turn(&world, of).is_some_and(|at| at >= 5 * SECOND));
+        world.stand_still(of, 60 * SECOND);
+        world.run_until(6 * SECOND);
+        world.heal();
+        world.run_until(7 * SECOND);
+        assert!(next_turn(&world, of).is_some_and(|at| at >= 7 * SECOND));
     }
 }

@@ -18,7 +18,7 @@ use nowserving_front::limits::KnownRules;
 use nowserving_front::parse::{Parser, Reading, TIMEOUT_MAX_MS, reply_to};
 use nowserving_front::probe::Echoes;
 use nowserving_front::routes::{Route, no_room, route};
-use nowserving_front::subscriptions::{Change, Reader, SubscriptionId, Subscriptions};
+use nowserving_front::subscriptions::{Change, SubscriptionId, Subscriptions};
 use nowserving_front::who::TrustRequestInfo;
 use nowserving_limit::Rules;
 use nowserving_line::LineName;
@@ -37,27 +37,13 @@ use crate::node::Node;
 use crate::timeline::Time;
 use crate::world::Process;
 
-mod probes;
+use local::Local;
 
-/// Nobody routes to a subscription so long after another node has taken its place.
-const DRAINED_US: Time = 300_000;
+mod local;
+mod probes;
 
 /// The subscription on which other nodes ask for the hits that a node has counted; those for requests have other numbers.
 const HITS: SubscriptionId = 0;
-
-/// A subscription as its node's client library knows it.
-#[derive(Debug)]
-struct Local {
-    subject: Rc<str>,
-    group: Option<&'static str>,
-    reader: Reader,
-    /// Since when another node may listen in its place.
-    drains_from: Option<Time>,
-    closed: bool,
-    was_drained: bool,
-    queue: VecDeque<Message>,
-    reading: bool,
-}
 
 /// Who is told of the answer to a request of a node.
 #[derive(Clone, Copy, Debug)]
@@ -208,31 +194,19 @@ impl Node {
                 reader,
             } => {
                 let subject: Rc<str> = subject.into();
-                let local = Local {
-                    subject: subject.clone(),
-                    group,
-                    reader,
-                    drains_from: None,
-                    closed: false,
-                    was_drained: false,
-                    queue: VecDeque::new(),
-                    reading: false,
-                };
+                let local = Local::new(subject.clone(), group, reader);
                 service.open.insert(id, local);
                 Up::Subscribe { id, subject, group }
             }
             Change::ForwardOnly(id) => {
                 if let Some(local) = service.open.get_mut(&id) {
-                    local.reader.forward_only();
-                    local.drains_from = Some(env.timeline.now());
+                    local.forward_only(env.timeline.now());
                 }
                 return;
             }
             Change::Unsubscribe(id) => {
                 if let Some(local) = service.open.get_mut(&id) {
-                    local.closed = true;
-                    let drained = |from: Time| env.timeline.now() >= from + DRAINED_US;
-                    local.was_drained = local.drains_from.is_some_and(drained);
+                    local.end(&service.gather_config, env.timeline.now());
                 }
                 Up::Unsubscribe(id)
             }
@@ -245,6 +219,7 @@ impl Node {
 
     /// What can be read from the connection now comes to those who read it.
     pub fn read(&mut self, env: &mut Env, at: usize, down: Vec<Down>) {
+        let node = self.id;
         for what in down {
             match what {
                 Down::Message {
@@ -264,8 +239,12 @@ impl Node {
                     };
                     // The client library forgets a subscription when it sends the server word.
                     if local.closed {
-                        let forgotten = message.call.filter(|_| local.was_drained);
-                        env.forgotten.extend(forgotten);
+                        env.note(format_args!(
+                            "n{node}: has ended its subscription, and drops {} of {:?}",
+                            message.subject, message.reply
+                        ));
+                        env.forgotten
+                            .extend(message.call.filter(|_| local.may_lose));
                         continue;
                     }
                     local.queue.push_back(message);

@@ -151,7 +151,7 @@ impl World {
                 }
             }
             Fault::ServiceStall if self.env.is_connected(of) => self.stall_service(of),
-            Fault::LoopStall if running => self.stall_loop(of),
+            Fault::LoopStall if awake => self.stall_loop(of),
             Fault::Crash if running => {
                 self.env.counts.add(kind);
                 self.crash(id);
@@ -406,20 +406,13 @@ impl World {
         LoopId { node, index }
     }
 
-    /// One loop stands still, and the others of its node go on.
     fn stall_loop(&mut self, of: LoopId) {
         let env = &mut self.env;
         let mean_us = *env.random.pick(&[20_000, 300_000, 1_500_000]).unwrap_or(&0);
         let until = env.timeline.now() + env.random.around(mean_us);
-        if let Some(it) = self
-            .nodes
-            .get_mut(&of.node)
-            .and_then(|it| it.of_loop(of.index))
-        {
-            env.counts.add(Fault::LoopStall);
-            env.note(format_args!("n{of}: the loop stands still until {until}"));
-            it.stalled_until = until;
-        }
+        env.counts.add(Fault::LoopStall);
+        env.note(format_args!("n{of}: the loop stands still until {until}"));
+        self.stand_still(of, until);
     }
 
     fn stall_service(&mut self, of: LoopId) {
@@ -544,7 +537,7 @@ impl World {
             }
             self.resume(id, start);
             if let Some(node) = self.nodes.get_mut(&id) {
-                node.end_stalls();
+                node.end_stalls(&mut self.env);
             }
             for of in self.all_loops().into_iter().filter(|it| it.node == id) {
                 self.env.timeline.after(0, Event::Connect { of });

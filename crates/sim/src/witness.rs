@@ -100,8 +100,7 @@ impl World {
         let of = of.unwrap_or(LoopId::first_of(peer));
         let open = env.is_open(of, connection.number);
         let route_lost = server > 0 && env.strikes(Fault::RouteLost);
-        let now = env.timeline.now();
-        let awake = |it: &Node| it.is_awake() && it.stands_still_until(of.index, now).is_none();
+        let awake = |it: &Node| it.is_awake() && !it.stands_still(of.index);
         let answers = self.nodes.get(&peer).is_some_and(awake);
         let mut delay = env.nats_delay();
         let reply = match open && !route_lost {

@@ -107,6 +107,11 @@ pub enum Event {
         /// Which loop of which node.
         of: LoopId,
     },
+    /// A loop that stood still goes on.
+    LoopGoesOn {
+        /// Which loop of which node.
+        of: LoopId,
+    },
     /// A machine starts its node, if it does not run.
     StartNode {
         /// The node.
@@ -362,7 +367,7 @@ pub fn run(seed: u64, options: &Options) -> Run {
 }
 
 impl World {
-    fn new(seed: u64, options: &Options) -> World {
+    pub(crate) fn new(seed: u64, options: &Options) -> World {
         let mut random = Random::new(seed);
         let mut weather = Weather::draw(&mut random);
         for kind in &options.many {
@@ -522,7 +527,7 @@ impl World {
         self.checks.progress < PROGRESS_MIN
     }
 
-    fn run_until(&mut self, until: Time) {
+    pub(crate) fn run_until(&mut self, until: Time) {
         while self.env.violations.is_empty()
             && let Some(event) = self.env.timeline.next(until)
         {
@@ -574,6 +579,7 @@ impl World {
                     self.cut_service(of);
                 }
             }
+            Event::LoopGoesOn { of } => self.loop_goes_on(of),
             Event::StartNode { node } => self.start_node(node),
             Event::Asks { disk_id } => self.asks(disk_id),
             Event::ToAll { subject, payload } => self.give_to_all(&subject, &payload),
@@ -653,7 +659,7 @@ impl World {
         }
     }
 
-    fn start_node(&mut self, id: NodeId) {
+    pub(crate) fn start_node(&mut self, id: NodeId) {
         if self.renumber(id) {
             return;
         }

@@ -26,6 +26,12 @@ impl Engine {
         let takes_requests = self.takes_requests(now.us) && !self.stopping.has_ended();
         let shard = self.shards.get_mut(&request.shard);
         let leader_since = shard.as_deref().and_then(|it| it.following.leader_since());
+        let named = request.id.is_some_and(|id| id.origin == Origin::Client);
+        let term = shard.as_deref().map(|it| it.replica.term());
+        let to_another_term = named && delivery.term.is_some() && delivery.term != term;
+        #[cfg(feature = "bite")]
+        let to_another_term =
+            to_another_term && !nowserving_bite::is(nowserving_bite::Break::S14Refused);
         let effect = match request.ask.effect() {
             // A node that does not hold the shard has nothing to read.
             Effect::ReadLocal if shard.is_none() => Effect::Read,
@@ -40,10 +46,10 @@ impl Engine {
                 Role::NotLeader
             },
             via: delivery.via,
-            shared: delivery.shared,
+            shared: delivery.shared || to_another_term,
             age: age(&request, delivery, now, self.ctx.clocks.start, leader_since),
             effect,
-            named: request.id.is_some_and(|id| id.origin == Origin::Client),
+            named,
             // Of other requests it decides nothing, and they are the most.
             copy: match (request.id, shard.as_deref()) {
                 (Some(id), Some(shard)) if delivery.via == Via::Forwarded => shard.copy_of(id),

@@ -181,6 +181,7 @@ mod tests {
             routed_after,
             forwarded_at,
             shared: false,
+            term: None,
         }
     }
 

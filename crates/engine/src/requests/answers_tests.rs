@@ -610,6 +610,30 @@ fn a_shared_copy_gets_the_answer_of_the_leaders_own_and_is_never_executed() {
     assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 1);
 }
 
+/// A node that was cut off forwards by what it knew of an earlier term of this leader. Meanwhile another one may have led,
+/// and have refused a copy from its state.
+#[test]
+fn a_named_write_that_was_forwarded_to_an_earlier_term_is_never_executed() {
+    let mut rig = of_three();
+    let far = rig.now + 1_000_000_000;
+    let term = rig.replica().term();
+    let send = |rig: &mut Rig, origin, term| {
+        let (mut request, mut delivery) = rig.message(Ask::Write(enter("a")), far, Via::Forwarded);
+        request.id = Some(RequestId { key: 7, origin });
+        delivery.term = Some(term);
+        rig.input(Input::Request { request, delivery });
+        rig.turn();
+        rig.acknowledge();
+        rig.numbers()
+    };
+    let earlier = send(&mut rig, Origin::Client, term - 1);
+    assert_eq!(earlier, [Err(Code::NotLeader)]);
+    assert_eq!(send(&mut rig, Origin::Client, term), [Ok(1)]);
+    let known = send(&mut rig, Origin::Client, term - 1);
+    assert_eq!(known, [Ok(1)], "answered, and not executed");
+    assert_eq!(rig.lines().get(&name("shop")).unwrap().counts().issued, 1);
+}
+
 /// A forward that took long to arrive, and then waits in the queue.
 #[test]
 fn a_forwarded_write_is_not_executed_later_than_it_was_sent_for() {

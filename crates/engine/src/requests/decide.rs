@@ -48,7 +48,8 @@ pub struct Case {
     pub role: Role,
     /// By which subscription the request came.
     pub via: Via,
-    /// [`Delivery::shared`].
+    /// [`Delivery::shared`], or forwarded to another term: an earlier leader may have refused a copy of it, and the
+    /// forwarding node does not know of the present one.
     pub shared: bool,
     pub age: Age,
     pub effect: Effect,

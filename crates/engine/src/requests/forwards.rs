@@ -29,6 +29,7 @@ const TRY_MAX_US: Micros = 700_000;
 pub(crate) struct Leader {
     /// The time on its clock; `None` without a leader, or without a recent frame from it.
     pub time: Option<LeaderTime>,
+    pub term: u64,
     /// When this node learned that it leads in its term. The leases of all earlier leaders had ended by
     /// then.
     pub since: Micros,
@@ -58,6 +59,11 @@ impl Forward {
         self.waiter.effect.is_write()
     }
 
+    fn is_named_write(&self) -> bool {
+        let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
+        named && self.is_write()
+    }
+
     /// Whether an earlier leader may have refused this request, or another copy of the call, from its
     /// state. The next leader does not know that.
     fn may_be_refused(&self, leader: Leader) -> bool {
@@ -65,8 +71,7 @@ impl Forward {
         if nowserving_bite::is(nowserving_bite::Break::S14Refused) {
             return false;
         }
-        let named = (self.waiter.id).is_some_and(|id| id.origin == Origin::Client);
-        let copies = self.shared || (named && self.is_write());
+        let copies = self.shared || self.is_named_write();
         copies && self.waiter.delivery.routed_after < leader.since
     }
 
@@ -246,6 +251,7 @@ impl Forwards {
             request_id: waiter.id,
             sent_at: leader.time,
             shared: forward.shared,
+            term: forward.is_named_write().then_some(leader.term),
             trace: waiter.reply.trace.clone(),
         }));
         let deadline = waiter.deadline;
@@ -307,6 +313,7 @@ mod tests {
                 routed_after: NOW,
                 forwarded_at: None,
                 shared: false,
+                term: None,
             },
             reply: ReplyTo {
                 inbox: Inbox::Subject("inbox".into()),
@@ -333,6 +340,7 @@ mod tests {
 
     const LEADER: Leader = Leader {
         time: Some(LeaderTime { start: 2, us: 7 }),
+        term: 4,
         since: NOW,
     };
 
@@ -529,6 +537,11 @@ mod tests {
                 ..waiter(effect)
             }
         };
+        let mut run = Run::start(named(Effect::Write), false, LEADER);
+        let Some(Output::Forward(it)) = run.out.outputs.pop() else {
+            panic!("not tried");
+        };
+        assert_eq!(it.term, Some(LEADER.term), "so that the leader knows");
         let later = Leader {
             since: NOW + 1,
             ..LEADER

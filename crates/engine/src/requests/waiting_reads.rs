@@ -141,6 +141,7 @@ mod tests {
                 routed_after: 0,
                 forwarded_at: None,
                 shared: false,
+                term: None,
             },
             reply,
             deadline,

@@ -114,6 +114,7 @@ impl Shard {
     pub fn known_leader(&self) -> KnownLeader {
         KnownLeader {
             id: self.replica.leader(),
+            term: self.replica.term(),
             since: self.following.leader_since().unwrap_or_default(),
         }
     }

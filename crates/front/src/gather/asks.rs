@@ -431,6 +431,7 @@ impl OwnAsk {
                 routed_after: now,
                 forwarded_at: None,
                 shared: false,
+                term: None,
             },
         }
     }

@@ -24,6 +24,7 @@ fn a_try(id: u64) -> ForwardTry {
         }),
         sent_at: Some(LeaderTime { start: 31, us: 7 }),
         shared: false,
+        term: None,
         trace: None,
     }
 }

@@ -67,6 +67,7 @@ async fn a_request_is_given_to_the_engine_with_its_delivery() {
         routed_after: ROUTED_AFTER,
         forwarded_at: None,
         shared: false,
+        term: None,
     };
     assert_eq!(delivery, expected);
     assert_eq!(test.server.all_sent().await, [], "the engine answers");

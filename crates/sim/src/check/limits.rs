@@ -70,8 +70,10 @@ struct Shard {
     /// Hits and give-backs that were asked for after the last checkpoint, in the order in which clients were told of them: when each
     /// was asked for, and when its client was told.
     unsaved: Vec<(Time, Time)>,
-    /// When the last checkpoint was applied: the next one is proposed after that.
+    /// When the leader has applied the last checkpoint: it proposes the next one after that.
     free_at: Time,
+    /// The entry of the last checkpoint, until the leader has applied it: its disk may be slower than those of the others.
+    under_way: Option<u64>,
     /// When a reset of one of its counters was applied.
     reset_at: Time,
     /// When the first entry since a checkpoint should have been proposed came into the log.
@@ -83,7 +85,8 @@ struct Shard {
 impl Shard {
     /// Since when a checkpoint should be in the log, if clients were told of changes that are in none.
     fn due_at(&self) -> Option<Time> {
-        let (_, told_at) = self.unsaved.first().filter(|_| self.is_known)?;
+        let is_free = self.is_known && self.under_way.is_none();
+        let (_, told_at) = self.unsaved.first().filter(|_| is_free)?;
         Some(self.free_at.max(*told_at) + CHECKPOINT_INTERVAL_US + SLACK_US)
     }
 
@@ -103,19 +106,24 @@ impl Shard {
         }
     }
 
-    fn is_saved(&mut self, appended_at: Time, now: Time) {
+    fn is_saved(&mut self, place: Place) {
         // It has the others, whenever their clients were told.
-        self.unsaved.retain(|(asked_at, _)| *asked_at > appended_at);
-        (self.checkpoint_at, self.refused) = (appended_at, 0);
-        (self.free_at, self.late_at, self.is_known) = (now, None, true);
+        self.unsaved
+            .retain(|(asked_at, _)| *asked_at > place.appended_at);
+        (self.checkpoint_at, self.refused) = (place.appended_at, 0);
+        self.is_over(place);
     }
 
     /// A checkpoint was not merged, as a reset overtook it: its leader writes another one. Whether that has gone on for too
     /// long without a reset.
-    fn is_refused_again(&mut self, now: Time) -> bool {
+    fn is_refused_again(&mut self, place: Place) -> bool {
         self.refused += 1;
-        (self.free_at, self.late_at, self.is_known) = (now, None, true);
+        self.is_over(place);
         self.refused > REFUSED_MAX
+    }
+
+    fn is_over(&mut self, place: Place) {
+        (self.under_way, self.late_at, self.is_known) = (Some(place.index), None, true);
     }
 }
 
@@ -151,7 +159,7 @@ impl LimitChecks {
         );
         if term > shard.term {
             (shard.term, shard.term_at, shard.free_at) = (term, now, now);
-            (shard.unsaved, shard.late_at) = (Vec::new(), None);
+            (shard.unsaved, shard.late_at, shard.under_way) = (Vec::new(), None, None);
             shard.failovers.push(Failover {
                 checkpoint_at: shard.checkpoint_at,
                 leads_at: now,
@@ -160,6 +168,17 @@ impl LimitChecks {
             for counter in counters.filter(|it| it.shard == place.shard) {
                 counter.refused.clear();
             }
+        }
+    }
+
+    /// The leader of this term has applied the log of a shard up to this entry.
+    pub fn leader_applied(&mut self, shard: u32, (term, applied): (u64, u64), now: Time) {
+        let shard = self.shards.entry(shard).or_default();
+        let own = shard
+            .under_way
+            .take_if(|it| *it <= applied && term == shard.term);
+        if own.is_some() {
+            shard.free_at = now;
         }
     }
 
@@ -182,10 +201,9 @@ impl LimitChecks {
         shard.is_known = true;
         match (applied.command, &applied.reply) {
             (LimitCommand::Checkpoint { .. }, LimitReply::Checkpoint { merged, .. }) => {
-                let now = env.timeline.now();
                 if *merged {
-                    shard.is_saved(place.appended_at, now);
-                } else if shard.is_refused_again(now) {
+                    shard.is_saved(place);
+                } else if shard.is_refused_again(place) {
                     let what = format!(
                         "no checkpoint of shard {} is merged: {shard:?}",
                         place.shard

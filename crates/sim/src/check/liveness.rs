@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use nowserving_protocol::operation::Operation;
-
 use super::ghosts::Ghosts;
 use super::shadow::Shadow;
 use crate::calls::{Call, NotAnswered};
@@ -45,12 +43,12 @@ pub fn unled(nodes: &[&Node], shards: u32) -> Option<u32> {
 
 /// L2: an attempt that was sent to a healed cluster does not end without an answer.
 ///
-/// A check of limits on the subject of a shard's leader goes to one node of a group. In the moment in which a former leader
-/// ends its subscription there, NATS can still give it one, which its client library drops: that one is not judged. All
-/// other subjects of a shard are heard by the next leader, too.
+/// What any node takes, and checks of limits on the subject of a shard's leader, go to one node of a group. In the moment in
+/// which that node ends its subscription, NATS can still give it a message, which its client library drops: that one is not
+/// judged ([`Env::forgotten`]).
 pub fn is_answered(env: &mut Env, call: &Call, attempt: usize) {
     let name = (call.query.call, attempt);
-    let was_forgotten = call.query.op == Operation::LimitCheck && env.forgotten.contains(&name);
+    let was_forgotten = env.forgotten.contains(&name);
     let Some(attempt) = call.attempts.get(attempt) else {
         return;
     };

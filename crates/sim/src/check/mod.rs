@@ -289,6 +289,10 @@ impl Checks {
                     self.events.none_left_out(env, node, id, applied, outputs);
                 }
             }
+            if shard.leads_ready {
+                let applied = (replica.term(), replica.applied());
+                self.limits.leader_applied(id, applied, now);
+            }
         }
         for output in outputs {
             if let Output::Event(OutEvent::Kv(event)) = output {

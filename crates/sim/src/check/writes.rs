@@ -32,8 +32,8 @@ pub struct Writes {
     calls_seen: usize,
     /// The calls of operators that admitted tokens: by line, incarnation and id.
     called: BTreeSet<(LineName, u64, Box<str>)>,
-    /// What each token that was moved or drawn was called, and is called now.
-    names: BTreeMap<TokenRef, Names>,
+    /// What each token that was moved or drawn was called, and is called now, by shard: two shards give equal incarnations.
+    names: BTreeMap<(u32, TokenRef), Names>,
     /// Changes of many lines that are in the log: by the call that named them and the line, when and after which version.
     many: BTreeMap<(usize, LineName), Vec<(Time, u64)>>,
 }
@@ -92,7 +92,7 @@ fn is_clients(op: &Op) -> bool {
 impl Writes {
     /// An operation was applied.
     pub fn applied(&mut self, env: &mut Env, place: Place, applied: &Applied<'_>) {
-        self.note_moves(applied.events);
+        self.note_moves(place.shard, applied.events);
         if !is_clients(applied.op) {
             return;
         }
@@ -121,7 +121,7 @@ impl Writes {
         let called = line.and_then(|line| CalledReply::of_call(line, call_id?));
         let text = text_of(applied.op);
         let names = match applied.result {
-            Ok(Reply::Token(at)) => Some(self.names_of(*at)),
+            Ok(Reply::Token(at)) => Some(self.names_of(place.shard, *at)),
             _ => None,
         };
         let operation = self.by_text.entry(text).or_default();
@@ -148,7 +148,7 @@ impl Writes {
         }
     }
 
-    fn note_moves(&mut self, events: &[Event]) {
+    fn note_moves(&mut self, shard: u32, events: &[Event]) {
         for event in events {
             if let Event::Token {
                 incarnation,
@@ -158,19 +158,20 @@ impl Writes {
                 ..
             } = event
             {
-                let names = self.names_of(TokenRef {
+                let from = TokenRef {
                     incarnation: *incarnation,
                     lane: *lane_id,
                     token: *token,
-                });
+                };
+                let names = self.names_of(shard, from);
                 names.borrow_mut().push(*to);
-                self.names.insert(*to, names);
+                self.names.insert((shard, *to), names);
             }
         }
     }
 
-    fn names_of(&mut self, at: TokenRef) -> Names {
-        let names = self.names.entry(at);
+    fn names_of(&mut self, shard: u32, at: TokenRef) -> Names {
+        let names = self.names.entry((shard, at));
         names
             .or_insert_with(|| Rc::new(RefCell::new(vec![at])))
             .clone()

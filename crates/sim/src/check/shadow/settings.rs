@@ -5,8 +5,8 @@ use nowserving_line::{Admission, Change, Event, Op, Settings, TokenChange};
 use super::{Broken, ShadowLine};
 
 impl ShadowLine {
-    /// The most seats that the line had on the way to these settings: changes of the schedule that are due together
-    /// follow each other, and each admits.
+    /// The most seats that the line had on the way to these settings: changes of the schedule that are due follow a change
+    /// of the settings, and each other, and each admits.
     pub(super) fn seats_passing(&self, op: &Op, now: &Settings) -> u64 {
         let made = match op {
             Op::Configure { patch, .. } => match &patch.schedule {
@@ -18,13 +18,20 @@ impl ShadowLine {
                 self.schedule.get(..made).unwrap_or_default()
             }
         };
-        let seats = made.iter().map(|it| match it.set.seats {
+        let own = match op {
+            Op::Configure { patch, .. } => Some(&**patch),
+            _ => None,
+        };
+        let all = made.iter().map(|it| &it.set).chain(own);
+        let seats = all.map(|set| match set.seats {
             Some(Change::Set(seats)) => seats.into(),
             _ => 0,
         });
-        let passing = seats.max();
         // What was held back before is done first, with the seats until then.
-        passing.map_or(0, |seats: u64| seats.max(self.seats))
+        match made.is_empty() {
+            true => 0,
+            false => seats.fold(self.seats, u64::max),
+        }
     }
 
     /// A change of the schedule is made once, in its turn, and not before its time.
