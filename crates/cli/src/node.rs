@@ -162,7 +162,8 @@ pub struct NodeArgs {
     )]
     snapshot_entries: Option<u64>,
     /// Once the log takes more disk than this, a node that is away no longer keeps the others from dropping
-    /// entries. One that catches up by snapshot does, up to twice as much. Bytes, 1 MiB to 1 TiB [default: 256 MiB].
+    /// entries. One that catches up by snapshot does, up to twice as much. Several loops have an equal part of it each.
+    /// Bytes, 1 MiB to 1 TiB [default: 256 MiB].
     #[arg(
         long,
         value_name = "BYTES",

@@ -25,12 +25,16 @@ pub const REQUEST_KEY_HEADER: &str = "Nowserving-Request-Key";
 /// `1` on a write that the leader may have too, as it came on its shard's own subject.
 pub const SHARED_HEADER: &str = "Nowserving-Shared";
 
-/// Of a write that its client named, the leader's term as the forwarding node knows it. A leader of a build from before
-/// this header would refuse one whose name begins as ours do.
-pub const TERM_HEADER: &str = "Leader-Term";
+/// Of a write that its client named, the leader's term as the forwarding node knows it.
+pub const TERM_HEADER: &str = "Nowserving-Leader-Term";
 
-/// What nodes add to a request that they forward, of names that begin as ours do.
-pub const HEADERS: [&str; 3] = [SENT_AT_HEADER, REQUEST_KEY_HEADER, SHARED_HEADER];
+/// What nodes add to a request that they forward.
+pub const HEADERS: [&str; 4] = [
+    SENT_AT_HEADER,
+    REQUEST_KEY_HEADER,
+    SHARED_HEADER,
+    TERM_HEADER,
+];
 
 /// The subjects on which nodes forward.
 ///

@@ -16,7 +16,7 @@ pub(crate) struct Times {
     first: Timestamp,
     /// On the service clock and on the wall clock.
     near: VecDeque<[u32; 2]>,
-    /// All of them, once one differs by more than 24 days: a damaged dump may have any.
+    /// All of them, once one differs by more than 24 days: an import, a put-back or a draw may bring any.
     far: Seldom<VecDeque<Timestamp>>,
 }
 

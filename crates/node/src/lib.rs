@@ -91,6 +91,8 @@ async fn open_and_run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Ended> {
     config.check()?;
+    // Once: how many cores there are can change.
+    config.loops = Some(config.loops());
     let loaded = key_file::load(&config.key_file)?;
     let data = DataDir::open_locked(&config, lock)?;
     let rotation = data_dir::members_in(&data.path)?.rotation;

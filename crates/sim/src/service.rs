@@ -24,6 +24,7 @@ use nowserving_limit::Rules;
 use nowserving_line::LineName;
 use nowserving_protocol::codec::{Format, encode};
 use nowserving_protocol::error::{ApiError, ErrorReply};
+use nowserving_protocol::limits::NodeHits;
 use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::Subjects;
 use nowserving_shard::limits::RuleTexts;
@@ -61,7 +62,7 @@ pub struct Service {
     /// Requests for which it asks others.
     gather: Gather,
     gather_config: Config,
-    /// Requests on plain subjects come to the first loop alone, so it has all that the node counts.
+    /// The first loop tells what all of them have counted.
     tells_hits: bool,
     /// When it looks next what is due there.
     gathers_at: Option<u64>,
@@ -274,10 +275,10 @@ impl Node {
 
     /// Another node asks how many hits this one has counted.
     fn tell_hits(&mut self, env: &mut Env, at: usize, message: Message) {
-        let hits = self
-            .service(at)
-            .map(|it| encode(&it.gather.hits(), Format::MsgPack));
-        if let Some((hits, inbox)) = hits.zip(message.reply) {
+        let loops = self.running.iter().flat_map(|it| &it.loops);
+        let hits = NodeHits::sum(loops.map(|it| it.service.gather.hits()));
+        let hits = encode(&hits, Format::MsgPack);
+        if let Some(inbox) = message.reply {
             self.publish(env, at, (inbox, None), Vec::new(), hits.into());
         }
     }

@@ -20,68 +20,17 @@ use crate::disk::SmallDisk;
 use crate::flags::NodeFlags;
 use crate::metrics::Metrics;
 use crate::nats::{Nats, PASSWORD};
+use crate::options::Options;
 use crate::process::Process;
 use crate::program::program;
 use crate::proxy::{Link, Proxy};
 use crate::wait::{eventually, free_port};
 
-/// How a test's cluster differs from the default.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub nodes: u64,
-    pub shards: u32,
-    /// The loops of each node, in order; of those that are not named, what a node has by itself.
-    pub loops: &'static [u32],
-    /// After how many entries a node makes a snapshot of a shard.
-    pub snapshot_entries: u64,
-    /// Past this size a log keeps nothing for nodes that are away.
-    pub log_bytes_max: u64,
-    /// Whether the nats-server maps plain subjects to shards.
-    pub mapping: bool,
-    /// What the nats-server takes in one message, if not its default of 1 MiB.
-    pub max_payload: Option<usize>,
-    /// The `authorization` block of the nats-server's configuration; `nodes` and `tests` must be among
-    /// the users. Without it every connection has all rights.
-    pub authorization: Option<String>,
-    /// Whether each node reaches nats-server through two proxies: one for clients' requests, one for
-    /// its peers.
-    pub proxied: bool,
-    /// Whether nodes take direct links of their peers, if `proxied` each through a proxy.
-    pub direct_links: bool,
-    /// Nodes and clients connect to all of these; [`Cluster::nats`] is the first.
-    pub nats_servers: usize,
-    /// The binary of another build, with which all nodes begin.
-    pub other_build: Option<OsString>,
-    /// The size of each node's own [`SmallDisk`]; none: they have folders on the machine's disk.
-    pub disk_bytes: Option<u64>,
-    /// The collector that nodes send spans to.
-    pub otlp: Option<String>,
-    /// Whether each node has a key file of its own: [`Cluster::key_file_of`].
-    pub own_key_files: bool,
-    /// How long a follower hears nothing before it stands for election, if not for the default time.
-    pub election: Option<&'static str>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            nodes: 3,
-            shards: 16,
-            loops: &[],
-            snapshot_entries: 20_000,
-            log_bytes_max: 256 << 20,
-            mapping: true,
-            max_payload: None,
-            authorization: None,
-            proxied: false,
-            direct_links: false,
-            nats_servers: 1,
-            other_build: None,
-            disk_bytes: None,
-            otlp: None,
-            own_key_files: false,
-            election: None,
-        }
+/// How many loops nodes have of which a test says nothing.
+fn loops_of_all() -> Result<u32> {
+    match std::env::var("NOWSERVING_E2E_LOOPS") {
+        Ok(text) => text.parse().context("NOWSERVING_E2E_LOOPS"),
+        Err(_) => Ok(1),
     }
 }
 
@@ -108,7 +57,7 @@ struct Node {
     direct: Option<Direct>,
     metrics: SocketAddr,
     disk: Option<SmallDisk>,
-    loops: Option<u32>,
+    loops: u32,
     /// Its binary, if it is that of another build.
     other_build: Option<OsString>,
 }
@@ -201,6 +150,9 @@ impl Cluster {
             let data = cluster.data_dir(id);
             let disk = cluster.options.disk_bytes;
             let loops = cluster.options.loops.get(cluster.nodes.len()).copied();
+            let loops = loops
+                .map_or_else(loops_of_all, Ok)?
+                .min(cluster.options.shards);
             cluster.nodes.push(Node {
                 loops,
                 id,
@@ -296,9 +248,7 @@ impl Cluster {
         if let Some(url) = &self.options.otlp {
             flags = flags.with("--otlp", url);
         }
-        if let Some(loops) = node.loops {
-            flags = flags.with("--loops", loops.to_string());
-        }
+        flags = flags.with("--loops", node.loops.to_string());
         if let Some(time) = self.options.election {
             flags = flags.with("--election", time);
         }
@@ -416,7 +366,7 @@ impl Cluster {
     /// # Errors
     /// There is no such node.
     pub fn set_loops(&mut self, id: u64, loops: u32) -> Result<()> {
-        self.node_mut(id)?.loops = Some(loops);
+        self.node_mut(id)?.loops = loops;
         Ok(())
     }
 

@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use futures::FutureExt;
 use futures::future::{LocalBoxFuture, join_all};
 
-use crate::cluster::{Cluster, Options};
+use crate::cluster::Cluster;
+use crate::options::Options;
 
 /// Nothing here takes longer, on a slow machine either; some dozens run side by side.
 const PATIENCE: Duration = Duration::from_secs(400);

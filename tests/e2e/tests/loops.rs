@@ -131,17 +131,35 @@ async fn all_are_listed(cluster: &Cluster, lines: &[Waiting]) -> Result<()> {
     .await
 }
 
-/// A rule of limits, which the first loop has, counts in shards of all loops.
+/// A rule of limits, which the first loop has, counts in shards of all loops, asked on the plain subject and on that of each
+/// shard's leader.
 async fn counters_are_everywhere(cluster: &Cluster) -> Result<()> {
     let rules = "domain: loops\ndescriptors:\n  - {key: ip, rate_limit: {unit: hour, requests_per_unit: 2, algorithm: sliding_window_log}}\n";
-    cluster.api().apply_rules("loops", rules).await?;
+    let api = cluster.api();
+    api.apply_rules("loops", rules).await?;
     for ip in 0..4 * SHARDS {
+        let subject = match ip % 2 {
+            0 => "nowserving.limit.loops.check".to_owned(),
+            _ => format!("nowserving.leader.{}.limit.loops.check", ip / 2 % SHARDS),
+        };
         for allowed in [true, true, false] {
             let body = json!({"descriptors": [[{"key": "ip", "value": format!("10.0.0.{ip}")}]]});
-            let reply = cluster.api().check("loops", &body).await?;
-            let reply = reply.accepted(cluster.api().format())?;
-            ensure!(reply["allowed"] == allowed, "{ip}: {reply}");
+            let reply = api.ask_at(&subject, &body).await?.accepted(api.format())?;
+            ensure!(reply["allowed"] == allowed, "{subject}, {ip}: {reply}");
         }
     }
-    Ok(())
+    let counted = u64::from(4 * SHARDS);
+    eventually("all hits are told", PATIENCE, async || {
+        let stats = api.limit("stats", json!({})).await?;
+        let rules = stats["rules"].as_array().context("no rules")?;
+        let sum = |field: &str| {
+            rules
+                .iter()
+                .filter_map(|it| it[field].as_u64())
+                .sum::<u64>()
+        };
+        let all = (sum("allowed"), sum("refused"));
+        Ok((all == (2 * counted, counted)).then_some(()))
+    })
+    .await
 }

@@ -174,7 +174,7 @@ impl Engine {
             closed: self.closed.to_frame(),
             lagging: self.lagging.to_frame(),
             entry_format: self.ctx.entry_format,
-            max_payload: self.ctx.payload.max as u64,
+            max_payload: self.max_payload_of_all() as u64,
             keys: self.keys.to_frame(),
             in_touch: self.contact.is_in_touch(),
             in_no_group: self.groups().are_empty(),

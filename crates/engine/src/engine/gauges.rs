@@ -10,6 +10,9 @@ use nowserving_shard::clock::Micros;
 
 use super::Engine;
 
+/// Nothing longer is shown: a node that has never been reached would show the age of its machine.
+const UNREACHABLE_SHOWN_MAX: Duration = Duration::from_secs(3_600);
+
 /// What the gauges say of the shards of one loop, or of all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Gauges {
@@ -28,6 +31,10 @@ pub(crate) struct Gauges {
     /// How long the oldest change of a counter is not saved.
     limit_unsaved_us: Micros,
     kv_bytes: BTreeMap<u32, u64>,
+    /// How long requests have not come by the connection.
+    unreachable_us: Micros,
+    /// What NATS takes in one message there; 0: not known yet.
+    pub max_payload: usize,
 }
 
 impl Gauges {
@@ -43,6 +50,16 @@ impl Gauges {
         self.totals.add(&other.totals);
         self.limit_unsaved_us = self.limit_unsaved_us.max(other.limit_unsaved_us);
         self.kv_bytes.extend(&other.kv_bytes);
+        self.unreachable_us = self.unreachable_us.max(other.unreachable_us);
+        self.max_payload = least_known(self.max_payload, other.max_payload);
+    }
+}
+
+/// Of two sizes of which 0 is none.
+fn least_known(one: usize, other: usize) -> usize {
+    match (one, other) {
+        (0, known) | (known, 0) => known,
+        (one, other) => one.min(other),
     }
 }
 
@@ -61,6 +78,8 @@ impl Engine {
         let leading = self.shards.values().filter_map(|s| s.leader_state.as_ref());
         let oldest = leading.filter_map(|leading| leading.limits.oldest_change());
         let kv_bytes = self.shards.values();
+        let reachability = &self.ctx.reachability;
+        let unreachable_for = reachability.unreachable_for(now).min(UNREACHABLE_SHOWN_MAX);
         Gauges {
             led: self.shards.values().filter(|s| s.leads()).count(),
             leaderless: known.clone().filter(|it| it.leader().is_none()).count(),
@@ -76,7 +95,15 @@ impl Engine {
             totals,
             limit_unsaved_us: oldest.min().map_or(0, |at| now.saturating_sub(at)),
             kv_bytes: kv_bytes.map(|it| (it.id, it.state.kv().bytes())).collect(),
+            unreachable_us: unreachable_for.as_micros() as Micros,
+            max_payload: self.ctx.payload.max,
         }
+    }
+
+    /// What NATS takes in one message, on the connections of all loops; 0: not known yet.
+    pub(super) fn max_payload_of_all(&self) -> usize {
+        let of_loops = self.role.reports().map(|it| it.gauges.max_payload);
+        of_loops.fold(self.ctx.payload.max, least_known)
     }
 
     /// Sets the gauges of the node.
@@ -84,14 +111,10 @@ impl Engine {
         let mut all = self.own_gauges(now);
         self.role.reports().for_each(|it| all.add(&it.gauges));
         gauge!("nowserving_shards_led").set(all.led as f64);
-        let unreachable_for = self
-            .ctx
-            .reachability
-            .unreachable_for(now)
-            .min(Duration::from_secs(3_600));
+        let unreachable_for = Duration::from_micros(all.unreachable_us);
         gauge!("nowserving_service_unreachable_seconds").set(unreachable_for.as_secs_f64());
         gauge!("nowserving_disk_full").set(f64::from(u8::from(self.ctx.disk_full)));
-        gauge!("nowserving_max_payload_bytes").set(self.ctx.payload.max as f64);
+        gauge!("nowserving_max_payload_bytes").set(all.max_payload as f64);
         gauge!("nowserving_shards_without_leader").set(all.leaderless as f64);
         gauge!("nowserving_apply_lag_entries").set(all.apply_lag as f64);
         gauge!("nowserving_log_entries").set(all.log_entries as f64);

@@ -299,6 +299,8 @@ impl Engine {
             Input::ConnectionClosed { peer, connection } => {
                 self.connection_closed(peer, connection, now.us);
             }
+            // The first loop has ended.
+            Input::Stop if !self.config.place.is_first() => return Err(ExitReason::Stopped),
             Input::Stop => {
                 self.stopping.begin(now.us);
                 self.role.news();

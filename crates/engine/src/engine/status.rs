@@ -91,7 +91,7 @@ impl Engine {
                 false => peer.map(|p| p.version.clone()).filter(|v| !v.is_empty()),
             },
             max_payload_bytes: match me {
-                true => Some(self.ctx.payload.max as u64),
+                true => Some(self.max_payload_of_all() as u64),
                 false => peer.map(|p| p.max_payload).filter(|it| *it != 0),
             },
             votes_in: count(&votes) as u32,

@@ -30,7 +30,7 @@ use crate::link::accept::{Accepting, LinkFrame};
 use crate::link::open::{Addresses, Opening};
 use crate::link::{self, Links};
 use crate::nats::discovery::Discovery;
-use crate::nats::gathering::{self, RulesReceiver};
+use crate::nats::gathering::{self, Gatherings, RulesReceiver};
 use crate::nats::payload_limit::{self, PayloadLimit};
 use crate::nats::peers::{self, NatsLink, Origin, PeerList, Senders};
 use crate::nats::stats::Stats;
@@ -163,8 +163,6 @@ impl Node {
         let known = (known, report);
         let (done, of_threads) = mpsc::unbounded_channel();
         disk_space::watch(self.data.path.clone(), self.logs.clone(), done.clone())?;
-        let (knows, rules) = watch::channel(None);
-        let beginning = self.beginning(rules, link.limit.clone())?;
         let mut restored = self.restore().await?;
         let ways = Ways::new(first.count);
         let links = Links::default();
@@ -177,6 +175,8 @@ impl Node {
             this.engine_loop.inputs(),
         );
         let (of_node, told) = of_node(senders, ways.loops);
+        let (knows, rules) = watch::channel(None);
+        let beginning = self.beginning(rules, told.peer_list.clone(), link.limit.clone())?;
         let part = Part {
             log: self.logs.first().context("no log")?.clone(),
             restored: restored.extract_if(.., |it| first.has(it.shard)).collect(),
@@ -225,7 +225,7 @@ impl Node {
                 welcome = renumbered => welcome.map(Some),
             }
         };
-        self.start_service(&running, stats, &told, knows);
+        self.start_service(&running, stats, &told, knows, beginning.gatherings);
         self.start_members(&link, disks, told, &engine);
         let mut stopped_by = Ok(None);
         let ended = tokio::select! {
@@ -289,7 +289,12 @@ impl Node {
         Ok(log.load(0).context("reading the log")? == LogState::default())
     }
 
-    fn beginning(&self, known: RulesReceiver, peers: PayloadLimit) -> anyhow::Result<Beginning> {
+    fn beginning(
+        &self,
+        known: RulesReceiver,
+        peer_list: watch::Receiver<PeerList>,
+        peers: PayloadLimit,
+    ) -> anyhow::Result<Beginning> {
         let identity = &self.data.identity;
         Ok(Beginning {
             boot: Boot {
@@ -302,6 +307,8 @@ impl Node {
             snapshot_dir: self.data.snapshots(),
             backups: self.open_backups()?,
             known,
+            peer_list,
+            gatherings: Gatherings::default(),
             peers_limit: peers,
         })
     }
@@ -455,17 +462,14 @@ impl Node {
         stats: Vec<Arc<Stats>>,
         told: &Told,
         knows: watch::Sender<Option<Arc<KnownRules>>>,
+        gatherings: Gatherings,
     ) {
         let (client, responder) = (running.client.clone(), running.responder.clone());
         let (engine, list) = (running.engine.clone(), told.peer_list.clone());
-        let rules = gathering::learn_rules(responder.clone(), told.rules.clone(), knows);
+        let rules = gathering::learn_rules(told.rules.clone(), knows);
         start("rules of limits", rules);
-        tokio::spawn(gathering::run(
-            responder.clone(),
-            running.subscriptions.clone(),
-            list.clone(),
-        ));
-        start("hits of limits", gathering::answer_nodes(responder.clone()));
+        let hits = gathering::answer_nodes(responder.clone(), gatherings);
+        start("hits of limits", hits);
         let subjects = self.subjects.clone();
         let mapping = mapping::run(
             client.clone(),

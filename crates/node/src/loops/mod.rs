@@ -7,14 +7,12 @@ pub mod other;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use async_nats::Client;
-use nowserving_engine::{
-    Boot, Engine, Input, LoopPlace, RestoredShard, Subscription, connections_of,
-};
+use nowserving_engine::{Boot, Engine, Input, LoopPlace, RestoredShard, connections_of};
 use nowserving_front::gather;
 use nowserving_front::parse::Parser;
 use nowserving_front::who::TrustRequestInfo;
@@ -31,8 +29,9 @@ use crate::config::Config;
 use crate::health::Health;
 use crate::keys::Keys;
 use crate::nats::connect::{self, ConnectionNumber};
-use crate::nats::gathering::{Gathering, RulesReceiver};
+use crate::nats::gathering::{self, Gathering, Gatherings, RulesReceiver};
 use crate::nats::payload_limit::{Limits, PayloadLimit};
+use crate::nats::peers::PeerList;
 use crate::nats::public_keys::PublicKeys;
 use crate::nats::respond::Responder;
 use crate::nats::rights::Rights;
@@ -95,6 +94,10 @@ struct Beginning {
     backups: Arc<Backups>,
     /// The rules of limits, which the first loop learns.
     known: RulesReceiver,
+    /// The other nodes, which it knows.
+    peer_list: watch::Receiver<PeerList>,
+    /// Of the loops that have begun.
+    gatherings: Gatherings,
     /// What the connection for frames takes in one message.
     peers_limit: PayloadLimit,
 }
@@ -125,8 +128,6 @@ struct Running {
     client: Client,
     engine: ToEngine,
     responder: Responder,
-    /// What this node is to the loop's shards.
-    subscriptions: watch::Receiver<BTreeMap<u32, Subscription>>,
     /// Why the engine has ended.
     ended: JoinHandle<anyhow::Result<()>>,
     /// Ends with the loop's last answer.
@@ -207,6 +208,14 @@ impl Loop {
             forwards,
             engine.clone(),
         ));
+        let gatherings = beginning.gatherings.lock();
+        let mut gatherings = gatherings.unwrap_or_else(PoisonError::into_inner);
+        gatherings.push(responder.gathering.clone());
+        drop(gatherings);
+        let (known, peers) = (beginning.known.clone(), beginning.peer_list.clone());
+        tokio::spawn(gathering::follow_rules(responder.clone(), known));
+        let gathering = gathering::run(responder.clone(), subscriptions.clone(), peers);
+        tokio::spawn(gathering);
         let (probed, echoes) = watch::channel(0);
         let service = Service {
             client: self.client.clone(),
@@ -233,7 +242,6 @@ impl Loop {
             engine,
             responding: tokio::spawn(responder.clone().run(answers)),
             responder,
-            subscriptions,
             ended,
         })
     }

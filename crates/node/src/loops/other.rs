@@ -75,15 +75,23 @@ impl Other {
             let _end = EndWithMe;
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().context("a runtime");
-            if let Err(error) = runtime.and_then(|it| it.block_on(self.run(own))) {
-                // Closed only while the node ends.
-                let _ = failed.send(Err(error.context(name)));
-            }
+            let tell = |ended: anyhow::Result<()>| {
+                if let Err(error) = ended {
+                    // Closed only while the node ends.
+                    let _ = failed.send(Err(error.context(name.clone())));
+                }
+            };
+            let run = |it: tokio::runtime::Runtime| it.block_on(self.run(own, &tell));
+            tell(runtime.and_then(run));
         })
     }
 
-    /// Runs it until the first loop has ended.
-    async fn run(self, restored: Vec<RestoredShard>) -> anyhow::Result<()> {
+    /// Runs it until the first loop has ended. Why the engine has ended goes to `tell` at once.
+    async fn run(
+        self,
+        restored: Vec<RestoredShard>,
+        tell: impl Fn(anyhow::Result<()>),
+    ) -> anyhow::Result<()> {
         let fatal = self.shared.fatal.clone();
         let this = Loop::connect(self.shared, self.place, self.stats).await?;
         let limits = this.limits(&self.beginning.peers_limit);
@@ -96,9 +104,9 @@ impl Other {
         };
         let beyond = Beyond::FirstLoop(self.ways.first);
         let mut running = this.start(&self.beginning, part, beyond, None)?;
-        let ended = (&mut running.ended).await;
+        tell(why((&mut running.ended).await));
         running.last_words().await;
-        why(ended)
+        Ok(())
     }
 }
 

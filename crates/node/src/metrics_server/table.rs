@@ -411,9 +411,9 @@ pub const SECTIONS: &[Section] = &[
                 "Frames dropped because a bounded queue was full.",
             ),
             counter(
-                "nowserving_loop_words_dropped_total",
+                "nowserving_loop_messages_dropped_total",
                 &[],
-                "What the loops of a node had to tell each other, dropped because a bounded queue was full. It is repeated.",
+                "Messages between the loops of a node that were dropped because a bounded queue was full. They are sent again.",
             ),
             counter(
                 "nowserving_peer_bytes_sent_total",

@@ -13,6 +13,7 @@ use nowserving_front::limits::KnownRules;
 use nowserving_front::routes::Route;
 use nowserving_limit::Rules;
 use nowserving_protocol::codec::{Format, encode};
+use nowserving_protocol::limits::NodeHits;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::RuleTexts;
 use tokio::sync::{Notify, watch};
@@ -212,7 +213,6 @@ pub async fn run(
 /// # Errors
 /// The thread that reads them died.
 pub async fn learn_rules(
-    responder: Responder,
     mut texts: watch::Receiver<Option<RuleTexts>>,
     known: watch::Sender<Option<Arc<KnownRules>>>,
 ) -> anyhow::Result<()> {
@@ -231,8 +231,7 @@ pub async fn learn_rules(
                 })
             };
             let read = Arc::new(tokio::task::spawn_blocking(read).await?);
-            known.send_replace(Some(read.clone()));
-            responder.gather(|gather| gather.learn(read, now())).await;
+            known.send_replace(Some(read));
         }
         if texts.changed().await.is_err() {
             return Ok(());
@@ -240,16 +239,33 @@ pub async fn learn_rules(
     }
 }
 
-/// Tells other nodes how many hits this one has counted, until the connection is closed.
+/// Gives a loop's requests the rules of limits, until the first loop has ended.
+pub async fn follow_rules(responder: Responder, mut known: RulesReceiver) {
+    loop {
+        let rules = known.borrow_and_update().clone();
+        if let Some(rules) = rules {
+            responder.gather(|gather| gather.learn(rules, now())).await;
+        }
+        if known.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The requests of all loops of a node.
+pub type Gatherings = Arc<Mutex<Vec<Arc<Gathering>>>>;
+
+/// Tells other nodes how many hits this one has counted, in all its loops, until the connection is closed.
 ///
 /// # Errors
 /// The subscription cannot be made.
-pub async fn answer_nodes(responder: Responder) -> anyhow::Result<()> {
+pub async fn answer_nodes(responder: Responder, all: Gatherings) -> anyhow::Result<()> {
     let config = &responder.gathering.config;
     let subject = config.forward.limit_hits(config.me);
     let mut asked = responder.client.subscribe(subject).await?;
     while let Some(message) = asked.next().await {
-        let hits = responder.gathering.lock().gather.hits();
+        let all = all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hits = NodeHits::sum(all.iter().map(|it| it.lock().gather.hits()));
         let hits = encode(&hits, Format::MsgPack);
         let reply = message.reply.as_deref();
         responder.send(reply, HeaderMap::new(), hits.into()).await;

@@ -143,14 +143,14 @@ impl Limits {
                 continue;
             };
             self.service.shared.refused.store(false, Ordering::Relaxed);
-            self.peers
-                .shared
-                .refused
-                .store(!is_first, Ordering::Relaxed);
+            let of_peers = &self.peers.shared.refused;
             match side {
-                Side::Peers if is_first => self.peers.connect_again().await,
-                // The first loop has been told by the mark.
-                Side::Peers => {}
+                Side::Peers if is_first => {
+                    of_peers.store(false, Ordering::Relaxed);
+                    self.peers.connect_again().await;
+                }
+                // So that the first loop makes it again.
+                Side::Peers => of_peers.store(seen.refused, Ordering::Relaxed),
                 Side::Service => self.service.connect_again().await,
             }
         }

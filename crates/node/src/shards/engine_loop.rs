@@ -158,10 +158,7 @@ impl EngineLoop {
                 self.take_done(Ok(more));
             }
             if !is_first && !has_others {
-                self.with(|turns| {
-                    turns.first_has_ended();
-                    Ok(())
-                });
+                self.with(|turns| turns.step(Input::Stop));
             }
         }
         let (turns, failed) = {

@@ -142,7 +142,7 @@ impl OfNode {
 
 fn tell(other: &mpsc::Sender<Input>, word: Input) {
     if other.try_send(word).is_err() {
-        metrics::counter!("nowserving_loop_words_dropped_total").increment(1);
+        metrics::counter!("nowserving_loop_messages_dropped_total").increment(1);
     }
 }
 

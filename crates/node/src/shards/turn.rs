@@ -156,11 +156,6 @@ impl Turns {
         Ok(self.engine.next_due())
     }
 
-    /// The first loop has ended, and so does this one.
-    pub fn first_has_ended(&mut self) {
-        self.exit.get_or_insert(ExitReason::Stopped);
-    }
-
     /// Writes what the persister has left to the loop.
     ///
     /// # Errors

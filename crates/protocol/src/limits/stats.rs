@@ -115,6 +115,23 @@ pub struct NodeHits {
     pub rules: Vec<RuleHits>,
 }
 
+impl NodeHits {
+    /// What the parts of one node have counted.
+    #[must_use]
+    pub fn sum(parts: impl IntoIterator<Item = NodeHits>) -> NodeHits {
+        let mut of = NodeCounts::default();
+        let mut rules = Vec::new();
+        for part in parts {
+            of = part.of;
+            rules.extend(part.rules);
+        }
+        NodeHits {
+            of,
+            rules: RuleHits::sum(rules),
+        }
+    }
+}
+
 /// The most bytes of JSON that the hits of rules have in an answer, without those of [`OTHER_RULES_NAME`].
 pub const RULE_HITS_BYTES_MAX: usize = 32_768;
 /// What is counted of rules without a name in an answer.

@@ -15,7 +15,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::{HOUR_MS, number};
-use crate::cluster::{Cluster, Options};
+use crate::cluster::Cluster;
+use crate::options::Options;
 use crate::process::Process;
 use crate::program::example;
 use crate::scenario;

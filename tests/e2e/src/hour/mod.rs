@@ -16,7 +16,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::{Cli, Running};
-use crate::cluster::{Cluster, Options};
+use crate::cluster::Cluster;
+use crate::options::Options;
 use crate::{number, scenario};
 
 use people::People;

@@ -12,8 +12,9 @@ use super::people::{People, SLEEPERS, SLEEPERS_LANE, Visit, lost};
 use super::{LINE, Plan, RAISED, Row, SEATS};
 use crate::api::{Api, number};
 use crate::cli::Cli;
-use crate::cluster::{Cluster, Options};
+use crate::cluster::Cluster;
 use crate::metrics::Metrics;
+use crate::options::Options;
 use crate::soak::disks;
 use crate::wait::eventually;
 

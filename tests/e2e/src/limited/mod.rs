@@ -13,7 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::number;
-use crate::cluster::{Cluster, Options};
+use crate::cluster::Cluster;
+use crate::options::Options;
 use crate::process::Process;
 use crate::program::example;
 use crate::scenario;

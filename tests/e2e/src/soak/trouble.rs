@@ -7,9 +7,10 @@ use clap::ValueEnum;
 use rustix::process::Signal;
 
 use super::{disks, upgrade};
-use crate::cluster::{Cluster, Options, line_in};
+use crate::cluster::{Cluster, line_in};
 use crate::disk::SmallDisk;
 use crate::nats::Nats;
+use crate::options::Options;
 use crate::proxy::Link;
 use crate::recovery::first_acknowledged;
 use crate::strace::strace_works;
