@@ -281,10 +281,11 @@ impl OfAll {
         }
     }
 
+    /// This node, too: its other loops have counted as well.
     fn ask_nodes(&mut self, until: Micros, io: &mut Io<'_>) {
-        let me = io.around.config.me;
-        let others = io.around.nodes.iter().filter(|node| **node != me);
-        self.of_nodes = others.map(|node| (*node, None)).collect();
+        let mut nodes = io.around.nodes.clone();
+        nodes.insert(io.around.config.me);
+        self.of_nodes = nodes.into_iter().map(|node| (node, None)).collect();
         for nth in 0..self.of_nodes.len() {
             let node = self.of_nodes.get(nth).map_or(0, |(node, _)| *node);
             let subject = io.around.config.forward.limit_hits(node);
@@ -319,15 +320,15 @@ impl OfAll {
                     nodes_unanswered: Vec::new(),
                 };
                 if ask.from.is_none() {
-                    self.add_nodes(&mut reply, io);
+                    self.add_nodes(&mut reply);
                 }
                 Ok(Reply::of(reply))
             }
         }
     }
 
-    fn add_nodes(&mut self, reply: &mut LimitStatsReply, io: &Io<'_>) {
-        let mut hits = vec![io.around.counters.of_node(io.around.config.me)];
+    fn add_nodes(&mut self, reply: &mut LimitStatsReply) {
+        let mut hits = Vec::new();
         for (node, answer) in std::mem::take(&mut self.of_nodes) {
             match answer {
                 Some(answer) => hits.push(answer),
