@@ -156,6 +156,12 @@ function setText(element, text) {
   return false;
 }
 
+/** The new place comes in softly, if motion is welcome: the stylesheet says so. */
+function arrive(element) {
+  delete element.dataset.moved;
+  requestAnimationFrame(() => { element.dataset.moved = ""; });
+}
+
 function fill() {
   for (const element of card.querySelectorAll("[data-if]")) {
     const name = element.dataset.if;
@@ -163,7 +169,7 @@ function fill() {
   }
   for (const element of card.querySelectorAll("[data-text]")) {
     const changed = setText(element, says[element.dataset.text]());
-    if (changed && element.id === "place") element.getAnimations?.().forEach((a) => (a.cancel(), a.play()));
+    if (changed && element.id === "place") arrive(element);
   }
   for (const element of card.querySelectorAll("[data-attr-kept]")) element.dataset.kept = kept();
   const check = card.querySelector("#check");
@@ -212,7 +218,7 @@ function track() {
   } catch {
     // No storage: the bar begins anew with each page.
   }
-  bar.hidden = start < 2;
+  bar.hidden = start < 2 || page === "pre_open";
   bar.style.setProperty("--done", String(1 - (visit.position - 1) / Math.max(1, start - 1)));
 }
 
@@ -526,23 +532,21 @@ function wake(byHand = false) {
 // ---- the line below the card: whether what is shown is live
 
 function showLink() {
-  const link = document.getElementById("link");
   const { watch, layout } = states[page];
-  const watched = watch === "stream";
-  link.hidden = !watched;
-  if (!watched) return;
-  if (trouble && !trouble.shown && now() - trouble.at >= SHOW_LOSS_AFTER) {
+  if (watch === "stream" && trouble && !trouble.shown && now() - trouble.at >= SHOW_LOSS_AFTER) {
     trouble.shown = true;
     fill();
     say(lossText(layout), true);
   }
-  const text = trouble?.shown ? lossText(layout) : words.online;
-  link.dataset.link = trouble?.shown ? "lost" : "live";
+  const lost = trouble?.shown ?? false;
+  const link = document.getElementById("link");
+  link.hidden = watch !== "stream" || (layout === "turn" && !lost);
+  link.dataset.link = lost ? "lost" : "live";
   const element = document.getElementById("link-text");
-  if (element.textContent !== text) {
-    element.textContent = text;
-    fill();
-  }
+  const text = lost ? lossText(layout) : words.online;
+  if (element.textContent === text) return;
+  element.textContent = text;
+  fill(); // the badge and "Check now" depend on it
 }
 
 function lossText(layout) {
