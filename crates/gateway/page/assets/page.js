@@ -218,7 +218,7 @@ function track() {
   } catch {
     // No storage: the bar begins anew with each page.
   }
-  bar.hidden = start < 2 || page === "pre_open";
+  bar.hidden = start === visit.position || page === "pre_open";
   bar.style.setProperty("--done", String(1 - (visit.position - 1) / Math.max(1, start - 1)));
 }
 
