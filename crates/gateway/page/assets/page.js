@@ -1,5 +1,5 @@
-// Keeps the waiting page up to date. The server has rendered it already, and without this script it reloads itself; README.md
-// has the data, the events and the states. Nothing here decides what a state means: the gateway sends its name.
+// Keeps the waiting page up to date. The server has rendered it already, and without this script it reloads itself.
+// README.md has the data, the events and the states. The gateway names the state; nothing here derives it.
 
 const main = document.getElementById("main");
 const card = document.getElementById("card");
@@ -23,10 +23,11 @@ let visit = first.visit;
 // The times of the first visit count from the request for this page, later ones from when they came: never too long.
 const until = {};
 let heardAt = now();
-let trouble = null; // { at: when it was noticed, since: the last sign of life (wall clock), cluster: the gateway answers }
+// at: when the loss was noticed; since: the last sign of life, by the wall clock; cluster: the gateway answers, the line does not
+let trouble = null;
 
-const PLACE = ["position", "position_capped", "ahead", "turn", "eta_ms", "eta_p90_ms", "eta_from", "held_back_by", "call_ahead",
-  "admitted_through", "token", "lane"];
+const PLACE = ["position", "position_capped", "ahead", "turn", "eta_ms", "eta_p90_ms", "eta_from", "held_back_by",
+  "call_ahead", "admitted_through"];
 
 function keepTimes(start) {
   for (const name of ["expires", "opens"]) {
@@ -41,8 +42,7 @@ function take(event, data, age = 0) {
   if (event === "beat") return;
   if (event === "place") {
     const rest = Object.fromEntries(Object.entries(visit).filter(([name]) => !PLACE.includes(name)));
-    const { token, lane } = visit;
-    visit = { ...rest, token, lane, ...data };
+    visit = { ...rest, ...data };
     return draw();
   }
   if (event === "notice") {
@@ -101,7 +101,8 @@ function clock(ms) {
 
 const digits = new Intl.Locale(lang, { numberingSystem: "latn" });
 function timeOfDay(ms) {
-  const day = new Date(ms).toDateString() === new Date().toDateString() ? {} : { weekday: "long", day: "numeric", month: "long" };
+  const today = new Date(ms).toDateString() === new Date().toDateString();
+  const day = today ? {} : { weekday: "long", day: "numeric", month: "long" };
   return new Intl.DateTimeFormat(digits, { ...day, hour: "numeric", minute: "2-digit" }).format(ms);
 }
 
@@ -119,14 +120,16 @@ const says = {
   badge: () => words.kept[kept()],
   place: () => (placed() ? number(visit.position) + (visit.position_capped ? "+" : "") : null),
   ahead: () => (known(visit.ahead) && !visit.position_capped ? number(visit.ahead) : null),
-  all: () => (placed() && known(visit.turn) && visit.turn !== visit.position && !visit.position_capped ? number(visit.turn - 1) : null),
+  all: () => (placed() && known(visit.turn) && visit.turn !== visit.position && !visit.position_capped
+    ? number(visit.turn - 1) : null),
   forecast: () => (known(visit.eta_ms) && known(visit.eta_p90_ms) ? forecast(visit.eta_ms, visit.eta_p90_ms) : null),
   held: () => (page === "paused" ? null : words.held[visit.held_back_by?.by]),
   ending: () => (visit.phase === "draining" ? words.ending : null),
   claim: () => (known(visit.claim_timeout_ms) ? put(words.claim, { time: span(visit.claim_timeout_ms) }) : null),
   keeps: () => (known(visit.keeps_ms) ? put(words.keeps, { time: span(visit.keeps_ms) }) : null),
   number: () => (known(visit.token) ? put(words.number, { n: number(visit.token) }) : null),
-  last_number: () => (known(visit.token) && ["lost", "over"].includes(kept()) ? put(words.last_number, { n: number(visit.token) }) : null),
+  last_number: () => (known(visit.token) && ["lost", "over"].includes(kept())
+    ? put(words.last_number, { n: number(visit.token) }) : null),
   retry: () => (visit.retry_after_ms >= 1000 ? put(words.retry, { time: span(visit.retry_after_ms) }) : null),
   reference: () => (visit.reference ? put(words.reference, { id: visit.reference }) : null),
   enter: () => words.enter[page] ?? words.enter.again,
@@ -242,7 +245,8 @@ function say(text, atOnce = false) {
 
 function changed(before) {
   const { heading, lead, more } = words.states[page];
-  const time = states[page].layout === "turn" && left("expires") !== null ? put(words.left_say, { time: span(left("expires")) }) : "";
+  const timed = states[page].layout === "turn" && left("expires") !== null;
+  const time = timed ? put(words.left_say, { time: span(left("expires")) }) : "";
   say([`${heading}.`, lead, more, time].filter(Boolean).join(" "), true);
   if (page === "admitted" && before !== "admitted") ring();
   follow();
@@ -308,7 +312,9 @@ function autoEnter() {
   if (!on) return void (autoLeft = auto_enter_s);
   if (autoLeft <= 0) {
     stay = true;
-    return location.assign(to);
+    const shopPage = new URL(to, location.href);
+    if (shopPage.origin === location.origin) location.assign(shopPage);
+    return;
   }
   setText(auto.querySelector("[data-text]"), says.auto());
   autoLeft -= 1;
@@ -384,7 +390,9 @@ function onMessage({ data: message }) {
 
 function remaining() {
   const times = {};
-  for (const name of ["expires", "opens"]) if (until[name] !== null) times[`${name}_in_ms`] = Math.max(0, Math.round(left(name)));
+  for (const name of ["expires", "opens"]) {
+    if (until[name] !== null) times[`${name}_in_ms`] = Math.max(0, Math.round(left(name)));
+  }
   return times;
 }
 
@@ -469,7 +477,7 @@ function open() {
   stream.addEventListener("error", () => {
     if (stream !== source) return;
     lose();
-    // The browser connects again by itself, after the pause that the gateway gave. It does not after an answer that is no stream.
+    // The browser connects again by itself, after the pause that the gateway gave, but not after an answer that is no stream.
     if (stream.readyState === EventSource.CLOSED) failed();
   });
 }
@@ -487,7 +495,9 @@ async function poll() {
   polledAt = now();
   let data = null;
   try {
-    const answer = await fetch(urls.status, { headers: { accept: "application/json" }, cache: "no-store", signal: AbortSignal.timeout(15_000) });
+    const answer = await fetch(urls.status, {
+      headers: { accept: "application/json" }, cache: "no-store", signal: AbortSignal.timeout(15_000),
+    });
     data = await answer.json();
     if (!data?.page) throw new Error(`status ${answer.status}`);
     if (data.page === "unavailable_new" && states[page].kept === "kept") data = { ...data, page: "unavailable" };

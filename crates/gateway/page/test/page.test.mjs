@@ -4,13 +4,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe, it } from "node:test";
 import { ROOT, catalogue, json, languages, previews, render } from "./render.mjs";
 import { Gateway } from "./server.mjs";
 import { launch } from "./browser.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHOP = join(ROOT, "test", "shop");
+const test = (name, check) => it(name, { timeout: 120_000 }, check);
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const states = previews.map((preview) => [preview, json(join(ROOT, "preview", `${preview}.json`)).page]);
 

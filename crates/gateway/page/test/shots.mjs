@@ -8,7 +8,7 @@ const gateway = await new Gateway().listen();
 const browser = await launch();
 const kinds = [
   ["light", "en", 1280, 860, "light"], ["dark", "en", 1280, 860, "dark"],
-  ["390", "en", 390, 844, "light"], ["ar", "ar", 390, 844, "dark"],
+  ["390", "en", 390, 844, "light"], ["ar", "ar", 390, 844, "dark"], ["ja", "ja", 390, 844, "light"], ["zh", "zh-Hant", 390, 844, "dark"], ["de", "de", 390, 844, "light"], ["4k", "en", 3840, 2160, "light"],
 ];
 for (const [kind, lang, width, height, colorScheme] of kinds) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme });
