@@ -3,7 +3,7 @@
 
 const main = document.getElementById("main");
 const card = document.getElementById("card");
-const { line, to, shop, urls, lang, group, auto_enter_s, states, words, ...first } = JSON.parse(main.dataset.page);
+const { line, shop, urls, lang, group, auto_enter_s, states, words, ...first } = JSON.parse(main.dataset.page);
 
 const BEAT = 15_000; // the gateway sends something at least that often
 const SILENT = 2.7 * BEAT; // a stream that was silent for longer is dead, although the browser may not know
@@ -47,10 +47,11 @@ function take(event, data, age = 0) {
   }
   if (event === "notice") {
     visit = { ...visit, notice: data?.text ? data : undefined };
-    return draw();
+    draw();
+    return say(data?.text, true);
   }
   const next = data.page;
-  if (!states[next]) return void setTimeout(() => location.reload(), between(1_000, 5_000)); // of a newer gateway
+  if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's
   // The last place that is known says more than a page without any.
   if (next === "unavailable" && states[page].layout !== "message") return lose(true);
   const before = page;
@@ -130,7 +131,7 @@ const says = {
   number: () => (known(visit.token) ? put(words.number, { n: number(visit.token) }) : null),
   last_number: () => (known(visit.token) && ["lost", "over"].includes(kept())
     ? put(words.last_number, { n: number(visit.token) }) : null),
-  retry: () => (visit.retry_after_ms >= 1000 ? put(words.retry, { time: span(visit.retry_after_ms) }) : null),
+  retry: () => (states[page].watch === "poll" && visit.retry_after_ms >= 1000 ? put(words.retry, { time: span(visit.retry_after_ms) }) : null),
   reference: () => (visit.reference ? put(words.reference, { id: visit.reference }) : null),
   enter: () => words.enter[page] ?? words.enter.again,
   left_label: () => words.states[page].left,
@@ -141,6 +142,7 @@ const says = {
   opens_in: () => (left("opens") > 0 ? clock(left("opens")) : null),
   opens_at: () => (left("opens") > 0 ? put(words.opens_at, { when: timeOfDay(Date.now() + left("opens")) }) : null),
   commitment: () => visit.draw?.commitment,
+  seed: () => visit.draw?.seed,
 };
 const shows = {
   enter: () => states[page].action === "enter",
@@ -262,6 +264,7 @@ let audio = null;
 function wire() {
   const go = card.querySelector("#go");
   if (go) {
+    go.hash = location.hash; // the server never sees this part of the shop's address
     go.focus();
     card.querySelector("#stay").addEventListener("click", () => {
       stay = true;
@@ -312,8 +315,8 @@ function autoEnter() {
   if (!on) return void (autoLeft = auto_enter_s);
   if (autoLeft <= 0) {
     stay = true;
-    const shopPage = new URL(to, location.href);
-    if (shopPage.origin === location.origin) location.assign(shopPage);
+    const { href, origin } = card.querySelector("#go");
+    if (origin === location.origin) location.assign(href);
     return;
   }
   setText(auto.querySelector("[data-text]"), says.auto());

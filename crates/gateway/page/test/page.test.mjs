@@ -182,7 +182,8 @@ describe("without script", () => {
     const one = await gateway();
     const context = await browser.newContext({ javaScriptEnabled: false });
     const page = await tab(context, `${one.origin}/_nowserving/wait`);
-    assert.equal(await page.locator("meta[http-equiv=refresh]").getAttribute("content"), "20");
+    assert.equal(await page.locator("meta[http-equiv=refresh]").getAttribute("content"),
+      "20; url=/_nowserving/wait?line=spring-sale&to=%2Fcheckout%3Fitem%3D42");
     one.set("waiting", { position: 7, ahead: 6, turn: 7 });
     await page.getByRole("button", { name: "Check now" }).click();
     await place(page, "7");
@@ -223,7 +224,8 @@ describe("with script", () => {
     assert.equal(await page.locator("[data-text=forecast]:visible").count(), 0);
     assert.match(await text(page, "number"), /4,718/); // a place says nothing of the number, which stands
     one.send("notice", { text: "Gate B is closed.", lang: "en" });
-    await eventually("the notice", () => page.getByText("Gate B is closed.").isVisible());
+    await eventually("the notice", () => page.locator("#notice").getByText("Gate B is closed.").isVisible());
+    assert.equal(await page.locator("[role=status]").textContent(), "Gate B is closed.");
     one.send("notice", { text: null });
     await eventually("no notice", async () => !(await page.locator("#notice").isVisible()));
     one.go("phase", "paused");
@@ -276,10 +278,11 @@ describe("with script", () => {
     const one = await gateway();
     one.over = { auto_enter_s: 3 };
     const context = await browser.newContext();
-    const page = await tab(context, `${one.origin}/_nowserving/wait`);
+    const page = await tab(context, `${one.origin}/_nowserving/wait#seat-7`);
     await eventually("a stream", () => one.streams.size === 1);
     one.go("admitted", "admitted");
     await heading(page, "It is your turn");
+    assert.match(await page.locator("#go").evaluate((go) => go.href), /\/checkout\?item=42#seat-7$/);
     assert.equal(await page.evaluate(() => document.activeElement.id), "go");
     assert.match(await page.locator("[role=status]").textContent(), /^It is your turn\. .* Time left: 10[89]\s+s\.$/);
     assert.match(await page.title(), /^● It is your turn/);
