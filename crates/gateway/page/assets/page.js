@@ -573,7 +573,12 @@ function lossText(layout) {
 // ---- each second
 
 let endedAt = -Infinity;
+let tickedAt = Date.now();
 function tick() {
+  // A machine that slept: the clock of this page may have slept, too, and the stream may be dead without a word.
+  const slept = Date.now() - tickedAt > BEAT;
+  tickedAt = Date.now();
+  if (slept && visible()) wake(true);
   for (const element of card.querySelectorAll("[role=timer], [data-text=opens_at]")) setText(element, says[element.dataset.text]());
   for (const element of card.querySelectorAll("[data-if=opens_in]")) element.hidden = !says.opens_in();
   autoEnter();
