@@ -43,11 +43,11 @@ function take(event, data, age = 0) {
   if (event === "place") {
     const rest = Object.fromEntries(Object.entries(visit).filter(([name]) => !PLACE.includes(name)));
     visit = { ...rest, ...data };
-    return draw();
+    return paint();
   }
   if (event === "notice") {
     visit = { ...visit, notice: data?.text ? data : undefined };
-    draw();
+    paint();
     return say(data?.text, true);
   }
   const next = data.page;
@@ -58,7 +58,7 @@ function take(event, data, age = 0) {
   page = next;
   visit = data;
   keepTimes(now() - age);
-  draw(before);
+  paint(before);
 }
 
 // ---- words: the same rules as in templates/text.html
@@ -170,10 +170,12 @@ function arrive(element) {
 function fill() {
   for (const element of card.querySelectorAll("[data-if]")) {
     const name = element.dataset.if;
-    element.hidden = shows[name] ? !shows[name]() : !says[name]();
+    const show = shows[name] ?? says[name]; // a shop's template can have names of its own
+    if (show) element.hidden = !show();
   }
   for (const element of card.querySelectorAll("[data-text]")) {
-    const changed = setText(element, says[element.dataset.text]());
+    const text = says[element.dataset.text];
+    const changed = text && setText(element, text());
     if (changed && element.id === "place") arrive(element);
   }
   for (const element of card.querySelectorAll("[data-attr-kept]")) element.dataset.kept = kept();
@@ -181,7 +183,7 @@ function fill() {
   if (check) check.hidden = !trouble?.shown; // while the stream lives there is nothing to check
 }
 
-function draw(before = page) {
+function paint(before = page) {
   const state = states[page];
   if (before !== page) {
     document.documentElement.dataset.tone = state.tone ?? "calm";
