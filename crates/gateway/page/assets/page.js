@@ -501,7 +501,7 @@ async function poll() {
   let data = null;
   try {
     const answer = await fetch(urls.status, {
-      headers: { accept: "application/json" }, cache: "no-store", signal: AbortSignal.timeout(15_000),
+      headers: { accept: "application/json" }, cache: "no-store", signal: AbortSignal.timeout?.(15_000),
     });
     data = await answer.json();
     if (!data?.page) throw new Error(`status ${answer.status}`);
@@ -637,6 +637,10 @@ window.addEventListener("pageshow", ({ persisted }) => {
   if (states[page].watch !== "none") setTimeout(() => (leading ? poll() : wake()), 50);
 });
 
+// A page that the browser loads in advance takes no number and no stream before somebody looks at it.
+if (document.prerendering) {
+  await new Promise((look) => document.addEventListener("prerenderingchange", look, { once: true }));
+}
 document.documentElement.dataset.script = "on";
 fill();
 wire();
