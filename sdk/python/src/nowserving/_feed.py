@@ -6,7 +6,8 @@ import asyncio
 import json
 import weakref
 from collections import deque
-from typing import Literal
+from collections.abc import Coroutine
+from typing import Any, Literal, TypeVar
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -23,6 +24,8 @@ _CHECK_EVERY = 0.25
 
 #: ``resync``: boards may have been missed, or the line has changed in a way that no board shows.
 FeedEvent = Board | Literal["resync"]
+
+T = TypeVar("T")
 
 
 class Watcher:
@@ -52,6 +55,19 @@ class Watcher:
             self._wake.clear()
         return event
 
+    async def unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does this, unless the feed ends: a server reports a missing right when it likes."""
+        working = asyncio.ensure_future(work)
+        ended = asyncio.ensure_future(self._feed.ended.wait())
+        try:
+            await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and self._feed.error is not None:
+                raise self._feed.error
+            return await working
+        finally:
+            working.cancel()
+            ended.cancel()
+
     def push(self, event: FeedEvent) -> None:
         """Takes an event, or drops all that wait if they are too many."""
         if len(self._events) >= _BEHIND_MAX:
@@ -77,6 +93,7 @@ class Feed:
         self._subscribed: asyncio.Task[None] | None = None
         #: Why it has ended; ``None`` while it goes on.
         self.error: NowservingError | None = None
+        self.ended = asyncio.Event()
         self._unheard = [connection.on_refused(subject, self._end) for subject in (self._board_subject, self._line_subject)]
 
     async def watch(self, within: float) -> Watcher:
@@ -140,11 +157,12 @@ class Feed:
         if self.error is not None:
             return
         self.error = error
+        self.ended.set()
         for unheard in self._unheard:
             unheard()
         for watcher in list(self._watchers):
             watcher.wake()
-        self._ended = asyncio.ensure_future(self._unsubscribe())
+        self._unsubscribing = asyncio.ensure_future(self._unsubscribe())
 
     async def _unsubscribe(self) -> None:
         for subscription in self._subscriptions:

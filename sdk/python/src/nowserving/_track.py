@@ -75,7 +75,7 @@ class Tracker:
                 self._watcher = await self._line.watcher()
             left = view.poll_at - time.monotonic()
             if left <= 0:
-                changed = await self._poll()
+                changed = await self._poll(self._watcher)
             else:
                 event = await self._watcher.next(left)
                 changed = None
@@ -88,10 +88,11 @@ class Tracker:
             # An iteration that never waits would starve others.
             await asyncio.sleep(0)
 
-    async def _poll(self) -> Status | None:
+    async def _poll(self, watcher: Watcher) -> Status | None:
         # Boards that arrive meanwhile wait in the feed.
         try:
-            status = await self._line.status(self.ticket, holes=self._view.wants_holes)
+            asking = self._line.status(self.ticket, holes=self._view.wants_holes)
+            status = await watcher.unless_ended(asking)
         except NowservingError:
             self._view.poll_at = time.monotonic() + _RETRY_DELAY * (1 + random.random())
             raise
