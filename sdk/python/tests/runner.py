@@ -149,7 +149,10 @@ class StandIn:
         if answer == "silence":
             return
         if answer in ("pass", "lose") or answer.get("passed_on"):
-            subject = "nowserving" + message.subject[len(self._prefix) :]
+            # `line.<line>.<op>`, `shard.<n>.<line>.<op>`, `limit.<domain>.check` or `leader.<n>.limit.<domain>.check`.
+            words = message.subject[len(self._prefix) + 1 :].split(".")
+            words = {"shard": ["line", *words[2:]], "leader": words[2:]}.get(words[0], words)
+            subject = f"nowserving.{'.'.join(words)}"
             reply = await self._nc.request(subject, message.data, timeout=5, headers=message.headers)
             if answer == "pass":
                 await self._nc.publish(message.reply, reply.data, headers=reply.headers)
@@ -397,6 +400,8 @@ class Run:
 
     async def _apply(self, rules: str) -> None:
         await self._admin("nowserving.admin.limit.apply", {"rules": rules})
+        # Each node learns of them soon after.
+        await asyncio.sleep(1)
 
     async def _operator(self, what: str, name: str, op: str, body: Any) -> Any:
         return await self._admin(f"nowserving.admin.{what}.{name}.{op}", body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from nowserving import (
     Board,
     CheckReply,
     Client,
+    Forbidden,
     Guard,
     Info,
     Line,
@@ -29,7 +30,8 @@ from nowserving import (
 )
 from nowserving import guard as guard_module
 from nowserving._attempts import Answered, Attempts, Failure, NoAnswer, NoResponders
-from nowserving._connection import _forbids_sending, read_shards
+from nowserving._connection import Connection, _forbids_sending, read_shards
+from nowserving._feed import Feed, Watcher
 from nowserving._lease import Lease
 from nowserving._place import Place, union
 from nowserving._view import View
@@ -227,6 +229,29 @@ def test_a_request_is_known_under_the_subject_that_it_is_mapped_to() -> None:
     assert _forbids_sending("nowserving.shard.7.shop-1.enter", plain, "nowserving")
     assert not _forbids_sending("nowserving.shard.7.shop-11.enter", plain, "nowserving")
     assert not _forbids_sending("other.shard.7.shop-1.enter", plain, "nowserving")
+
+
+def test_a_refused_subscription_ends_what_a_watcher_waits_for() -> None:
+    class FakeNats:
+        stats: ClassVar[dict[str, int]] = {"reconnects": 0}
+
+    async def main() -> None:
+        connection = Connection(cast(Any, FakeNats()), "nowserving")
+        watchers = [Watcher(Feed(connection, name)) for name in ("mine", "other")]
+        waits = [asyncio.ensure_future(each.unless_ended(asyncio.sleep(5))) for each in watchers]
+        await asyncio.sleep(0)
+        # nats-py puts the server's words into lower case.
+        words = 'nats: permissions violation for subscription to "nowserving.event.mine.board"'
+        connection.note_error(Exception(words))
+        with pytest.raises(Forbidden) as refused:
+            await asyncio.wait_for(asyncio.shield(waits[0]), 1)
+        assert "nowserving.event.mine.board" in refused.value.message
+        with pytest.raises(Forbidden):
+            await watchers[0].next(1)
+        assert not waits[1].done()
+        waits[1].cancel()
+
+    asyncio.run(main())
 
 
 def test_replies_that_cannot_be_read_are_errors() -> None:
