@@ -456,6 +456,8 @@ export class Guard {
         if (entered.ticket !== undefined) await this.#leave(entered.ticket);
       } catch (error) {
         mayBeThere ||= error instanceof NowservingError && error.mayHaveHappened;
+        // Nobody can ask any more: what waits for an answer ends.
+        if (isClosed(error)) return this.#health.forget();
         // Others than an unanswered call are for callers to see.
         if (!isUnanswered(error)) this.#health.answered();
       }
@@ -485,7 +487,7 @@ export class Guard {
       } catch (error) {
         if (error instanceof NowservingError && FREE_ALREADY.has(error.code)) return undefined;
         // A seat or a place in line has to time out.
-        if (!isUnanswered(error) || (!this.#health.isAway && now() >= givesUp)) return undefined;
+        if (isClosed(error) || !isUnanswered(error) || (!this.#health.isAway && now() >= givesUp)) return undefined;
       }
       if (this.#health.isAway) {
         await this.#health.back();
@@ -502,6 +504,10 @@ interface Caller {
   /** Returns whether it is still there. */
   take: (slot: Slot) => boolean;
   fail: (error: unknown) => boolean;
+}
+
+function isClosed(error: unknown): boolean {
+  return error instanceof NowservingError && error.kind === "connection";
 }
 
 function pause(): Promise<void> {

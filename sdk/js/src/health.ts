@@ -41,8 +41,7 @@ export class GuardHealth {
   answered(): void {
     this.#answered = now();
     this.#doubted = undefined;
-    this.#back?.resolve();
-    this.#back = undefined;
+    this.forget();
   }
 
   /** A call that began at `sent` was not answered. */
@@ -63,6 +62,12 @@ export class GuardHealth {
     const promise = new Promise<void>((done) => (resolve = done));
     this.#back = { promise, resolve };
     return true;
+  }
+
+  /** Nobody asks any more whether the cluster is back. */
+  forget(): void {
+    this.#back?.resolve();
+    this.#back = undefined;
   }
 
   /** Ends when the cluster is not away. */

@@ -50,8 +50,8 @@ const BREAKS = [
   ["missing-right", "connection", "if (this.#inbox && subject", "if (false && subject"],
   ["missing-right", "feed", "if (subjects.includes(subject))", "if (false)"],
   ["limits", "limiter", "shardOfCheck(this.domain, body.descriptors[0] ?? [], shards)", "(shardOfCheck(this.domain, body.descriptors[0] ?? [], shards) + 1) % shards"],
-  ["limits", "limiter", "...(hits === undefined ? {} : { hits })", ""],
-  ["limits", "limiter", "...(dryRun ? { dry_run: true } : {})", ""],
+  ["limits", "limiter", "...(hits === undefined ? {} : { hits }),", ""],
+  ["limits", "limiter", "...(dryRun ? { dry_run: true } : {}),", ""],
   ["guard", "guard", "lease = renewedLease(lease, sent, left)", "await sleep(60_000, ended)"],
   ["guard", "guard", "lose();\n", "\n"],
   ["guard", "guard", "this.#line.track(place.ticket, { signal: caller.gone })", "this.#line.track(place.ticket)"],
@@ -76,7 +76,7 @@ for (const [scenario, file, old, broken] of BREAKS) {
   assert.ok(text.includes(old), `${file} has no ${old}`);
   writeFileSync(path, text.replaceAll(old, broken));
   const env = { ...process.env, SCENARIO: scenario, CONTRACT: contract };
-  const done = spawnSync(process.execPath, ["--test", "test/contract.test.mjs"], { cwd: folder, env, encoding: "utf8" });
+  const done = spawnSync(process.execPath, ["--test", "--test-force-exit", "test/contract.test.mjs"], { cwd: folder, env, encoding: "utf8" });
   writeFileSync(path, text);
   const why = /step \d+ .*/.exec(done.stdout)?.[0];
   console.log(`${done.status === 0 ? "PASSES" : "fails"}: ${scenario}: ${file}: ${JSON.stringify(old)}: ${why}`);

@@ -335,6 +335,18 @@ for (const onUnavailable of ["allow", "deny"]) {
   });
 }
 
+test("a connection that is closed for good ends what a guard has under way", async () => {
+  const line = new FakeLine();
+  const guard = new Guard(line, { onUnavailable: "deny" });
+  const slot = await guard.acquire();
+  line.check = () => {
+    throw new NowservingError("connection", "unavailable", "closed");
+  };
+  await within(5_000, slot.release());
+  await assert.rejects(guard.acquire(), { kind: "no_slot", code: "unavailable" });
+  await within(5_000, guard.drained());
+});
+
 test("with deny a seat ends with its claim", async () => {
   for (const [onUnavailable, lost] of [["deny", true], ["allow", false]]) {
     const line = new FakeLine();

@@ -15,6 +15,7 @@ from nowserving import (
     Board,
     CheckReply,
     Client,
+    ConnectionFailed,
     Forbidden,
     Guard,
     Info,
@@ -518,6 +519,25 @@ def test_the_cluster_is_away_and_comes_back(choice: str, monkeypatch: pytest.Mon
         await asyncio.wait_for(guard.drained(), 1)
         assert not line.held
         assert not line.queue
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_is_closed_for_good_ends_what_a_guard_has_under_way() -> None:
+    async def main() -> None:
+        line = FakeLine()
+        guard = over(line, on_unavailable="deny")
+        slot = await guard.acquire()
+
+        def closed() -> None:
+            raise ConnectionFailed("unavailable", "closed")
+
+        line.check = closed  # type: ignore[method-assign]
+        await asyncio.wait_for(slot.release(), 5)
+        with pytest.raises(NoSlot) as refused:
+            await guard.acquire()
+        assert refused.value.code == "unavailable"
+        await asyncio.wait_for(guard.drained(), 5)
 
     asyncio.run(main())
 

@@ -39,6 +39,10 @@ class GuardHealth:
     def answered(self) -> None:
         """A write was answered."""
         self._answered, self._doubted = time.monotonic(), None
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody asks any more whether the cluster is back."""
         self._here.set()
 
     def failed(self, sent: float) -> Literal["nothing", "ask", "away"]:

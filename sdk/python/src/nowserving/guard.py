@@ -303,6 +303,10 @@ class Guard:
                 entered = await self._line.enter(key)
             except NowservingError as error:
                 may_be_in_line |= error.may_have_happened
+                if isinstance(error, ConnectionFailed):
+                    # Nobody can ask any more: what waits for an answer ends.
+                    self._health.forget()
+                    return
                 if _is_unanswered(error):
                     continue
                 # Callers are to see it.
@@ -337,7 +341,8 @@ class Guard:
             except NowservingError as error:
                 if error.code in _FREE_ALREADY:
                     return None
-                if not _is_unanswered(error) or (not self.is_away and time.monotonic() >= gives_up):
+                is_closed = isinstance(error, ConnectionFailed)
+                if is_closed or not _is_unanswered(error) or (not self.is_away and time.monotonic() >= gives_up):
                     what = "given up: a seat or a place in line has to time out"
                     _log.warning("line %s: %s: %s", self._line.name, what, error)
                     return None
