@@ -64,6 +64,8 @@ export class Cluster {
 export class NatsServer {
   #child;
   #folder;
+  #file;
+  #port;
 
   static async start(users) {
     const server = new NatsServer();
@@ -79,21 +81,33 @@ export class NatsServer {
     // NATS reads JSON, too.
     const config = { host: "127.0.0.1", port, ...(entries.length > 0 ? { authorization: { users: entries } } : {}) };
     await writeFile(file, JSON.stringify(config));
-    server.#child = spawn(process.env.NATS_SERVER ?? "nats-server", ["-c", file], { stdio: "ignore" });
+    server.#file = file;
+    server.#port = port;
+    await server.up();
+    return server;
+  }
+
+  /** Starts it, also again after `kill`. */
+  async up() {
+    this.#child = spawn(process.env.NATS_SERVER ?? "nats-server", ["-c", this.#file], { stdio: "ignore" });
     for (let nth = 0; nth < 200; nth += 1) {
       const isUp = await new Promise((resolve) => {
-        const socket = connectTo(port, "127.0.0.1", () => resolve(true)).on("error", () => resolve(false));
+        const socket = connectTo(this.#port, "127.0.0.1", () => resolve(true)).on("error", () => resolve(false));
         socket.on("connect", () => socket.destroy());
       });
-      if (isUp) return server;
+      if (isUp) return;
       await sleep(50);
     }
     throw new Error("nats-server does not listen");
   }
 
-  async stop() {
+  async kill() {
     this.#child.kill("SIGKILL");
     await exited(this.#child);
+  }
+
+  async stop() {
+    await this.kill();
     await rm(this.#folder, { recursive: true, force: true });
   }
 }

@@ -93,15 +93,23 @@ class NatsServer:
         path = self._folder / "nats.conf"
         # NATS reads JSON, too.
         path.write_text(json.dumps(config))
-        self._process = subprocess.Popen([program, "-c", str(path)], stderr=(self._folder / "log").open("w"))
+        self._command = [program, "-c", str(path)]
+        self._port = port
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stderr=(self._folder / "log").open("a"))
         for _ in range(200):
             with socket.socket() as sock:
-                if sock.connect_ex(("127.0.0.1", port)) == 0:
+                if sock.connect_ex(("127.0.0.1", self._port)) == 0:
                     return
             time.sleep(0.05)
         raise RuntimeError("nats-server does not listen")
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def stop(self) -> None:
+        self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
