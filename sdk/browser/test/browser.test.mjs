@@ -216,6 +216,20 @@ test("where streams are refused it asks, at the gateway's pace", async () => {
   assert.ok(gateway.asked > asked + 4 && gateway.asked <= asked + 20, `${asked}, ${gateway.asked}`);
 });
 
+test("a visit that was over before ends it", async () => {
+  // What ends an EventSource.
+  gateway.refuse = 204;
+  gateway.status = { page: "completed", state: "gone", reason: "completed" };
+  const { page, last } = await tab({ clock: true });
+  await until(async () => {
+    await page.clock.runFor(1_000);
+    return (await last())?.state === "gone";
+  });
+  await page.clock.runFor(60_000);
+  await sleep(100);
+  assert.deepEqual([gateway.opened, gateway.asked], [1, 1]);
+});
+
 test("a stream that has fallen silent is dead", async () => {
   const { page, last } = await tab({ clock: true });
   await until(async () => (await last())?.position === 8);

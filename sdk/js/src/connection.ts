@@ -185,7 +185,7 @@ export class Connection {
       } catch (cause) {
         const text = cause instanceof Error ? cause.message : String(cause);
         // More than the server takes, or a connection that is being closed.
-        const isLarge = text.includes("max_payload") || text.includes("payload");
+        const isLarge = text.includes("max_payload");
         const error = new NowservingError(
           isLarge ? "bad_argument" : "connection",
           isLarge ? "bad_request" : "unavailable",

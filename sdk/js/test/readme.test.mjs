@@ -9,13 +9,13 @@ import { createInterface } from "node:readline";
 import { test } from "node:test";
 
 import { connect } from "@nats-io/transport-node";
-import { Client } from "nowserving";
+import { Client, Guard } from "nowserving";
 
 import { Cluster } from "./processes.mjs";
 
-test("the program of the README", { timeout: 90_000, skip: process.env.SCENARIO !== undefined }, async () => {
+test("the programs of the README", { timeout: 90_000, skip: process.env.SCENARIO !== undefined }, async () => {
   const readme = await readFile(join(import.meta.dirname, "../node_modules/nowserving/README.md"), "utf8");
-  const [, program] = /```js\n(.*?)```/s.exec(readme);
+  const [program, ...others] = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, text]) => text);
   assert.ok(program.includes("nats://127.0.0.1:4222"));
   const cluster = await Cluster.start();
   try {
@@ -37,6 +37,18 @@ test("the program of the README", { timeout: 90_000, skip: process.env.SCENARIO 
     assert.match(lines.at(-1), /^admitted undefined/);
     const info = await line.info();
     assert.deepEqual([info.admitted, info.in_checkout, info.lanes[0].next_token], [0, 0, 3]);
+
+    // The other programs, with what they leave out around them.
+    assert.equal(others.length, 2);
+    const AsyncFunction = (async () => {}).constructor;
+    const names = ["client", "Guard", "respond", "makeReport"];
+    const run = new AsyncFunction(...names, `${others.join("\n")}\nreturn { reply, report };`);
+    await nc.request("nowserving.admin.line.reports.create", settings, { timeout: 5_000 });
+    const client = new Client(nc);
+    const { reply, report } = await run(client, Guard, assert.fail, ({ signal, epoch }) => [signal.aborted, epoch]);
+    assert.deepEqual([reply.allowed, reply.unmatched, report], [true, true, [false, 1]]);
+    const after = await client.line("reports").info();
+    assert.deepEqual([after.in_checkout, after.lanes[0].done_through], [0, 1]);
     await nc.close();
   } finally {
     await cluster.stop();

@@ -61,7 +61,7 @@ test("places and calls go on after a reconnect", { timeout: 60_000 }, async () =
   }
 });
 
-test("a tracker ends by its signal, and unsubscribes", { timeout: 60_000 }, async () => {
+test("a tracker ends by its signal, and unsubscribes; large requests are refused", { timeout: 60_000 }, async () => {
   const server = await NatsServer.start({});
   const nc = await connect({ servers: server.url });
   try {
@@ -80,6 +80,9 @@ test("a tracker ends by its signal, and unsubscribes", { timeout: 60_000 }, asyn
     await nc.flush();
     // Of the two subscriptions to events none is left: nobody gets this, which NATS says.
     await assert.rejects(nc.request("nowserving.event.l.board", "", { timeout: 2_000 }), /no responders/i);
+    const line = new Client(nc).line("l");
+    await assert.rejects(line.status("x".repeat(2_000_000)), { kind: "bad_argument", message: /max_payload/ });
+    assert.equal((await line.status("ticket")).position, 4);
   } finally {
     await nc.close();
     await server.stop();

@@ -6,12 +6,14 @@ import asyncio
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nats
 
-from nowserving import Client
+from nowserving import Client, Guard
 
 from .processes import Cluster
 
@@ -45,3 +47,26 @@ def test_the_ten_lines(cluster: Callable[[], Cluster], tmp_path: Path) -> None:
     lines = asyncio.run(asyncio.wait_for(main(), 40)).splitlines()
     assert lines[0].startswith("waiting 1 ")
     assert lines[-1].startswith("admitted None")
+
+
+def test_the_other_programs(cluster: Callable[[], Cluster]) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[1:]
+    assert len(programs) == 2
+    url = cluster().url
+    text = "async def run(client):\n" + textwrap.indent("\n".join(programs), "    ") + "\n    return reply, slot\n"
+    names: dict[str, Any] = {"Guard": Guard}
+    exec(text, names)
+
+    async def main() -> None:
+        nc = await nats.connect(url)
+        await nc.request("nowserving.admin.line.reports.create", b'{"seats": 1, "queue_limit": 5}', timeout=5)
+        await nc.close()
+        async with Client.connect(url) as client:
+            reply, slot = await names["run"](client)
+            assert (reply.allowed, reply.unmatched) == (True, True)
+            assert (slot.kind, slot.epoch) == ("seat", 1)
+            info = await client.line("reports").info()
+            assert (info.in_checkout, info.lanes[0].done_through) == (0, 1)
+
+    asyncio.run(asyncio.wait_for(main(), 40))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
 import nats
+import nats.errors
 import pytest
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 
-from nowserving import Client, ConnectionFailed, Status, Unavailable
+from nowserving import BadArgument, Client, ConnectionFailed, Status, Unavailable
 
 from .processes import NatsServer
 
@@ -74,6 +76,32 @@ def test_places_and_calls_go_on_after_a_reconnect() -> None:
                 assert len(node.left) == 1
             with pytest.raises(ConnectionFailed):
                 await line.info()
+            await node.nc.close()
+        finally:
+            server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_tracker_that_nobody_holds_unsubscribes_and_large_requests_are_refused() -> None:
+    async def main() -> None:
+        server = NatsServer({})
+        node = Node()
+        try:
+            await node.open(server.url)
+            async with Client.connect(server.url) as client:
+                line = client.line("l")
+                async for place in line.track("ticket"):
+                    assert place.position == 5
+                    break
+                gc.collect()
+                await asyncio.sleep(0.6)
+                # Of the two subscriptions to events none is left: nobody gets this, which NATS says.
+                with pytest.raises(nats.errors.NoRespondersError):
+                    await node.nc.request("nowserving.event.l.board", b"", timeout=2)
+                with pytest.raises(BadArgument, match="max_payload"):
+                    await line.status("x" * 2_000_000)
+                assert (await line.status("ticket")).position == 5
             await node.nc.close()
         finally:
             server.stop()
