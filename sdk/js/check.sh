@@ -14,4 +14,4 @@ echo '{ "private": true, "type": "module" }' > package.json
 npm install --no-audit --no-fund --loglevel=error ./nowserving-*.tgz @nats-io/transport-node@3.4.0
 "$here/node_modules/.bin/tsc" --strict --noEmit --skipLibCheck --target ES2022 --module NodeNext --types '' \
     --lib ES2023,ESNext.Disposable,DOM test/types.ts
-CONTRACT="${CONTRACT:-$here/../../contract}" node --test --test-reporter=spec test/*.test.mjs
+CONTRACT="${CONTRACT:-$here/../../contract}" node --test --test-concurrency=1 --test-reporter=spec test/*.test.mjs
