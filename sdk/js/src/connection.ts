@@ -1,6 +1,6 @@
 /** Requests over one NATS connection, and the rights that it lacks. */
 
-import { createInbox, headers as natsHeaders, PermissionViolationError } from "@nats-io/nats-core";
+import { createInbox, headers as natsHeaders } from "@nats-io/nats-core";
 import type { Msg, MsgHdrs, NatsConnection, Subscription } from "@nats-io/nats-core";
 
 import type { ApiError, Failure } from "./attempts.js";
@@ -65,8 +65,10 @@ export class Connection {
         this.#isConnected = true;
         this.#lasting = undefined;
         for (const tell of [...this.#onReconnect]) tell();
-      } else if (status.type === "error" && status.error instanceof PermissionViolationError) {
-        this.#refused(status.error.operation, status.error.subject);
+      } else if (status.type === "error") {
+        // By its fields: the connection may come from another copy of the library.
+        const { operation, subject } = status.error as { operation?: unknown; subject?: unknown };
+        if (typeof operation === "string" && typeof subject === "string") this.#refused(operation, subject);
       } else if (status.type === "close") break;
     }
     this.#isConnected = false;

@@ -46,7 +46,7 @@ const BREAKS = [
   ["deadlines", "attempts", "if (this.#isWrite && isUncertain(failure))", "if (isUncertain(failure))"],
   ["deadlines", "attempts", 'failure.type === "no_answer" ||', ""],
   ["deadlines", "connection", "Math.min(Math.max(deadline - sentAt, 1), ATTEMPT_MAX_MS)", "ATTEMPT_MAX_MS"],
-  ["missing-right", "connection", "this.#refused(status.error.operation, status.error.subject)", ""],
+  ["missing-right", "connection", "this.#refused(operation, subject)", ""],
   ["missing-right", "connection", "if (this.#inbox && subject", "if (false && subject"],
   ["missing-right", "feed", "if (subjects.includes(subject))", "if (false)"],
   ["limits", "limiter", "shardOfCheck(this.domain, body.descriptors[0] ?? [], shards)", "(shardOfCheck(this.domain, body.descriptors[0] ?? [], shards) + 1) % shards"],
