@@ -185,7 +185,9 @@ fn file_of(flags: &NodeFlags) -> String {
         let name = flag.trim_start_matches("--").replace('-', "_");
         let value = Path::new(value).display().to_string();
         match name.as_str() {
-            "id" | "shards" | "snapshot_entries" | "log_bytes_max" => format!("{name} = {value}"),
+            "id" | "loops" | "shards" | "snapshot_entries" | "log_bytes_max" => {
+                format!("{name} = {value}")
+            }
             "nodes" => format!("{name} = [{value}]"),
             _ => format!("{name} = {value:?}"),
         }
