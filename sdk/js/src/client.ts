@@ -1,5 +1,4 @@
-import type { NatsConnection } from "@nats-io/nats-core";
-
+import type { Nats } from "./connection.js";
 import { Connection } from "./connection.js";
 import { Feeds } from "./feed.js";
 import type { LimiterOptions } from "./limiter.js";
@@ -35,7 +34,7 @@ export class Client {
   readonly #connection: Connection;
   readonly #feeds: Feeds;
 
-  constructor(nats: NatsConnection, options: ClientOptions = {}, shared?: { connection: Connection; feeds: Feeds }) {
+  constructor(nats: Nats, options: ClientOptions = {}, shared?: { connection: Connection; feeds: Feeds }) {
     this.prefix = checkedPrefix(options.prefix ?? "nowserving");
     this.deadlineMs = options.deadlineMs ?? 10_000;
     this.#connection = shared?.connection ?? new Connection(nats, this.prefix, options.inboxPrefix);
@@ -43,7 +42,7 @@ export class Client {
   }
 
   /** The NATS connection underneath. */
-  get nats(): NatsConnection {
+  get nats(): Nats {
     return this.#connection.nats;
   }
 

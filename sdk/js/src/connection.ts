@@ -1,7 +1,7 @@
 /** Requests over one NATS connection, and the rights that it lacks. */
 
 import { createInbox, headers as natsHeaders } from "@nats-io/nats-core";
-import type { Msg, MsgHdrs, NatsConnection, Subscription } from "@nats-io/nats-core";
+import type { Msg, MsgHdrs, NatsConnection } from "@nats-io/nats-core";
 
 import type { ApiError, Failure } from "./attempts.js";
 import { ATTEMPT_MAX_MS, Attempts, REPEAT_MAX_MS } from "./attempts.js";
@@ -11,6 +11,16 @@ import { badReply, closed, NowservingError } from "./errors.js";
 const DISCOVERY_MAX_MS = 250;
 /** The least time between two questions for the number of shards. */
 const DISCOVERY_INTERVAL_MS = 5_000;
+
+/** What is used of a connection of nats.js: any version 3 of it has that. */
+export interface Nats extends Pick<NatsConnection, "publish" | "flush" | "isClosed"> {
+  status(): AsyncIterable<{ type: string }>;
+  subscribe(subject: string, options: { callback: (error: Error | null, message: Msg) => void }): Unsubscribe;
+}
+
+export interface Unsubscribe {
+  unsubscribe(): void;
+}
 
 /** A request, and the subjects that it can go to. */
 export interface Call {
@@ -29,11 +39,11 @@ interface Sent {
 
 /** One NATS connection: requests with replies, each matched by a subject of its own below one inbox. */
 export class Connection {
-  readonly nats: NatsConnection;
+  readonly nats: Nats;
   readonly prefix: string;
   readonly #inboxPrefix: string | undefined;
   #isConnected = true;
-  #inbox: { subject: string; subscription: Subscription } | undefined;
+  #inbox: { subject: string; subscription: Unsubscribe } | undefined;
   /** By the last word of the subject for the reply. */
   readonly #waiting = new Map<string, (message: Msg) => void>();
   readonly #sent = new Set<Sent>();
@@ -48,7 +58,7 @@ export class Connection {
   #shardsSuspect = false;
   #shardsAskedAt = -Infinity;
 
-  constructor(nats: NatsConnection, prefix: string, inboxPrefix: string | undefined) {
+  constructor(nats: Nats, prefix: string, inboxPrefix: string | undefined) {
     this.nats = nats;
     this.prefix = prefix;
     // What the connection was made with, if it says so.
@@ -67,7 +77,8 @@ export class Connection {
         for (const tell of [...this.#onReconnect]) tell();
       } else if (status.type === "error") {
         // By its fields: the connection may come from another copy of the library.
-        const { operation, subject } = status.error as { operation?: unknown; subject?: unknown };
+        const { error } = status as { error?: { operation?: unknown; subject?: unknown } };
+        const { operation, subject } = error ?? {};
         if (typeof operation === "string" && typeof subject === "string") this.#refused(operation, subject);
       } else if (status.type === "close") break;
     }

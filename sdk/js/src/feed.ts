@@ -1,8 +1,8 @@
 /** The boards of one line, subscribed to once however many watch it in this process. */
 
-import type { Msg, Subscription } from "@nats-io/nats-core";
+import type { Msg } from "@nats-io/nats-core";
 
-import type { Connection } from "./connection.js";
+import type { Connection, Unsubscribe } from "./connection.js";
 import { forbidden } from "./connection.js";
 import { closed, NowservingError } from "./errors.js";
 import type { Board } from "./types.js";
@@ -81,7 +81,7 @@ export class Feed {
   readonly #connection: Connection;
   readonly #watchers = new Set<Watcher>();
   readonly #onEnd = new Set<(error: NowservingError) => void>();
-  readonly #subscriptions: Subscription[] = [];
+  readonly #subscriptions: Unsubscribe[] = [];
   readonly #subscribed: Promise<void>;
   readonly #unlisten: () => void;
   /** Why it has ended; undefined while it goes on. */

@@ -7,6 +7,7 @@
  */
 
 export type { ClientOptions } from "./client.js";
+export type { Nats } from "./connection.js";
 export { Client } from "./client.js";
 export type { Kind } from "./errors.js";
 export { NowservingError } from "./errors.js";
