@@ -179,14 +179,10 @@ impl Engine {
 
     /// The other loops tell the first one, in each tick, and when they have something for it. `ticked`: a tick has passed.
     pub(super) fn tell_first(&mut self, ticked: bool, now: Micros) {
-        let mut report_due = match &mut self.role {
+        let report_due = match &mut self.role {
             Role::Other(other) => std::mem::take(&mut other.report_due),
             Role::First(_) => return,
         };
-        for shard in self.shards.values_mut() {
-            // The first loop forwards plain requests to the leaders that it knows.
-            report_due |= shard.following.take_news();
-        }
         let report = report_due.then(|| Box::new(self.report(now)));
         let messages = std::mem::take(&mut self.ctx.out.messages);
         let state_hashes = self.ctx.out.state_hashes.clone();

@@ -17,8 +17,6 @@ pub(crate) struct Following {
     since: Micros,
     /// The newest leader of all.
     last_leader: Option<u64>,
-    /// The leader is another one, or leads in another term, since that was last asked.
-    is_news: bool,
 }
 
 impl Following {
@@ -27,7 +25,6 @@ impl Following {
             leader: (replica.term(), replica.leader()),
             since: now,
             last_leader: None,
-            is_news: true,
         }
     }
 
@@ -42,15 +39,9 @@ impl Following {
                 metrics::counter!("nowserving_leader_changes_total").increment(1);
             }
             self.leader = leader;
-            self.is_news = true;
             self.since = now;
             self.last_leader = leader.1.or(self.last_leader);
         }
-    }
-
-    /// Whether the leader is another one, or leads in another term, since this was last asked.
-    pub fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.is_news)
     }
 
     /// When this node learned of the present leader, if it knows one.
