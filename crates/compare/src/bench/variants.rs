@@ -52,7 +52,7 @@ pub async fn loops(bench: &mut Bench) -> Result<Section> {
     let goals = IN_FLIGHT.into_iter().flat_map(|in_flight| {
         pairs.map(|(op, two, one)| {
             let ratio = race.servers_ratio(in_flight, two, one);
-            let what = format!("of the CPU a {op} with one loop, {in_flight} in flight");
+            let what = format!("{op}: of the CPU with one loop, {in_flight} in flight");
             Goal::at_most(what, OF_ONE_LOOP, "", ratio)
         })
     });
