@@ -1,5 +1,6 @@
 //! The runbooks of docs/operate.md and of the pages in docs/operate, run as they stand there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -225,11 +226,7 @@ async fn runbooks_of_lost_parts() -> Result<()> {
             }
             operator.site.disk("node-1")?.fill(0)?;
             let api = operator.api().clone();
-            eventually("the disk is full", PATIENCE, async || {
-                let status = node_status(&api, 1).await?;
-                Ok((status["disk_full"] == true).then_some(()))
-            })
-            .await?;
+            full_by_all(&api, 1, &[1, 4, 5]).await?;
             let ballast = ("JUNK", "/var/lib/nowserving/ballast".to_owned());
             operator.run(full, &[ballast]).await?;
             people.are_there(operator.api()).await?;
@@ -410,6 +407,21 @@ async fn silent(api: &Api, number: u64) -> Result<()> {
         let shards = status["shards"].as_array().context("no shards")?;
         let led = |shard: &Value| shard["leader"].as_u64().is_some_and(|it| it != number);
         Ok(shards.iter().all(led).then_some(()))
+    })
+    .await
+}
+
+/// Each of `nodes` says that the disk of `number` is full: whichever the next command asks, it says so.
+async fn full_by_all(api: &Api, number: u64, nodes: &[u64]) -> Result<()> {
+    let mut said = BTreeSet::new();
+    eventually("all know that the disk is full", PATIENCE, async || {
+        let status = api.cluster("status", json!({})).await?;
+        let listed = status["nodes"].as_array().context("no nodes")?;
+        let is_full = |node: &Value| node["id"] == number && node["disk_full"] == true;
+        if listed.iter().any(is_full) {
+            said.extend(status["answered_by"].as_u64());
+        }
+        Ok(nodes.iter().all(|node| said.contains(node)).then_some(()))
     })
     .await
 }
