@@ -104,10 +104,14 @@ pub async fn checked(cluster: &Cluster, id: u64) -> Result<Value> {
 /// Every file of a data directory with its content.
 fn contents(data: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut contents = BTreeMap::new();
-    for folder in [data.to_owned(), data.join("log"), data.join("snap")] {
+    // With several loops the log has folders of its own.
+    let mut folders = vec![data.to_owned()];
+    while let Some(folder) = folders.pop() {
         for file in std::fs::read_dir(folder)? {
             let file = file?.path();
-            if file.is_file() {
+            if file.is_dir() {
+                folders.push(file);
+            } else if file.is_file() {
                 contents.insert(file.clone(), std::fs::read(&file)?);
             }
         }
@@ -193,26 +197,20 @@ async fn prepare(cluster: &mut Cluster) -> Result<()> {
 
 /// A few bytes of every file with data. Not the last ones of the log: a commit index is not synced.
 fn flips(data: &Path) -> Result<Vec<(PathBuf, usize)>> {
+    let has_data = |file: &Path| {
+        let kind = file.extension().unwrap_or_default();
+        ["segment", "snap", "toml"]
+            .iter()
+            .any(|known| kind == *known)
+    };
     let mut flips = Vec::new();
-    for folder in [data.to_owned(), data.join("log"), data.join("snap")] {
-        for file in std::fs::read_dir(folder)? {
-            let file = file?.path();
-            let kind = file.extension().unwrap_or_default();
-            if !["segment", "snap", "toml"]
-                .iter()
-                .any(|known| kind == *known)
-            {
-                continue;
-            }
-            let bytes = std::fs::read(&file)?;
-            let end = bytes
-                .iter()
-                .rposition(|byte| *byte != 0)
-                .unwrap_or_default();
-            for part in 0..=4 {
-                flips.push((file.clone(), end * part / 5));
-            }
+    for (file, bytes) in contents(data)? {
+        if !has_data(&file) {
+            continue;
         }
+        let last = bytes.iter().rposition(|byte| *byte != 0);
+        let end = last.unwrap_or_default();
+        flips.extend((0..=4).map(|part| (file.clone(), end * part / 5)));
     }
     Ok(flips)
 }
