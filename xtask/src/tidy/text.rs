@@ -9,10 +9,12 @@ const LINES_MAX: usize = 700;
 const DOCUMENT_LINE_MAX: usize = 120;
 
 /// Documents that may have other than [`PAGE_LINES_MAX`] lines.
-const PAGES: [(&str, usize); 3] = [
+const PAGES: [(&str, usize); 4] = [
     ("README.md", 170),
     ("ARCHITECTURE.md", 230),
     ("CHANGELOG.md", usize::MAX),
+    // Written by the benchmark.
+    ("docs/benchmarks/results.md", usize::MAX),
 ];
 const PAGE_LINES_MAX: usize = 250;
 
