@@ -154,6 +154,28 @@ impl Watcher {
             }),
         }
     }
+
+    /// Completes when the server has refused one of the feed's subscriptions.
+    pub(crate) fn refused(&self) -> impl Future<Output = Error> + Send + use<> {
+        let mut state = self.feed.state.clone();
+        async move {
+            let refused = match state
+                .wait_for(|it| matches!(it, FeedState::Denied(_)))
+                .await
+            {
+                Ok(state) => match &*state {
+                    FeedState::Denied(error) => Some(error.clone()),
+                    FeedState::Subscribing | FeedState::Subscribed => None,
+                },
+                // The feed has ended for another reason.
+                Err(_) => None,
+            };
+            match refused {
+                Some(error) => error,
+                None => std::future::pending().await,
+            }
+        }
+    }
 }
 
 fn closed() -> Error {
@@ -240,5 +262,37 @@ fn change(message: &Message) -> Option<FeedEvent> {
             debug!(%error, subject = %message.subject, "unreadable line event");
             Some(FeedEvent::Resync)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_watcher_hears_at_once_that_it_is_refused() {
+        let (state_of, state) = watch::channel(FeedState::Subscribing);
+        let template = broadcast::channel(BEHIND_MAX).1;
+        let feed = Feed {
+            line: LineName::try_from("shop").unwrap(),
+            feeds: Weak::new(),
+            task: tokio::spawn(std::future::pending()),
+            state,
+            template: template.resubscribe(),
+        };
+        let watcher = Watcher {
+            events: template,
+            feed: Arc::new(feed),
+        };
+        let mut refused = watcher.refused().boxed();
+        state_of.send_replace(FeedState::Subscribed);
+        assert!((&mut refused).now_or_never().is_none());
+        let error = Error::new(Kind::Forbidden, "no right");
+        state_of.send_replace(FeedState::Denied(error));
+        assert_eq!(refused.now_or_never().unwrap().kind(), Kind::Forbidden);
+        drop(state_of);
     }
 }

@@ -26,9 +26,10 @@ const POLL_MIN: Duration = Duration::from_millis(20);
 ///
 /// The first item is the current status. While the token waits, later items come from polls or from
 /// boards; an item from a board has the board's `position`, `ahead`, `admitted_through`, `version`
-/// and `at_ms`, a `turn` only if the line has one lane, and the other fields of the last poll. `version` grows, and `position` never grows
-/// within a lane. Positions past a `position_cap` come as the cap with `position_capped`. The stream
-/// follows a token that is moved into another lane: its `lane`, `token` and `ticket` change.
+/// and `at_ms`, a `turn` only if the line has one lane, and the other fields of the last poll. `version`
+/// grows while the token waits, and `position` never grows within a lane; there is none until a draw is
+/// done. Positions past a `position_cap` come as the cap with `position_capped`. The stream follows a
+/// token that is moved into another lane: its `lane`, `token` and `ticket` change.
 ///
 /// The stream yields transient errors and continues. It ends after any other error, and once the
 /// token is gone. Dropping it stops the polls, so that the token is recycled in the end.
@@ -74,9 +75,18 @@ impl Track {
                 Some(watcher) => watcher,
                 none => none.insert(self.line.boards().await?),
             };
-            let changed = tokio::select! {
-                () = tokio::time::sleep_until(self.view.next_poll_at) => self.poll().await?,
-                event = watcher.next() => self.view.event(&event?, Instant::now()),
+            let refused = watcher.refused();
+            let event = tokio::select! {
+                () = tokio::time::sleep_until(self.view.next_poll_at) => None,
+                event = watcher.next() => Some(event?),
+            };
+            let changed = match event {
+                Some(event) => self.view.event(&event, Instant::now()),
+                // A poll can last until its deadline, and would be of no use.
+                None => tokio::select! {
+                    polled = self.poll() => polled?,
+                    error = refused => return Err(error),
+                },
             };
             if let Some(status) = changed {
                 return Ok(status);
@@ -137,9 +147,12 @@ impl View {
     /// Takes a reply; returns it if it differs from the status given out last.
     fn status(&mut self, mut status: StatusReply, now: Instant) -> Option<StatusReply> {
         self.next_poll_at = now + Duration::from_millis(status.poll_after_ms).max(POLL_MIN);
-        // A leader that does not know yet that it was replaced may answer with an older state.
         let last = self.last.as_ref();
-        let stale = last.is_some_and(|last| last.version > status.version);
+        let waits = |status: &StatusReply| status.state == State::Waiting;
+        // A board has overtaken it, or a leader that does not know yet that it was replaced has sent it. But that a token
+        // does not wait is so whatever the version: it never waits again.
+        let stale = last
+            .is_some_and(|last| last.version > status.version && (waits(&status) || !waits(last)));
         let moved =
             last.is_some_and(|last| (last.token, &last.lane) != (status.token, &status.lane));
         let changed = last.is_none_or(|last| moved || has_changed(last, &status));
@@ -186,13 +199,23 @@ impl View {
             self.poll_soon(now);
             return None;
         }
+        if event.board.undrawn && event.board.version <= last.version {
+            return None;
+        }
         let was_undrawn = std::mem::replace(&mut self.undrawn, event.board.undrawn);
-        if event.board.undrawn || was_undrawn {
-            // Until the draw is done nobody has a place. Then all have new ones, and do not ask at once.
+        if event.board.undrawn {
+            // Until the draw is done nobody has a place.
             self.place.forget();
-            if !event.board.undrawn {
-                self.poll_soon(now);
-            }
+            last.position.take()?;
+            (last.ahead, last.turn, last.position_capped) = (None, None, false);
+            last.version = event.board.version;
+            last.at_ms = event.board.at_ms;
+            return Some(last.clone());
+        }
+        if was_undrawn {
+            // All have new ones now, and do not ask at once.
+            self.place.forget();
+            self.poll_soon(now);
             return None;
         }
         let lanes = &mut event.board.lanes.iter();

@@ -407,7 +407,7 @@ impl LineBuilder {
             order: Vec::new(),
             told: dump.told.map(Box::new),
             bucket: dump.bucket.map(Box::new),
-            keys: KeyIndex::new(limits.hash_seed),
+            keys: KeyIndex::new(limits.hash_seed, limits.keys_read),
             callers: BTreeMap::new(),
             called_back: dump.called_back,
             moved: Seldom::default(),

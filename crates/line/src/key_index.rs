@@ -5,7 +5,8 @@
 //! addressing", 1980): the entries of one page are divided between it and the new one. So no operation takes longer
 //! because the table has grown. Its order shows nowhere.
 //!
-//! A line with few live tokens does without it: their keys are read one after the other.
+//! A line with few live tokens does without it: their keys are read one after the other. Once it has a table, it loses it
+//! when it has no more than half as many.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -18,10 +19,6 @@ use crate::{Token, TokenRef};
 const PAGE_ENTRIES: usize = 32;
 /// … and so many, or fewer, when there is one less.
 const PAGE_ENTRIES_MIN: usize = 8;
-/// With so many live tokens a line has no table …
-const FEW: u64 = 16;
-/// … and once it has one, it loses it when it has no more than these.
-const FEWER: u64 = FEW / 2;
 /// An id is the lane's above that of the token, which has 53.
 const LANE_SHIFT: u32 = 56;
 
@@ -54,6 +51,8 @@ pub(crate) struct KeyIndex {
     seed: u64,
     pages: Vec<Vec<Entry>>,
     count: u32,
+    /// [`crate::Limits::keys_read`]
+    keys_read: u8,
     /// It has all keys; otherwise none.
     in_use: bool,
 }
@@ -88,7 +87,7 @@ impl Line {
             if let Some(key) = key {
                 self.keys.add(key, at);
             }
-        } else if self.live_in_lanes() > FEW {
+        } else if self.live_in_lanes() > u64::from(self.keys.keys_read) {
             self.keys.in_use = true;
             for (id, lane) in (0..).zip(&self.lanes) {
                 for (token, live) in lane.live_range(0..Token::MAX) {
@@ -108,8 +107,11 @@ impl Line {
         if let Some(key) = key {
             self.keys.remove(key, at);
         }
-        if self.live_in_lanes() <= FEWER {
-            self.keys = KeyIndex::new(self.keys.seed);
+        let KeyIndex {
+            seed, keys_read, ..
+        } = self.keys;
+        if self.live_in_lanes() <= u64::from(keys_read / 2) {
+            self.keys = KeyIndex::new(seed, keys_read);
         }
     }
 
@@ -121,11 +123,12 @@ impl Line {
 }
 
 impl KeyIndex {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, keys_read: u8) -> Self {
         Self {
             seed,
             pages: Vec::new(),
             count: 0,
+            keys_read,
             in_use: false,
         }
     }
@@ -241,7 +244,7 @@ mod tests {
             seed: u64,
             steps in prop::collection::vec((0_u8..3, 0_u16..400, 0_u8..3), 1..1_500),
         ) {
-            let (mut index, mut plain) = (KeyIndex::new(seed), BTreeMap::new());
+            let (mut index, mut plain) = (KeyIndex::new(seed, 0), BTreeMap::new());
             // Mostly additions in the first half, removals in the second.
             let half = steps.len() / 2;
             for (nth, (what, key, lane)) in steps.into_iter().enumerate() {
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn tokens_of_equal_hashes_are_told_apart() {
-        let mut index = KeyIndex::new(7);
+        let mut index = KeyIndex::new(7, 0);
         for token in [1, crate::NUMBER_MAX] {
             index.add(b"key", (63, token));
         }

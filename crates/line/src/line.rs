@@ -143,7 +143,7 @@ impl Line {
             order: Vec::new(),
             told: None,
             bucket: None,
-            keys: KeyIndex::new(new.limits.hash_seed),
+            keys: KeyIndex::new(new.limits.hash_seed, new.limits.keys_read),
             callers: BTreeMap::new(),
             called_back: 0,
             moved: Seldom::default(),

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Bounds that affect the state, so every replica must use the same. Nodes use the default. Tests use small ones,
-/// so that a few tokens reach them. With them goes a seed, which is each replica's own.
+/// so that a few tokens reach them. With them go two values that may differ from replica to replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// [`WORK_MAX`]
@@ -31,6 +31,9 @@ pub struct Limits {
     pub calls_kept: usize,
     /// [`CALLED_KEPT`]
     pub called_kept: usize,
+    /// A line with at most so many live tokens has no table of their keys, but reads the keys one after the other. Nothing
+    /// that can be seen depends on it.
+    pub keys_read: u8,
     /// Of the hashes by which tokens are found by their keys, which clients choose: random, and kept from them. Every
     /// replica may have its own, as nothing that can be seen depends on it.
     pub hash_seed: u64,
@@ -45,6 +48,7 @@ impl Default for Limits {
             journal_changes_bytes: JOURNAL_CHANGES_BYTES,
             calls_kept: CALLS_KEPT,
             called_kept: CALLED_KEPT,
+            keys_read: 16,
             hash_seed: 0,
         }
     }

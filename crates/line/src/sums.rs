@@ -4,7 +4,7 @@ use crate::max_tree::MaxTree;
 use crate::waiting::grow_by_half;
 
 /// See the top of this file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sums {
     /// Fenwick tree over their counts; index 0 stands for slot 1 of the textbooks.
     pub(crate) tree: Vec<u64>,

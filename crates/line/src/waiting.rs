@@ -19,8 +19,8 @@ use crate::times::Times;
 use crate::{EtaGiven, Live, LiveRecord, Timestamp, Token};
 
 const PAGE_CHUNKS: u64 = 8;
-/// Fewer empty chunks are not worth compacting.
-const EMPTY_SLOTS_MIN: usize = 8;
+/// Fewer empty chunks are not worth compacting: a line that has one chunk keeps it.
+const EMPTY_SLOTS_MIN: usize = 2;
 /// A smaller capacity for times is not worth shrinking.
 const TIMES_MIN: usize = 8;
 /// A list of holes is not made if it takes reading more words than this …
@@ -606,6 +606,7 @@ impl WaitingSet<Records> {
                     chunk.entered.set(place, Timestamp { service_ms, ..at });
                 }
             }
+            chunk.entered.narrow();
             tokens += chunk.entered.len();
             // Not the shifted one: an empty chunk has 0.
             chunk.latest_ms = chunk.latest_of_first(chunk.entered.len());

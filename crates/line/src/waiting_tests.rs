@@ -1,6 +1,7 @@
 //! The bitmap against a plain sorted list.
 
 use super::*;
+use crate::{Entered, Stage};
 use proptest::prelude::*;
 
 /// The holes as a scan of the numbers finds them.
@@ -221,4 +222,48 @@ fn a_full_chunk_that_empties_gives_its_room_back() {
     };
     assert_eq!(set.place(2 * CHUNK_BITS - 1), Some(last));
     assert!(set.time_slots() <= TIMES_MIN);
+}
+
+#[test]
+fn a_line_in_which_few_wait_has_few_chunks_however_long_it_lives() {
+    let mut set = WaitingSet::<()>::default();
+    for token in 1..=100_000 {
+        set.push(token, at(token), ());
+        if token > 10 {
+            assert!(set.remove(token - 10));
+        }
+        assert!(set.chunks() <= 3, "{} chunks", set.chunks());
+    }
+}
+
+/// As when a line is put back a year later.
+#[test]
+fn times_take_no_more_memory_once_all_of_them_are_shifted() {
+    const YEAR_MS: u64 = 365 * 86_400_000;
+    let mut set = WaitingSet::<Records>::default();
+    for token in 1..=1_000 {
+        let live = Live {
+            key: None,
+            entered: Entered {
+                at: at(token),
+                version: token,
+            },
+            stage: Stage::Waiting {
+                last_seen_ms: token,
+            },
+            moved_from: &[],
+            jumps: 0,
+            eta_given: None,
+        };
+        set.push(token, at(token), live);
+    }
+    assert_eq!(set.shift(0..2_048, &|ms| ms + YEAR_MS, 0), 1_000);
+    assert!(set.chunks.iter().all(|chunk| chunk.entered.are_near()));
+    for token in 1..=1_000 {
+        let entered = Timestamp {
+            service_ms: token + YEAR_MS,
+            ..at(token)
+        };
+        assert_eq!(set.place(token).unwrap().entered, entered);
+    }
 }

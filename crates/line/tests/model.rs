@@ -60,12 +60,18 @@ use shard::Naive;
 /// Small, so that a handful of tokens runs into them.
 const LIMITS: Limits = Limits {
     hash_seed: 7,
+    keys_read: 2,
     work_max: 3,
     gone_kept: 6,
     journal_kept: 20,
     journal_changes_bytes: 4_000,
     calls_kept: 4,
     called_kept: 6,
+};
+/// The follower reads the keys of all its tokens one after the other.
+const LIMITS_OF_FOLLOWER: Limits = Limits {
+    keys_read: u8::MAX,
+    ..LIMITS
 };
 
 struct Run {
@@ -89,7 +95,7 @@ impl Run {
     fn new() -> Self {
         Self {
             lines: Lines::with_limits(LIMITS),
-            follower: Lines::with_limits(LIMITS),
+            follower: Lines::with_limits(LIMITS_OF_FOLLOWER),
             naive: Naive {
                 work_max: LIMITS.work_max,
                 gone_kept: LIMITS.gone_kept,

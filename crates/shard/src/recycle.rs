@@ -37,6 +37,9 @@ struct Watched {
     inherited_deadline_ms: MaybeMs,
 }
 
+// One for each live token of the shard.
+const _: () = assert!(size_of::<Watched>() == 24);
+
 /// A time that may be none, in half of the memory of an `Option`: no clock comes to the largest number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MaybeMs(u64);

@@ -11,10 +11,12 @@ use crate::upgrade::NEXT_FORMAT;
 /// Tokens that background work ends, admits or draws in one log entry.
 const WORK_MAX: u32 = 12;
 
-/// The seed of hashes differs from one restored state to the next, as it does between nodes: nothing depends on it.
+/// The seed of hashes differs from one restored state to the next, as it does between nodes: nothing depends on it. Few
+/// tokens have a table of their keys.
 fn limits(hash_seed: usize) -> Limits {
     Limits {
         work_max: WORK_MAX,
+        keys_read: 3,
         hash_seed: hash_seed as u64,
         ..Limits::default()
     }

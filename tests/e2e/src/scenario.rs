@@ -59,13 +59,17 @@ pub async fn under_one_leader(
 
 /// Scenarios that share a cluster and do not disturb each other: each has lines of its own.
 #[derive(Default)]
-pub struct Scenarios<'a>(Vec<(&'static str, LocalBoxFuture<'a, Result<()>>)>);
+pub struct Scenarios<'a>(Vec<(String, LocalBoxFuture<'a, Result<()>>)>);
 
 impl<'a> Scenarios<'a> {
     /// Adds one, unless `E2E_ONLY` names others.
     #[must_use]
-    pub fn with(mut self, name: &'static str, run: impl Future<Output = Result<()>> + 'a) -> Self {
-        let only = std::env::var("E2E_ONLY").unwrap_or_default();
+    pub fn with(
+        mut self,
+        name: impl Into<String>,
+        run: impl Future<Output = Result<()>> + 'a,
+    ) -> Self {
+        let (name, only) = (name.into(), std::env::var("E2E_ONLY").unwrap_or_default());
         if name.contains(&only) {
             self.0.push((name, run.boxed_local()));
         }
@@ -93,7 +97,7 @@ impl<'a> Scenarios<'a> {
             (name, outcome.is_ok())
         });
         let failed = join_all(runs).await.into_iter().filter(|(_, ok)| !ok);
-        let failed: Vec<&str> = failed.map(|(name, _)| name).collect();
+        let failed: Vec<String> = failed.map(|(name, _)| name).collect();
         if !failed.is_empty() {
             bail!("failed: {}", failed.join(", "));
         }

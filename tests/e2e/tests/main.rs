@@ -11,6 +11,7 @@ mod clocks;
 mod command_line;
 mod commands;
 mod config;
+mod contract;
 mod crash;
 mod damage;
 mod dashboards;
@@ -424,6 +425,12 @@ async fn a_missing_mapping_is_reported() -> Result<()> {
         ..Options::default()
     };
     run(options, mapping::is_reported).await
+}
+
+/// Our own SDK does what the scenarios for all SDKs ask.
+#[tokio::test]
+async fn our_sdk_keeps_the_contract() -> Result<()> {
+    run(Options::default(), contract::scenarios).await
 }
 
 /// `nowserving dev`: what it prints, what it survives, what it leaves behind.

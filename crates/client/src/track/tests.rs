@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::place::naive::Naive;
 
+mod contract;
+
 fn status(version: u64, state: State, position: Option<u64>) -> StatusReply {
     StatusReply {
         units: None,
@@ -201,6 +203,26 @@ fn ones_turn_asks_at_once() {
             .is_none()
     );
     assert!(view.status(status(150, State::Gone, None), now).is_some());
+}
+
+/// A token never waits again, so a board cannot overtake a status that says so.
+#[test]
+fn that_it_does_not_wait_is_so_whatever_the_version() {
+    for state in [State::Admitted, State::Gone] {
+        let (mut view, now) = synced();
+        view.event(&board(110, 100, 11, Some(vec![])), now).unwrap();
+        assert_eq!(view.status(waiting(105, 8, None), now), None);
+        let given = view.status(status(105, state, None), now).unwrap();
+        assert_eq!((given.state, given.version), (state, 105));
+    }
+    // Of two such statuses the newer one counts.
+    let (mut view, now) = synced();
+    assert!(
+        view.status(status(120, State::InCheckout, None), now)
+            .is_some()
+    );
+    assert_eq!(view.status(status(115, State::Admitted, None), now), None);
+    assert!(view.status(status(130, State::Gone, None), now).is_some());
 }
 
 #[test]
@@ -472,10 +494,13 @@ fn a_draw_is_asked_about_once_when_it_is_done() {
             FeedEvent::Board(Arc::new(event))
         };
         let poll_at = view.next_poll_at;
-        for version in [101, 102] {
-            assert!(view.event(&undrawn(version), now).is_none());
-            assert_eq!(view.next_poll_at, poll_at, "nothing to ask yet");
-        }
+        let hidden = view.event(&undrawn(101), now).unwrap();
+        assert_eq!(
+            (hidden.position, hidden.ahead, hidden.turn),
+            (None, None, None)
+        );
+        assert!(view.event(&undrawn(102), now).is_none(), "it has none");
+        assert_eq!(view.next_poll_at, poll_at, "nothing to ask yet");
         assert!(view.wants_holes());
         let after = match is_whole {
             true => whole_board(103, 40, vec![]),
@@ -484,5 +509,9 @@ fn a_draw_is_asked_about_once_when_it_is_done() {
         assert!(view.event(&after, now).is_none());
         assert!(view.next_poll_at <= now + RESYNC_SPREAD);
         assert!(view.event(&after, now).is_none(), "once");
+        let placed = waiting(104, 3, Some(vec![]));
+        assert_eq!(view.status(placed, now).unwrap().position, Some(3));
+        assert!(view.event(&undrawn(102), now).is_none(), "it comes late");
+        assert!(!view.wants_holes());
     }
 }

@@ -33,8 +33,6 @@ pub(crate) struct Gauges {
     kv_bytes: BTreeMap<u32, u64>,
     /// How long requests have not come by the connection.
     unreachable_us: Micros,
-    /// What NATS takes in one message there; 0: not known yet.
-    pub max_payload: usize,
 }
 
 impl Gauges {
@@ -51,15 +49,6 @@ impl Gauges {
         self.limit_unsaved_us = self.limit_unsaved_us.max(other.limit_unsaved_us);
         self.kv_bytes.extend(&other.kv_bytes);
         self.unreachable_us = self.unreachable_us.max(other.unreachable_us);
-        self.max_payload = least_known(self.max_payload, other.max_payload);
-    }
-}
-
-/// Of two sizes of which 0 is none.
-fn least_known(one: usize, other: usize) -> usize {
-    match (one, other) {
-        (0, known) | (known, 0) => known,
-        (one, other) => one.min(other),
     }
 }
 
@@ -96,14 +85,14 @@ impl Engine {
             limit_unsaved_us: oldest.min().map_or(0, |at| now.saturating_sub(at)),
             kv_bytes: kv_bytes.map(|it| (it.id, it.state.kv().bytes())).collect(),
             unreachable_us: unreachable_for.as_micros() as Micros,
-            max_payload: self.ctx.payload.max,
         }
     }
 
     /// What NATS takes in one message, on the connections of all loops; 0: not known yet.
     pub(super) fn max_payload_of_all(&self) -> usize {
-        let of_loops = self.role.reports().map(|it| it.gauges.max_payload);
-        of_loops.fold(self.ctx.payload.max, least_known)
+        let of_others = self.role.reports().map(|it| it.max_payload);
+        let known = of_others.chain([self.ctx.payload.max]).filter(|it| *it > 0);
+        known.min().unwrap_or(0)
     }
 
     /// Sets the gauges of the node.
@@ -114,7 +103,7 @@ impl Engine {
         let unreachable_for = Duration::from_micros(all.unreachable_us);
         gauge!("nowserving_service_unreachable_seconds").set(unreachable_for.as_secs_f64());
         gauge!("nowserving_disk_full").set(f64::from(u8::from(self.ctx.disk_full)));
-        gauge!("nowserving_max_payload_bytes").set(all.max_payload as f64);
+        gauge!("nowserving_max_payload_bytes").set(self.max_payload_of_all() as f64);
         gauge!("nowserving_shards_without_leader").set(all.leaderless as f64);
         gauge!("nowserving_apply_lag_entries").set(all.apply_lag as f64);
         gauge!("nowserving_log_entries").set(all.log_entries as f64);

@@ -230,6 +230,7 @@ impl Engine {
             lagging: self.lagging.to_frame(),
             is_drained: self.has_handed_over(now),
             forwards: !self.ctx.forwards.is_empty(),
+            max_payload: self.ctx.payload.max,
             gauges: self.own_gauges(now),
         }
     }

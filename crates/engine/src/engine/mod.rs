@@ -15,7 +15,7 @@ use crate::following::elections::ClosedConnections;
 use crate::io::{Boot, Config, ExitReason, Input, Now, Output, RestoredShard, Subscription};
 use crate::leading::balance::Balance;
 use crate::leading::lagging::Lagging;
-use crate::loops::Role;
+use crate::loops::{LoopPlace, Role};
 use crate::membership::Membership;
 use crate::membership::candidates::Candidates;
 use crate::membership::keys::Keys;
@@ -232,6 +232,12 @@ impl Engine {
             is_fetching || shard.pending.is_any_queued() || shard.pending.owes_answers()
         };
         self.stopping.has_begun() || !self.ctx.has_room || self.shards.values().any(waits)
+    }
+
+    /// Which of the node's loops it is.
+    #[must_use]
+    pub fn place(&self) -> LoopPlace {
+        self.config.place
     }
 
     /// The shards that this engine has, by number.

@@ -208,6 +208,8 @@ pub(crate) struct LoopReport {
     pub is_drained: bool,
     /// Requests are under way to other leaders.
     pub forwards: bool,
+    /// What NATS takes in one message on its connection; 0: not known yet.
+    pub max_payload: usize,
     pub gauges: Gauges,
 }
 

@@ -7,7 +7,7 @@ use nowserving_line::{
 };
 
 use crate::naive::{NaiveLine, Tok};
-use crate::{LIMITS, Run};
+use crate::{LIMITS, LIMITS_OF_FOLLOWER, Run};
 
 /// A line at the time of its backup.
 pub struct Backup {
@@ -53,7 +53,7 @@ impl Run {
             }
             _ => None,
         });
-        let whole = LineBuilder::new(backup.dump.clone(), LIMITS).unwrap();
+        let whole = LineBuilder::new(backup.dump.clone(), LIMITS_OF_FOLLOWER).unwrap();
         let put = self
             .lines
             .put_back(stamp, in_parts(&backup.dump), how, Some(events));

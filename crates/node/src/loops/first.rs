@@ -2,6 +2,7 @@
 //! node.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use nowserving_engine::envelope::{Founder, PeerDisk, Welcome};
@@ -186,21 +187,32 @@ impl Node {
         let (plain, on_plain) = plain_subjects(&told.standing);
         let beyond = Beyond::Node(Box::new(of_node));
         let mut running = this.start(&beginning, part, beyond, Some(on_plain))?;
-        let mut threads = Vec::new();
-        let others = places.iter().zip(&self.logs).zip(&stats).skip(1);
-        for (((place, log), stats), ways) in others.zip(ways.of_others) {
-            let other = Other {
-                place: *place,
-                shared: shared.clone(),
-                beginning: beginning.clone(),
-                log: log.clone(),
-                stats: stats.clone(),
-                ways,
-            };
-            threads.push(other.start(&mut restored, done.clone())?);
-        }
         let engine = running.engine.clone();
-        let connections = self.start_witnesses(&shared, &engine).await?;
+        let mut threads = Vec::new();
+        let begun = async {
+            let others = places.iter().zip(&self.logs).zip(&stats).skip(1);
+            for (((place, log), stats), ways) in others.zip(ways.of_others) {
+                let other = Other {
+                    place: *place,
+                    shared: shared.clone(),
+                    beginning: beginning.clone(),
+                    log: log.clone(),
+                    stats: stats.clone(),
+                    ways,
+                };
+                threads.push(other.start(&mut restored, done.clone())?);
+            }
+            self.start_witnesses(&shared, &engine).await
+        };
+        let connections = match begun.await {
+            Ok(connections) => connections,
+            Err(error) => {
+                let _ = engine.send(Input::Stop);
+                let _ = (&mut running.ended).await;
+                end(running, threads).await;
+                return Err(error);
+            }
+        };
         let version = beginning.members.version;
         self.start_frames((&link, links), known, version, connections, &told, &engine);
         let (path, list) = (self.config.key_file.clone(), told.peer_list.clone());
@@ -240,8 +252,7 @@ impl Node {
                 (&mut running.ended).await
             }
         };
-        running.last_words().await;
-        other::join(threads).await;
+        end(running, threads).await;
         tracing::info!(node = self.config.id, "stopped");
         let welcome = stopped_by?;
         why(ended)?;
@@ -492,6 +503,12 @@ impl Node {
         );
         start("neighbours", neighbours);
     }
+}
+
+/// Waits for what the loops leave behind once the first engine has ended: the directory is not free before that.
+async fn end(running: Running, threads: Vec<JoinHandle<()>>) {
+    running.last_words().await;
+    other::join(threads).await;
 }
 
 /// What the first loop's engine drives, and the other ends of that.

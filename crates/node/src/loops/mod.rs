@@ -269,7 +269,6 @@ impl Loop {
         let snapshots =
             snapshots::start(snapshot_dir.clone(), config, store.clone(), done.clone())?;
         Ok(Turns {
-            place: self.place,
             engine: Engine::new(of_engine, boot, restored, &reader, clock::now())?,
             outputs,
             of_step: Vec::new(),

@@ -119,7 +119,7 @@ impl EngineLoop {
         mut done: mpsc::UnboundedReceiver<Done>,
         mut words: mpsc::Receiver<Input>,
     ) -> anyhow::Result<()> {
-        let (is_first, mut has_others) = (turns.place.is_first(), true);
+        let (is_first, mut has_others) = (turns.engine.place().is_first(), true);
         self.running().turns = Some(turns);
         let sleep = sleep_until(Instant::now());
         tokio::pin!(sleep);

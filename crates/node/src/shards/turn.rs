@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use nowserving_engine::{Engine, ExitReason, Input, LoopPlace, Output};
+use nowserving_engine::{Engine, ExitReason, Input, Output};
 use nowserving_log::DiskLog;
 use nowserving_shard::clock::Micros;
 
@@ -18,8 +18,6 @@ use crate::nats::payload_limit::Limits;
 
 /// Drives an engine.
 pub struct Turns {
-    /// Which of the node's loops it is.
-    pub place: LoopPlace,
     pub engine: Engine,
     pub outputs: Outputs,
     /// What came of a step, between steps empty.
@@ -138,7 +136,8 @@ impl Turns {
     ) -> anyhow::Result<Micros> {
         let (began, cpu_before) = (Instant::now(), thread_cpu_time());
         let health = self.outputs.health.clone();
-        health.turned(self.place.index, monotonic_us());
+        let index = self.engine.place().index;
+        health.turned(index, monotonic_us());
         if requests_dropped {
             self.step(Input::RequestsDropped)?;
         }
@@ -147,7 +146,7 @@ impl Turns {
         if health.facts.are_wanted() {
             let gathered = self.engine.gather(monotonic_us());
             for it in gathered {
-                health.facts.take(self.place.index, it);
+                health.facts.take(index, it);
             }
         }
         metrics::histogram!("nowserving_turn_seconds").record(began.elapsed());

@@ -105,7 +105,7 @@ impl Ring {
     /// Puts an answer at the end; a former one with this key is removed. One that is too old must not be there any more
     /// (see [`Ring::forget`]).
     pub fn push(&mut self, key: u128, remembered: Remembered) {
-        self.remove(key);
+        self.take_out(key);
         if self.len() == REQUESTS_MAX {
             self.pop_first();
         }
@@ -146,6 +146,14 @@ impl Ring {
     }
 
     pub fn remove(&mut self, key: u128) {
+        self.take_out(key);
+        if self.places.is_empty() {
+            self.give_back();
+        }
+    }
+
+    /// Its memory is kept: another one may come at once.
+    fn take_out(&mut self, key: u128) {
         let Some((slot, nth)) = self.find(halves(key)) else {
             return;
         };

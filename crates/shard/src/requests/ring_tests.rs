@@ -147,6 +147,10 @@ proptest! {
                 Step::Restore => requests = restored(&requests, 7),
             }
             let expected = trees.in_order();
+            if expected.is_empty() {
+                let memory = (requests.0.places.capacity(), requests.0.table.capacity());
+                prop_assert_eq!(memory, (0, 0));
+            }
             prop_assert_eq!(requests.len(), expected.len());
             for first in [0, 1, expected.len() / 2, expected.len(), expected.len() + 1] {
                 let rest = expected.iter().skip(first).cloned();
@@ -222,4 +226,6 @@ fn memory_goes_after_a_rush() {
     assert_eq!(ring.get(20_299), None);
     ring.push(3, remembered(10 + MEMORY_MS));
     assert_eq!(ring.get(3), Some(remembered(10 + MEMORY_MS)));
+    ring.remove(3);
+    assert_eq!((ring.places.capacity(), ring.table.capacity()), (0, 0));
 }
