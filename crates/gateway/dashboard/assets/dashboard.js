@@ -86,7 +86,6 @@ const app = {
 // ---- asking
 
 let paused = false;
-let generation = 0; // answers to the questions of a view that is left are dropped
 let timer = null;
 let trouble = null; // {since, error}: the gateway does not answer
 let heardAt = 0; // the newest answer, by this page's clock
@@ -96,29 +95,35 @@ let notice = null; // what a change has done
 async function round(byHand = false) {
   clearTimeout(timer);
   if (!visible() || (paused && !byHand)) return;
-  const mine = ++generation;
   const now = performance.now();
   const sources = VIEWS[app.route.view].sources(app.route);
   const due = sources.filter(({ name, every }) => !(now - app.asked.get(name) < every() - 50));
-  await Promise.all(due.map(async ({ name, path }) => {
-    app.asked.set(name, now);
-    try {
-      const answer = await ask(path);
-      if (mine !== generation) return;
-      app.got[name] = answer;
-      delete app.errors[name];
-      if (answer.head) take(answer.head);
-    } catch (error) {
-      if (mine !== generation) return;
-      app.errors[name] = error;
-      if (name === sources[0].name) fail(error);
-    }
-  }));
-  if (mine !== generation) return;
-  if (!app.errors[sources[0].name]) trouble = null;
+  await Promise.all(due.map((it) => askFor(it, now)));
+  const error = app.errors[sources[0].name];
+  if (!error || isGone(error)) trouble = null;
   draw();
+  clearTimeout(timer); // of a round that ended meanwhile
   if (!paused) timer = setTimeout(round, trouble ? AGAIN_MS : Math.max(500, app.head?.poll_ms ?? POLL_MS));
 }
+
+async function askFor({ name, path }, now) {
+  app.asked.set(name, now);
+  // The answer to what a view that is left, or an earlier filter, has asked is dropped.
+  const place = () => VIEWS[app.route.view].sources(app.route).findIndex((it) => it.path === path);
+  try {
+    const answer = await ask(path);
+    if (place() < 0) return;
+    app.got[name] = answer;
+    delete app.errors[name];
+    take(answer.head);
+  } catch (error) {
+    if (place() < 0) return;
+    app.errors[name] = error;
+    if (place() === 0 && !isGone(error)) fail(error);
+  }
+}
+
+const isGone = (error) => error instanceof Refused && error.code === "line_not_found";
 
 function take(head) {
   app.head = head;
@@ -126,7 +131,6 @@ function take(head) {
 }
 
 function fail(error) {
-  if (error instanceof Refused && error.code === "line_not_found") return;
   if (!trouble) say(`No answer: ${error.message}`);
   trouble = { since: trouble?.since ?? Date.now(), error };
 }
@@ -161,7 +165,7 @@ function drawTrouble() {
     notice && h("p", { class: "banner good notice", key: "notice" }, h("span", {}, notice), h("button", { type: "button", class: "quiet", onclick: dismiss }, "Dismiss")),
     trouble && h("p", { class: "banner bad", key: "lost" }, `The gateway does not answer: ${trouble.error.message}. What is shown is old.`),
     !trouble && app.head?.trouble && h("p", { class: "banner bad", key: "trouble" }, `The cluster does not answer: ${app.head.trouble}. What is shown is old.`),
-  ].filter(Boolean));
+  ]);
 }
 
 /** How old what is shown is: each second, also without an answer. */
@@ -211,11 +215,7 @@ element("pause").addEventListener("click", ({ currentTarget }) => {
   round();
 });
 
-document.addEventListener("visibilitychange", () => {
-  generation += 1;
-  clearTimeout(timer);
-  round();
-});
+document.addEventListener("visibilitychange", () => round());
 
 setInterval(drawAge, 1_000);
 main.replaceChildren();

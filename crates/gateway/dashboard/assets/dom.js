@@ -5,6 +5,8 @@ const SVG = "http://www.w3.org/2000/svg";
 /** Of each element that was drawn here: its key, and its attributes as they were wanted last. */
 const drawn = new WeakMap();
 
+const present = (children) => children.flat(Infinity).filter((it) => it || it === 0);
+
 /**
  * An element to be. `key` tells it from its siblings over all renderings, `on…` are listeners, `style` has custom
  * properties: the CSP allows them set one by one, but no `style` attribute. Children that are null, false or "" are left
@@ -12,7 +14,7 @@ const drawn = new WeakMap();
  */
 export function h(tag, attributes, ...children) {
   const { key, ...rest } = attributes ?? {};
-  return { tag, key, attributes: rest, children: children.flat(Infinity).filter((it) => it || it === 0) };
+  return { tag, key, attributes: rest, children: present(children) };
 }
 
 /** Makes the children of `parent` those that are wanted. */
@@ -41,10 +43,10 @@ export function patch(parent, wanted) {
   }
 }
 
-/** As `patch`, and the focus stays where it was although its element was moved. */
+/** As `patch` without what is null or false, and the focus stays where it was although its element was moved. */
 export function render(parent, wanted) {
   const focused = document.activeElement;
-  patch(parent, wanted);
+  patch(parent, present(wanted));
   if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
 }
 
