@@ -165,6 +165,8 @@ async function send(event) {
     // A copy of a refused request is refused: the next one is another.
     if (!isUncertain(error)) Object.assign(now, { sent: null, id: randomId() });
     draw();
+    // A browser closes it at the second Escape, whatever the page wants.
+    if (!dialog.open) dialog.showModal();
     // The field that had the focus may be switched off now.
     dialog.querySelector("[type=submit]").focus();
   }
@@ -184,7 +186,7 @@ function draw() {
         kind.fields(it, got),
         app.by
           ? h("p", { key: "by" }, "By ", h("strong", {}, app.by), ", as this gateway knows you.")
-          : h("label", { key: "by" }, "Your name", h("input", { name: "by", required: true, value: remembered(), oninput: checkText, autocomplete: "username" })),
+          : h("label", { key: "by" }, "Your name", h("input", { name: "by", required: true, value: remembered(), oninput: checkText, autocomplete: "name" })),
         h("label", { key: "reason" }, "Reason", h("input", { name: "reason", required: true, oninput: checkText })),
         sure && h("label", { key: "sure", class: "check" }, h("input", { type: "checkbox", required: true }), sure),
         h("p", { key: "note", class: "soft small" }, "Both are written into the line’s journal.")),

@@ -69,11 +69,11 @@ export function spark(values) {
 }
 
 /**
- * One chart. `series`: `{name, values}`, the first one is drawn as an area, a second one dashed above it. `times`: when
+ * One chart. `series`: `{name, values}`, the first one is drawn as an area, a second one dashed over it. `times`: when
  * each value was taken. `over`: the place that the pointer is over, in all charts of a view, or null; `point(place)` sets it.
  */
 export function chart({ title, series, times, format, scale, over, point }) {
-  const [main, limit] = series;
+  const [main, other] = series;
   const all = series.flatMap((it) => it.values).filter(known);
   const end = scale(Math.max(0, ...all));
   const some = main.values.filter(known);
@@ -82,12 +82,12 @@ export function chart({ title, series, times, format, scale, over, point }) {
   const hour = times.length > 1;
   const summary = some.length
     ? `${title}, ${clock(times[0])} to ${clock(times.at(-1))}: at least ${format(Math.min(...some))}, at most ${format(Math.max(...some))}, ` +
-      `at the end ${format(main.values.at(-1))}.${limit ? ` ${limit.name}: ${format(limit.values.at(-1))}.` : ""}`
+      `at the end ${format(main.values.at(-1))}.${other ? ` ${other.name}: ${format(other.values.at(-1))}.` : ""}`
     : `${title}: nothing is known yet.`;
   return h("figure", { class: "chart", key: title },
     h("figcaption", {},
       h("span", { class: "name" }, title),
-      h("span", { class: "value" }, value(main), limit && [" / ", value(limit)], over !== null && h("span", { class: "soft" }, ` at ${clock(times[at])}`))),
+      h("span", { class: "value" }, value(main), other && [", ", value(other)], over !== null && h("span", { class: "soft" }, ` at ${clock(times[at])}`))),
     h("div", {
       class: "plot",
       onpointermove: (event) => point(placeOf(event, times.length)),
@@ -99,7 +99,7 @@ export function chart({ title, series, times, format, scale, over, point }) {
       h("path", { class: "grid", d: `M0 0H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT}H${WIDTH}` }),
       h("path", { class: "area", d: areaOf(main.values, end) }),
       h("path", { class: "stroke", d: lineOf(main.values, end) }),
-      limit && h("path", { class: "limit", d: lineOf(limit.values, end) }),
+      other && h("path", { class: "other", d: lineOf(other.values, end) }),
       over !== null && h("path", { class: "rule", d: `M${digits(x(over, times.length))} 0V${HEIGHT}` }))),
     h("p", { class: "axis", "aria-hidden": "true" },
       hour && [times[0], times[Math.floor((times.length - 1) / 2)], times.at(-1)].map((ms) => h("span", {}, clock(ms)))),

@@ -4,6 +4,7 @@ import * as change from "./change.js";
 import * as cluster from "./cluster.js";
 import * as line from "./line.js";
 import * as overview from "./overview.js";
+import * as why from "./why.js";
 import { Refused, ask } from "./api.js";
 import { duration, known } from "./words.js";
 import { h, render } from "./dom.js";
@@ -186,6 +187,7 @@ function done(text) {
   notice = text;
   say(text);
   app.asked.clear();
+  why.changed(app);
   round(true);
 }
 

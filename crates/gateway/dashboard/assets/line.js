@@ -47,7 +47,7 @@ function plots(samples) {
   const column = (name, title) => ({ name: title, values: samples[name] ?? [] });
   return [
     { title: "People who wait", format: number, scale: scales.count, series: [column("waiting", "waiting")] },
-    { title: "Admitted a minute", format: decimal, scale: scales.count, series: [column("admitted_per_minute", "admitted")] },
+    { title: "Admitted and entered a minute", format: decimal, scale: scales.count, series: [column("admitted_per_minute", "admitted"), column("entered_per_minute", "entered")] },
     { title: "Seats held", format: number, scale: scales.count, series: [column("held", "held"), column("seats", "in force")] },
     { title: "A newcomer waits", format: duration, scale: scales.time, series: [column("newcomer_eta_ms", "forecast")] },
   ].filter((it) => it.series[0].values.length > 0);

@@ -18,18 +18,23 @@ function wanted(form) {
   return found && { lane: found[1] ?? lane, token: Number(found[2].replaceAll(",", "")) };
 }
 
-async function look(app, name, question) {
-  const local = app.local;
-  local.why = { question, asking: true };
+async function look(app, question, quiet = false) {
+  const { local, route } = app;
+  local.why = { ...(quiet ? local.why : {}), question, asking: true };
   app.draw();
   try {
-    local.why = { question, answer: await ask(`lines/${encodeURIComponent(name)}/why`, question), at: Date.now() };
-    app.say(headline(local.why.answer.token));
+    local.why = { question, answer: await ask(`lines/${encodeURIComponent(route.line)}/why`, question), at: Date.now() };
+    if (!quiet) app.say(headline(local.why.answer.token));
   } catch (error) {
     local.why = { question, error };
     app.say(error.message);
   }
   app.draw();
+}
+
+/** After a change, the answer that is shown is asked for again. */
+export function changed(app) {
+  if (app.local.why?.answer) look(app, app.local.why.question, true);
 }
 
 function headline(it) {
@@ -87,7 +92,7 @@ function explained(explain) {
 export function entries(all) {
   return h("ol", { class: "entries" }, all.map((it) => {
     const who = asked(it);
-    return h("li", { key: it.version + (it.token ?? "") },
+    return h("li", { key: `${it.version} ${it.lane ?? ""} ${it.token ?? ""}` },
       h("span", { class: "soft" }, moment(it.at_ms)), " ",
       it.lane && known(it.token) && [tokenName(it.lane, number(it.token)), " "],
       journaled(it), who && h("span", { class: "sub" }, who));
@@ -105,7 +110,7 @@ function answer(app, { answer: it, at, question }, shown) {
     it.entries?.length > 0 && [h("h4", {}, "What happened to it"), entries(it.entries)],
     it.more && h("p", { class: "soft" }, "It has more entries: nowserving line journal."),
     h("p", { class: "actions" },
-      h("button", { type: "button", onclick: () => look(app, app.route.line, question) }, "Ask again"),
+      h("button", { type: "button", onclick: () => look(app, question) }, "Ask again"),
       live && app.may("kick") && h("button", { type: "button", class: "danger", onclick: end }, "End this visit …"),
       h("span", { class: "soft small" }, "Asked at ", moment(at), ".")));
 }
@@ -117,7 +122,7 @@ export function view(app, shown) {
   const submit = (event) => {
     event.preventDefault();
     const question = wanted(event.target);
-    if (question) return look(app, app.route.line, question);
+    if (question) return look(app, question);
     local.why = { error: new Error("Type a number as on the person’s page, such as 4718 or vip:17.") };
     app.draw();
   };
