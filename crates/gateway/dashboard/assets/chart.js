@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 const WIDTH = 600;
 const HEIGHT = 100;
 
-const STEPS = [1, 2, 2.5, 5, 10];
+const STEPS = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
 /** The end of a scale of counts: round, and not below 4. */
 function roundCount(most) {
   const least = Math.max(most, 4);

@@ -21,7 +21,7 @@ function caughtUp(node, shards) {
 function nodes({ nodes: all, shards, answered_by }) {
   return h("section", { "aria-labelledby": "nodes", key: "nodes" },
     h("h2", { id: "nodes" }, "Nodes"),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes" }, h("table", {},
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Nodes" }, h("table", {},
       h("caption", { class: "unseen" }, `Nodes, as node ${answered_by} sees them`),
       h("thead", {}, h("tr", {},
         h("th", { scope: "col" }, "Node"), h("th", { scope: "col" }, "State"), h("th", { scope: "col", class: "n" }, "Leads"),
@@ -65,7 +65,7 @@ function shards(app, { shards: all }) {
     h("h2", { id: "shards" }, "Shards"),
     h("ul", { class: "plain" }, led.map(([leader, numbers]) => h("li", { class: leader === null ? "bad-text" : "" },
       leader === null ? "Without a leader, so that their lines are not served: " : `Node ${leader} leads ${many(numbers.length, "shard")}: `, ranges(numbers)))),
-    listed.length > 0 && h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Shards" }, h("table", { class: "tight" },
+    listed.length > 0 && h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Shards" }, h("table", { class: "tight" },
       h("caption", { class: "unseen" }, "Shards"),
       h("thead", {}, h("tr", {},
         h("th", { scope: "col" }, "Shard"), h("th", { scope: "col" }, "Leader"), h("th", { scope: "col", class: "n" }, "Term"),

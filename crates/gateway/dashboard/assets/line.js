@@ -34,7 +34,7 @@ const tile = (name, value, more) => h("div", {}, h("dt", {}, name), h("dd", {}, 
 function tiles(line, shown) {
   const rate = line.per_second;
   return h("dl", { class: "tiles", key: "tiles" },
-    tile("People who wait", number(line.waiting), [`pressure ${decimal(line.pressure)}; room for ${number(line.queue_limit)} more than seats`]),
+    tile("People who wait", number(line.waiting), `pressure ${decimal(line.pressure)}; at most ${number(line.queue_limit)} can wait`),
     tile("Seats held", [number(held(line)), h("span", { class: "of" }, ` of ${number(line.seats)}`), bar(held(line), line.seats)],
       `${number(line.admitted)} admitted, ${number(line.in_checkout)} in checkout`),
     tile("Admitted a minute", perMinute(rate?.admitted), rate ? `${perMinute(rate.entered)} enter, ${perMinute(rate.done)} complete` : "known after two answers"),
@@ -69,15 +69,15 @@ function charts(app, history) {
     count < 2 && h("p", { class: "soft" }, "The gateway has begun to write down how this line moves: come back in a minute."),
     h("div", { class: "charts" }, all.map((it) => chart({ ...it, times, over: over ?? null, point }))),
     count > 1 && h("details", { key: "numbers" }, h("summary", {}, "The same in numbers"),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The last hour in numbers" }, table(all, times))));
+      h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "The last hour in numbers" }, table(all, times))));
 }
 
 function lanes(shown) {
   const heads = ["Waiting", "Next number", "Done through", "Admitted through", "Accepts through"];
   const fields = ["waiting", "next_token", "done_through", "admitted_through", "accepts_through"];
-  return h("section", { "aria-labelledby": "lanes", key: "lanes" },
+  return h("section", { "aria-labelledby": "lanes", key: "lanes", class: "half" },
     h("h2", { id: "lanes" }, "Lanes"),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Lanes" }, h("table", {},
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Lanes" }, h("table", {},
       h("caption", { class: "unseen" }, "Lanes, with the pointers of each"),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Lane"), heads.map((head) => h("th", { scope: "col", class: "n" }, head)))),
       h("tbody", {}, shown.board.lanes.map((lane) => h("tr", { key: lane.lane },
@@ -92,7 +92,7 @@ function forecasts({ forecast: it }) {
   if (!it) return null;
   const judged = it.judged > 0;
   const most = Math.max(1, ...(it.off_by_percent ?? []));
-  return h("section", { "aria-labelledby": "forecasts", key: "forecasts" },
+  return h("section", { "aria-labelledby": "forecasts", key: "forecasts", class: "half" },
     h("h2", { id: "forecasts" }, "Forecasts"),
     judged
       ? h("p", {}, "Of ", h("strong", {}, many(it.judged, "forecast")), " that could be judged, ", h("strong", {}, `${Math.round((100 * it.p90_covered) / it.judged)} %`),
@@ -109,7 +109,7 @@ function forecasts({ forecast: it }) {
 
 function doctor(app, found) {
   const { closer } = app.local;
-  return h("section", { "aria-labelledby": "doctor", key: "doctor" },
+  return h("section", { "aria-labelledby": "doctor", key: "doctor", class: "half" },
     h("h2", { id: "doctor" }, "Doctor"),
     findings.list(app, closer?.answer?.findings ?? found, "Nothing is wrong, as far as the line’s own figures show."),
     closer?.error && h("p", { class: "bad-text" }, closer.error.message),
@@ -159,7 +159,7 @@ function missing(app, error) {
   const gone = error instanceof Refused && error.code === "line_not_found";
   return [
     h("p", { class: "crumb", key: "crumb" }, h("a", { href: "#/" }, "All lines")),
-    h("h1", { tabindex: "-1" }, app.route.line),
+    h("div", { class: "title", key: "title" }, h("h1", { tabindex: "-1" }, app.route.line)),
     h("p", { class: gone ? "" : "soft" }, gone ? "There is no such line, or it was deleted." : "Asking the line’s leader …"),
   ];
 }
@@ -184,6 +184,6 @@ export function view(app) {
     lanes(shown),
     why.view(app, shown),
     forecasts(shown),
-    h("section", { key: "more", "aria-label": "More of this line" }, changes(app), settings(shown)),
+    h("section", { key: "more", "aria-label": "More of this line", class: "half" }, changes(app), settings(shown)),
   ];
 }

@@ -72,7 +72,7 @@ function explained(explain) {
   return [
     h("p", {}, "Admitted before it, after it had entered: ", h("strong", {}, number(own)), " who came earlier in its lane, ",
       h("strong", {}, number(total)), " who came later."),
-    overtakers.length > 0 && h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Admitted before it although they came later" },
+    overtakers.length > 0 && h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Admitted before it although they came later" },
       h("table", { class: "tight" },
         h("caption", {}, "Came later and were admitted first"),
         h("thead", {}, h("tr", {},

@@ -81,7 +81,6 @@ export class Dashboard {
       const body = JSON.parse(text);
       this.posts.push([name, body, request.headers]);
       const [code, answer] = this.answers[name]?.shift() ?? [200, this.changed(name, body)];
-      if (code === 0) return request.socket.destroy();
       json(code, code < 400 ? this.finished(name, answer) : answer);
     });
   }
