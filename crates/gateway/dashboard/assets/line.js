@@ -67,7 +67,7 @@ function charts(app, history) {
   return h("section", { "aria-labelledby": "hour", key: "hour" },
     h("h2", { id: "hour" }, "The last hour"),
     count < 2 && h("p", { class: "soft" }, "The gateway has begun to write down how this line moves: come back in a minute."),
-    h("div", { class: "charts" }, all.map((it) => chart({ ...it, times, over: over ?? null, point }))),
+    count > 1 && h("div", { class: "charts" }, all.map((it) => chart({ ...it, times, over: over ?? null, point }))),
     count > 1 && h("details", { key: "numbers" }, h("summary", {}, "The same in numbers"),
       h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "The last hour in numbers" }, table(all, times))));
 }
@@ -77,7 +77,7 @@ function lanes(shown) {
   const fields = ["waiting", "next_token", "done_through", "admitted_through", "accepts_through"];
   return h("section", { "aria-labelledby": "lanes", key: "lanes", class: "half" },
     h("h2", { id: "lanes" }, "Lanes"),
-    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Lanes" }, h("table", {},
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Lanes" }, h("table", { class: "lanes" },
       h("caption", { class: "unseen" }, "Lanes, with the pointers of each"),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Lane"), heads.map((head) => h("th", { scope: "col", class: "n" }, head)))),
       h("tbody", {}, shown.board.lanes.map((lane) => h("tr", { key: lane.lane },
@@ -103,7 +103,7 @@ function forecasts({ forecast: it }) {
       h("thead", { class: "unseen" }, h("tr", {}, h("th", { scope: "col" }, "Off by"), h("th", { scope: "col" }, "Forecasts"))),
       h("tbody", {}, OFF.map((name, at) => h("tr", {},
         h("th", { scope: "row" }, name === "more" ? "more" : `up to ${name}`),
-        h("td", {}, bar(it.off_by_percent[at], most), h("span", { class: "n" }, number(it.off_by_percent[at]))))))),
+        h("td", {}, h("div", {}, bar(it.off_by_percent[at], most), h("span", { class: "n" }, number(it.off_by_percent[at])))))))),
     h("p", { class: "soft small" }, `${number(it.told)} entrants were given one by measurements, ${number(it.told_expected ?? 0)} one that was mostly the operator’s guess, ${number(it.untold)} none.`));
 }
 

@@ -20,17 +20,17 @@ export const perMinute = (perSecond) => decimal(known(perSecond) ? perSecond * 6
 export const many = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 export const token = (lane, value) => `${lane} ${value}`;
 
-/** In its two largest units, rounded up to the smaller one. */
+/** In its two largest units, rounded up to the smaller one. A number and its unit are never on two rows. */
 export const duration = orDash((ms) => {
   const units = [[DAY, "d"], [HOUR, "h"], [MINUTE, "min"], [SECOND, "s"]];
-  if (ms < 1_000) return ms === 0 ? "0 s" : `${Math.ceil(ms)} ms`;
+  if (ms < 1_000) return ms === 0 ? "0\u00a0s" : `${Math.ceil(ms)}\u00a0ms`;
   const at = units.findIndex(([size]) => ms >= size);
   const [size, unit] = units[at];
   const [small, smallUnit] = units[at + 1] ?? [size, null];
   const all = Math.ceil(ms / small);
   const per = size / small;
   const [large, rest] = [Math.floor(all / per), all % per];
-  return rest && smallUnit ? `${large} ${unit} ${rest} ${smallUnit}` : `${large} ${unit}`;
+  return rest && smallUnit ? `${large}\u00a0${unit} ${rest}\u00a0${smallUnit}` : `${large}\u00a0${unit}`;
 });
 
 const timeOnly = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
@@ -83,12 +83,16 @@ export const countsText = (counts) => countsOf(counts).map(([name, count]) => `$
 /** `checkout_expired` as words. */
 export const words = (name) => name.replaceAll("_", " ");
 
-/** A value of a setting: times by their names' ending, all else as it is stored. */
+/** A value of a setting: times by their names' ending, lists and objects part by part. */
 export function setting(name, value) {
   if (!known(value)) return "not set";
-  if (name.endsWith("_ms") && typeof value === "number") return duration(value);
-  if (typeof value === "number") return number(value);
-  return typeof value === "string" ? value : JSON.stringify(value);
+  if (Array.isArray(value)) return value.map((it) => setting(name, it)).join("; ") || "none";
+  if (typeof value === "object") {
+    const parts = Object.entries(value).filter(([, it]) => known(it));
+    return parts.map(([part, it]) => (typeof it === "object" ? setting(part, it) : `${settingName(part)} ${setting(part, it)}`)).join(", ") || "none";
+  }
+  if (typeof value !== "number") return String(value);
+  return name.endsWith("_ms") ? duration(value) : number(value);
 }
 export const settingName = (name) => words(name.replace(/_ms$/, ""));
 
