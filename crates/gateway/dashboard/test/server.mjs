@@ -12,6 +12,16 @@ export const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img
 const TYPES = { html: "text/html; charset=utf-8", css: "text/css", js: "text/javascript", svg: "image/svg+xml" };
 const MADE_FOR = preview("history").at_ms;
 
+/** The last hour of the paused line: nobody is admitted any more. */
+const HELD_UP = { samples: Object.fromEntries(Object.entries(preview("history").samples).map(([name, values]) => [name, values.map((value, at) => {
+  const stopped = at > 60;
+  if (value === null) return null;
+  if (name === "waiting") return Math.round(stopped ? 300 + (at - 60) * 10.85 : 300);
+  if (name === "seats") return 50;
+  if (name === "held") return 50 - (stopped ? 0 : at % 3);
+  return stopped ? { admitted_per_minute: 0, entered_per_minute: 24, completed_per_minute: 6, newcomer_eta_ms: null }[name] : Math.round(value / 20);
+})])) };
+
 /** All moments of an answer as long ago as they were when it was made up. */
 function moved(value, by) {
   if (Array.isArray(value)) return value.map((it) => moved(it, by));
@@ -97,8 +107,8 @@ export class Dashboard {
     if (first !== "lines") return name === "overview" ? this.overview(query) : preview(name);
     const known = preview("overview").lines.find((it) => it.line === line);
     if (!known) return null;
-    if (more) return { ...preview({ findings: "closer" }[more] ?? more), line };
     const paused = preview("line-paused");
+    if (more) return { ...preview({ findings: "closer" }[more] ?? more), line, ...(more === "history" && line === paused.line.line ? HELD_UP : {}) };
     if (line === paused.line.line) return paused;
     const made = preview("line");
     return line === made.line.line ? made : { ...made, line: known, findings: [] };
