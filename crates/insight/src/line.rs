@@ -6,10 +6,11 @@ use nowserving_client::{JournalEntryReply, LaneSettingsReply, LineReply, ListedT
 use nowserving_line::{QUOTA_TOTAL_MAX, SEATS_MAX};
 use nowserving_protocol::admin::{QuotaReply, RenewReply};
 use nowserving_protocol::time;
-use nowserving_rehearse::duration;
+use nowserving_words::{duration, typed};
 
-use crate::doctor::finding::Finding;
-use crate::tables::{self, many};
+use crate::finding::Finding;
+use crate::settings::{lane_typed, scheduled_text};
+use crate::words::{key_text, many};
 
 /// Holders of seats that are listed.
 const HOLDERS_LISTED: usize = 5;
@@ -266,7 +267,7 @@ fn rest_of_quota(quota: &QuotaReply) -> String {
             words.push_str(&format!(" --quota-renew '{at} {zone}'"));
         }
         Some(RenewReply::Every { every_ms }) => {
-            let every = nowserving_terminal::duration::typed(*every_ms);
+            let every = typed(*every_ms);
             words.push_str(&format!(" --quota-renew {every}"));
         }
         None => {}
@@ -424,7 +425,7 @@ impl Holder<'_> {
         let left = left.map_or(String::new(), |left| {
             format!("; free again in {left} unless {until}")
         });
-        let key = token.key.as_ref().map(tables::key_text);
+        let key = token.key.as_ref().map(key_text);
         let key = key.map_or(String::new(), |key| format!(" ({key})"));
         format!("{} {}{key}: {state}{since}{left}", token.lane, token.token)
     }
@@ -521,7 +522,7 @@ fn full_lanes(facts: &LineFacts) -> Vec<Finding> {
             },
             false => it.clone(),
         });
-        let wider = wider.map(|it| format!(" --lane {}", tables::lane_typed(&it)));
+        let wider = wider.map(|it| format!(" --lane {}", lane_typed(&it)));
         Finding::warning("lane_full", text)
             .detail("newcomers who ask for it are refused with line_full".to_owned())
             .run_if(
@@ -564,7 +565,7 @@ fn scheduled_next(facts: &LineFacts) -> Option<Finding> {
     let text = format!(
         "by its schedule the line changes in {}: {}",
         duration(at_ms - facts.at_ms),
-        tables::scheduled(next)
+        scheduled_text(next)
     );
     let found = Finding::note("schedule", text);
     let found = match ahead.len() - 1 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nowserving_client::ClusterStatus;
 
-use crate::tables::nodes_text;
+use crate::words::nodes_text;
 
 /// The next key, by node.
 pub struct NextKey {

@@ -4,19 +4,7 @@ use nowserving_client::LaneSettingsReply;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Sheet;
-use crate::settings::shown_name;
-use nowserving_terminal::duration;
-use nowserving_terminal::output::Output;
-
-/// Every setting under the name of its flag, in the form that the flag takes.
-pub fn settings_table(settings: &Value, output: &Output) -> String {
-    let mut sheet = Sheet::pairs(output);
-    for (name, value) in settings.as_object().into_iter().flatten() {
-        sheet.pair(shown_name(name), text(name, value));
-    }
-    sheet.text()
-}
+use nowserving_words::typed;
 
 /// A setting's value as it is typed.
 pub fn text(name: &str, value: &Value) -> String {
@@ -61,7 +49,7 @@ pub fn text(name: &str, value: &Value) -> String {
             words.collect::<Vec<_>>().join(", ")
         }
         (name, value) => match value.as_u64().filter(|_| name.ends_with("_ms")) {
-            Some(ms) => duration::typed(ms),
+            Some(ms) => typed(ms),
             None => value.to_string(),
         },
     }
@@ -71,7 +59,7 @@ pub fn text(name: &str, value: &Value) -> String {
 fn renewed(renew: &Value) -> String {
     let word = |name| renew[name].as_str().unwrap_or_default();
     match renew["every_ms"].as_u64() {
-        Some(ms) => format!("every {}", duration::typed(ms)),
+        Some(ms) => format!("every {}", typed(ms)),
         None => format!("at {} {}", word("at"), word("zone")),
     }
 }
@@ -89,8 +77,8 @@ pub fn lane_typed(lane: &LaneSettingsReply) -> String {
 fn scheduled(change: &Value) -> String {
     let set = change["set"].as_object();
     let set = set.into_iter().flatten().map(|(name, value)| {
-        let typed = shown_name(name);
-        format!("{typed} {}", text(name, value))
+        let shown = shown_name(name);
+        format!("{shown} {}", text(name, value))
     });
     let set: Vec<String> = set.collect();
     let at = change["at"].as_str().unwrap_or_default();
@@ -104,7 +92,7 @@ fn lane(lane: &Value) -> String {
     }
     let mut text = lane["name"].as_str().unwrap_or_default().to_owned();
     if let Some(boost_ms) = lane["boost_ms"].as_u64().filter(|ms| *ms > 0) {
-        text.push_str(&format!(":boost={}", duration::typed(boost_ms)));
+        text.push_str(&format!(":boost={}", typed(boost_ms)));
     }
     if lane["absolute"].as_bool() == Some(true) {
         text.push_str(":absolute");
@@ -116,4 +104,13 @@ fn lane(lane: &Value) -> String {
         text.push_str(":jump");
     }
     text
+}
+
+/// The name of a setting on the command line, where times have units of their own; it may be of another release.
+pub fn shown_name(name: &str) -> &str {
+    match name {
+        // Beside the number of places, which is `call_ahead`.
+        "call_ahead_ms" => "call_ahead_time",
+        name => name.trim_end_matches("_ms"),
+    }
 }

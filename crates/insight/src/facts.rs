@@ -7,13 +7,12 @@ use nowserving_client::{
     LIST_TOKENS_MAX, LineList, LineSummary, ListLines, ListTokens, LiveState,
 };
 
-use crate::doctor::cluster::Seen;
-use crate::doctor::finding::Finding;
-use crate::doctor::line::{LineFacts, Seated};
+use crate::cluster::Seen;
+use crate::finding::Finding;
+use crate::line::{LineFacts, Seated};
+use crate::lines::is_stuck;
 use crate::pages::all_lines;
-use crate::tables::many;
-use crate::top::is_stuck;
-use nowserving_terminal::global::Global;
+use crate::words::many;
 
 /// The cluster is asked so often at most, to hear as many nodes as there are: any node answers.
 const ASKED_MAX: usize = 12;
@@ -98,7 +97,7 @@ pub struct LineSeen(LineSummary);
 
 impl LineSeen {
     /// `None` if the line moves.
-    fn new(line: LineSummary) -> Option<LineSeen> {
+    pub fn new(line: LineSummary) -> Option<LineSeen> {
         let held = line.admitted + line.in_checkout;
         let is_idle = line.waiting > 0 && held < u64::from(line.seats);
         (is_idle || is_stuck(&line, None)).then_some(LineSeen(line))
@@ -156,13 +155,16 @@ pub fn idle(lines: &[LineSeen]) -> Vec<Finding> {
     found
 }
 
-/// Asks. Fails only if the line does not exist, or its name is none.
-pub async fn gather(line: Option<&str>, global: &Global) -> anyhow::Result<Facts> {
+/// Asks. `client`: or why there is no connection, which is a finding.
+///
+/// # Errors
+/// The line does not exist, or its name is none.
+pub async fn gather(line: Option<&str>, client: Result<Client, Error>) -> Result<Facts, Error> {
     let mut facts = Facts::default();
-    let client = match global.connect().await {
+    let client = match client {
         Ok(client) => client,
         Err(error) => {
-            facts.note(&unreachable(error)?);
+            facts.note(&error);
             return Ok(facts);
         }
     };
@@ -174,15 +176,6 @@ pub async fn gather(line: Option<&str>, global: &Global) -> anyhow::Result<Facts
         None => ask_lines(&admin, &mut facts).await,
     }
     Ok(facts)
-}
-
-/// An error that says why the cluster cannot be asked; wrong usage is passed on.
-fn unreachable(error: anyhow::Error) -> anyhow::Result<Error> {
-    let error = error.downcast::<Error>()?;
-    match error.kind() {
-        Kind::BadArgument => Err(error.into()),
-        _ => Ok(error),
-    }
 }
 
 /// Why there is no answer. `some`: nodes have answered other questions.
@@ -236,11 +229,11 @@ fn wall_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-async fn ask_line(admin: &Admin, name: &str, facts: &mut Facts) -> anyhow::Result<()> {
+async fn ask_line(admin: &Admin, name: &str, facts: &mut Facts) -> Result<(), Error> {
     let line = admin.line(name)?;
     let shown = match line.show().await {
         Ok(shown) => shown,
-        Err(error) if error.code() == Some(Code::LineNotFound) => return Err(error.into()),
+        Err(error) if error.code() == Some(Code::LineNotFound) => return Err(error),
         Err(error) => {
             facts.note(&error);
             return Ok(());
@@ -333,14 +326,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::finding::Severity;
+    use crate::finding::Severity;
 
-    fn line(waiting: u64, held: u64, seats: u32, phase: &str) -> Option<Finding> {
+    fn summary(waiting: u64, held: u64, seats: u32, phase: &str) -> LineSummary {
         let line = json!({
             "line": "shop-1", "incarnation": 1, "version": 9, "phase": phase, "seats": seats,
             "queue_limit": 10, "waiting": waiting, "admitted": 0, "in_checkout": held, "labels": {},
         });
-        let seen = LineSeen::new(serde_json::from_value(line).unwrap());
+        serde_json::from_value(line).unwrap()
+    }
+
+    fn line(waiting: u64, held: u64, seats: u32, phase: &str) -> Option<Finding> {
+        let seen = LineSeen::new(summary(waiting, held, seats, phase));
         seen.map(|seen| seen.finding())
     }
 
@@ -380,7 +377,7 @@ mod tests {
         let line = |waiting| {
             LineSeen(LineSummary {
                 waiting,
-                ..crate::top::scenes::summary("shop-1", "open", 5, 0)
+                ..summary(0, 0, 5, "open")
             })
         };
         let lines: Vec<LineSeen> = (1..=50).map(line).collect();
@@ -400,7 +397,9 @@ mod tests {
         let found = facts.missing_rights().unwrap();
         assert_eq!(found.severity, Severity::Problem);
         assert!(format!("{:?}", found.mend).contains("--inbox-prefix"));
-        facts.line = Some(crate::doctor::line_tests::facts(|_| {}));
+        let status = json!({"cluster": "shop", "lines": 0, "answered_by": 1, "nodes": [], "shards": []});
+        let status = serde_json::from_value(status).unwrap();
+        facts.seen = vec![Seen { status, ahead_ms: 0 }];
         facts.forbidden = ["list_tokens", "journal"]
             .map(|op| format!("this NATS user may not publish to nowserving.line.x.admin.{op}"))
             .into();
@@ -416,9 +415,6 @@ mod tests {
     async fn an_unreachable_server_is_a_finding() {
         // Port 1 of this machine: nobody listens there.
         let error = Client::connect("nats://127.0.0.1:1").await.err().unwrap();
-        let error = unreachable(error.into()).unwrap();
         assert_eq!(unanswered(&error, false).code, "nats_unreachable");
-        let error = Client::connect("nats://a b").await.err().unwrap();
-        assert!(unreachable(error.into()).is_err());
     }
 }

@@ -96,7 +96,6 @@ impl Finding {
     }
 
     /// The commands that mend it.
-    #[cfg(test)]
     pub fn commands(&self) -> Vec<&str> {
         let commands = self.mend.iter();
         commands.filter_map(|it| it.command.as_deref()).collect()

@@ -1,5 +1,6 @@
 //! How fast a line moves: from the counts of two refreshes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -16,6 +17,8 @@ pub struct Detail {
     pub at: Instant,
     pub shown: LineReply,
     pub newcomer_eta_ms: Option<u64>,
+    /// `measured` or `expected`, with a forecast.
+    pub newcomer_eta_from: Option<Cow<'static, str>>,
 }
 
 /// Per second, between the last two answers.
@@ -46,13 +49,13 @@ impl Pace {
 }
 
 /// Numbers issued to entrants: a token that is moved or drawn gets another number without entering again.
-fn entered(counts: &CountsReply) -> u64 {
+pub fn entered(counts: &CountsReply) -> u64 {
     let again = counts.drawn + gone(counts, "moved");
     counts.issued.saturating_sub(again)
 }
 
 /// Tokens that have got a seat.
-fn admitted(counts: &CountsReply) -> u64 {
+pub fn admitted(counts: &CountsReply) -> u64 {
     counts
         .issued
         .saturating_sub(counts.drawn + counts.waiting + gone_from(counts, "waiting"))
@@ -79,49 +82,4 @@ pub fn refused(counts: &CountsReply) -> u64 {
 
 fn sum(counts: &BTreeMap<String, u64>) -> u64 {
     counts.values().sum()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::time::Duration;
-
-    use super::*;
-    use crate::top::scenes;
-
-    fn counts(detail: &mut Detail, issued: u64, waiting: u64, gone: [u64; 3]) {
-        let [completed, left, moved] = gone;
-        let counts = &mut detail.shown.counts;
-        counts.issued = issued;
-        counts.waiting = waiting;
-        counts.gone = [("completed", completed), ("left", left), ("moved", moved)]
-            .map(|(reason, count)| (reason.to_owned(), count))
-            .into();
-        let from_waiting = [("left", left), ("moved", moved)]
-            .map(|(reason, count)| (reason.to_owned(), count))
-            .into();
-        counts.gone_from = [("waiting".to_owned(), from_waiting)].into();
-    }
-
-    #[test]
-    fn rates_are_differences_over_the_time_between() {
-        let start = Instant::now();
-        let mut before = scenes::detail("shop-1", start);
-        counts(&mut before, 100, 40, [50, 3, 2]);
-        let mut after = scenes::detail("shop-1", start + Duration::from_secs(2));
-        // 20 numbers, 2 of them for tokens that were moved; 10 admitted; 8 completed; 4 left while they waited.
-        counts(&mut after, 120, 44, [58, 7, 4]);
-        let pace = Pace::between(&before, &after).unwrap();
-        assert_eq!(
-            pace,
-            Pace {
-                entered: 9.0,
-                admitted: 5.0,
-                done: 4.0
-            }
-        );
-        after.shown.incarnation += 1;
-        assert_eq!(Pace::between(&before, &after), None);
-        assert_eq!(Pace::between(&before, &before), None);
-    }
 }
