@@ -191,7 +191,10 @@ impl Source {
         if uri.len() > URI_BYTES_MAX {
             return Err(BadRequest::of("the address is too long"));
         }
-        let path = uri.split(['?', '#']).next().unwrap_or("");
+        if uri.contains('#') {
+            return Err(BadRequest::of("an address that is asked for has no #"));
+        }
+        let path = uri.split('?').next().unwrap_or("");
         Ok(Asked {
             method,
             host: normal_host(host)?,
@@ -274,8 +277,10 @@ fn normal_host(text: &str) -> Result<String, BadRequest> {
         _ => text,
     };
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
-    match host.bytes().all(is_allowed) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_address = inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok());
+    match is_address || host.bytes().all(is_allowed) {
         true => Ok(host),
         false => Err(bad),
     }

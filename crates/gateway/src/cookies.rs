@@ -157,11 +157,17 @@ fn now_s() -> u64 {
 fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut found = None;
     for header in headers.get_all(COOKIE) {
-        for pair in header.to_str().ok()?.split(';') {
-            let Some((key, value)) = pair.trim().split_once('=') else {
+        // The shop's own may have any bytes.
+        for pair in header.as_bytes().split(|byte| *byte == b';') {
+            let pair = pair.trim_ascii();
+            let Some(value) = pair.strip_prefix(name.as_bytes()) else {
                 continue;
             };
-            if key == name && found.replace(value).is_some_and(|other| other != value) {
+            let Some(value) = value.strip_prefix(b"=") else {
+                continue;
+            };
+            let value = std::str::from_utf8(value).ok()?;
+            if found.replace(value).is_some_and(|other| other != value) {
                 return None;
             }
         }

@@ -17,11 +17,22 @@ impl PathRule {
     /// Whether this path fits: normal, as [`Asked`](crate::address::Asked) has it.
     #[must_use]
     pub fn fits(&self, path: &str) -> bool {
+        self.fits_by(path, |one, other| one == other)
+    }
+
+    /// The same, whether letters are large or small: many shops do not tell them apart.
+    #[must_use]
+    pub fn fits_in_any_case(&self, path: &str) -> bool {
+        self.fits_by(path, str::eq_ignore_ascii_case)
+    }
+
+    fn fits_by(&self, path: &str, same: fn(&str, &str) -> bool) -> bool {
         let path = path.strip_suffix('/').unwrap_or(path);
-        match path.strip_prefix(self.path.as_str()) {
-            Some("") => true,
-            Some(rest) => self.below && rest.starts_with('/'),
-            None => false,
+        match path.split_at_checked(self.path.len()) {
+            Some((begin, rest)) if same(begin, &self.path) => {
+                rest.is_empty() || (self.below && rest.starts_with('/'))
+            }
+            _ => false,
         }
     }
 }

@@ -26,7 +26,9 @@ const ADMISSIONS_MAX: usize = 65_536;
 const PARTS: usize = 32;
 /// Tokens that have just gone: an answer about them may be older than their end.
 const GONE_MAX: usize = 8_192;
-/// Questions under way at once, renewals and completions too. More are not asked: the cluster is slow or away.
+/// Visits that are being completed at once. What is beyond ends with its seat's time.
+const COMPLETIONS_MAX: usize = 16_384;
+/// Questions under way at once, renewals too. More are not asked: the cluster is slow or away.
 const QUESTIONS_MAX: usize = 2_048;
 /// An admitted request to the path that completes a visit passes, and so do those for what its page needs.
 const COMPLETE_AFTER: Duration = Duration::from_secs(5);
@@ -54,6 +56,8 @@ struct Inner {
     gaps: BTreeMap<LineName, Gaps>,
     under_way: Mutex<HashMap<(TicketHash, bool), Question>>,
     permits: Arc<Semaphore>,
+    /// They wait for some seconds, so they take no places of questions.
+    completions: Arc<Semaphore>,
 }
 
 /// Tokens, as events name them.
@@ -118,6 +122,7 @@ impl Admissions {
             gaps: gaps.collect(),
             under_way: Mutex::default(),
             permits: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            completions: Arc::new(Semaphore::new(COMPLETIONS_MAX)),
         });
         let follow = |(line, view): (&LineName, &LineView)| {
             let changes = view.token_changes();
@@ -200,12 +205,12 @@ impl Admissions {
     /// Ends the visit soon, in the background.
     pub(super) fn complete(&self, view: &LineView, ticket: &str, epoch: Option<u64>) {
         let hash = self.inner.ticket(view.line().name(), ticket);
+        let Ok(permit) = Arc::clone(&self.inner.completions).try_acquire_owned() else {
+            return;
+        };
         if !self.inner.part(hash).completes(hash) {
             return;
         }
-        let Ok(permit) = Arc::clone(&self.inner.permits).try_acquire_owned() else {
-            return;
-        };
         let (inner, view, ticket) = (Arc::clone(&self.inner), view.clone(), ticket.to_owned());
         tokio::spawn(async move {
             sleep(COMPLETE_AFTER).await;
@@ -247,6 +252,10 @@ impl Inner {
             .is_some_and(|settings| settings.release_on_claim);
         let mut now = Instant::now();
         let mut status = self.answer(hash, view.status(ticket, true).await)?;
+        if status.state == State::Admitted && claims && settings.is_none() {
+            // In a line with `release_on_claim` a claim would end the visit: it is not known whether this is one.
+            return Err(Unanswered::Busy);
+        }
         if status.state == State::Admitted && claims && !releases {
             now = Instant::now();
             status = match view.line().claim_with_pass(ticket).await {

@@ -113,9 +113,6 @@ impl Cache {
             epoch: entry.seat.epoch,
             renews: false,
         };
-        if now >= entry.seat.believed_until || entry.gaps.count() != entry.asked_at {
-            return Looked::Outdated(held);
-        }
         if let Some(renew_every) = renew_every
             && now >= entry.seat.renew_from
             && !entry.completes
@@ -123,7 +120,10 @@ impl Cache {
             entry.seat.renew_from = now + renew_every;
             held.renews = held.epoch.is_some();
         }
-        Looked::Held(held)
+        match now >= entry.seat.believed_until || entry.gaps.count() != entry.asked_at {
+            true => Looked::Outdated(held),
+            false => Looked::Held(held),
+        }
     }
 
     /// Keeps what the line answered. `asked_at`: the gaps before the question. Returns the entry that had to go for it.
@@ -329,6 +329,19 @@ mod tests {
             !cache.completes(TicketHash(9)),
             "it is not known to hold a seat"
         );
+    }
+
+    #[test]
+    fn a_visitor_who_comes_back_seldom_renews_too() {
+        let (mut cache, gaps, now) = (Cache::new(10), Gaps::default(), Instant::now());
+        cache.put(TICKET, seat(now), &gaps, 0);
+        let renews = |cache: &mut Cache, at: Instant| match cache.look(TICKET, at, THIRD) {
+            Looked::Outdated(held) => held.renews,
+            other => panic!("{other:?}"),
+        };
+        assert!(!renews(&mut cache, now + 10 * S));
+        assert!(renews(&mut cache, now + 30 * S));
+        assert!(!renews(&mut cache, now + 40 * S), "it is under way");
     }
 
     #[test]

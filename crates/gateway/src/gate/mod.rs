@@ -108,7 +108,11 @@ impl<'a> Gate<'a, '_> {
             Ok(checked) => match &checked.held {
                 Some(held) => {
                     count("asked");
-                    self.through(held.clone())
+                    let renews = outdated.is_some_and(|outdated| outdated.renews);
+                    self.through(Held {
+                        renews,
+                        ..held.clone()
+                    })
                 }
                 None => {
                     count(match checked.status.state {
@@ -129,7 +133,10 @@ impl<'a> Gate<'a, '_> {
                     count("known_unavailable");
                     self.through(held)
                 }
-                None if self.gateway.config.on_unavailable == OnUnavailable::Allow => {
+                // One answer that is late does not open the shop, nor do many made-up tickets.
+                None if self.gateway.config.on_unavailable == OnUnavailable::Allow
+                    && self.view.is_away() =>
+                {
                     count("allowed_unavailable");
                     Decision::Through { pass: None }
                 }
@@ -232,7 +239,12 @@ async fn forward(Of(gateway): Of<Shared>, request: Request) -> Answer {
     match decide(&gateway, &asked).await {
         Decision::Through { pass } => passed(StatusCode::OK, pass),
         Decision::Unadmitted { rule, visit } => {
-            http::unadmitted(&gateway, &asked, rule, visit).await
+            let mut answer = http::unadmitted(&gateway, &asked, rule, visit).await;
+            // The proxy takes any 2xx for "let through", whatever status the shop's page has.
+            if answer.status().is_success() {
+                *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            answer
         }
     }
 }

@@ -219,6 +219,8 @@ impl State {
                         warn!(line = self.line.name().as_str(), %error, "the line does not answer `info`");
                     }
                     silent_since.get_or_insert_with(Instant::now);
+                    // It answers, if only that.
+                    self.set_away(error.code().is_none());
                     INFO_EVERY
                 }
             };

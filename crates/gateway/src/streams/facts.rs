@@ -141,6 +141,12 @@ impl Facts {
             .map(|it| it.admitted_through)
     }
 
+    /// Whether the line has let in all up to this token, as far as is known.
+    pub fn is_through(&self, (lane, token): (&LaneName, u64)) -> bool {
+        let through = self.admitted_through(lane).filter(|_| !self.is_undrawn());
+        through.is_some_and(|through| through >= token)
+    }
+
     /// For this place, from answers about places near it.
     pub fn forecast(&self, lane: &LaneName, position: u64, now: Instant) -> Forecast {
         let curve = self.curves.get(lane);

@@ -26,6 +26,10 @@ use crate::visit::Visit;
 
 /// A place is told at most this often.
 const PLACE_EVERY: Duration = Duration::from_secs(1);
+/// A change makes several events, and the board is the last of them.
+const SETTLES_IN: Duration = Duration::from_millis(20);
+/// After a look at all places that had nothing to tell.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_secs(1);
 /// A stream on which nothing else was sent says that it is there after 15 s; ticks are a second apart.
 const BEAT_AFTER: Duration = Duration::from_secs(14);
@@ -44,6 +48,8 @@ const BATCH: usize = 256;
 /// Until the line says how often it wants to hear of its visitors.
 const SEEN_EVERY: Duration = Duration::from_secs(10);
 const SEEN_EVERY_MIN: Duration = Duration::from_millis(500);
+/// An operator may make the time that a place is kept for shorter at any moment.
+const SEEN_EVERY_MAX: Duration = Duration::from_secs(20);
 /// After a seat was lost for sure.
 const AFTER_DEADLINE: Duration = Duration::from_millis(500);
 
@@ -72,9 +78,10 @@ pub(super) struct LineStreams {
     /// When each is to be marked as seen, but those that are being marked.
     seen_due: BTreeSet<(Instant, Id)>,
     seen_every: Duration,
-    /// The line has changed since the places were told.
-    is_dirty: bool,
-    told_at: Instant,
+    /// The line has changed since its places were looked at: first at this time.
+    dirty_since: Option<Instant>,
+    /// Not looked at again before.
+    quiet_until: Instant,
     sampled_at: Instant,
     was_away: bool,
 }
@@ -94,8 +101,8 @@ impl LineStreams {
             seeing: FuturesUnordered::new(),
             seen_due: BTreeSet::new(),
             seen_every: SEEN_EVERY,
-            is_dirty: false,
-            told_at: now,
+            dirty_since: None,
+            quiet_until: now,
             sampled_at: now,
             was_away: false,
         }
@@ -109,7 +116,10 @@ impl LineStreams {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.ask_some();
-            let tell_at = self.told_at + PLACE_EVERY;
+            let tell_at = self
+                .dirty_since
+                .map(|since| self.quiet_until.max(since + SETTLES_IN));
+            let wait = sleep_until(tell_at.unwrap_or_else(Instant::now));
             tokio::select! {
                 _ = stop.changed() => break,
                 joined = joins.recv() => match joined {
@@ -117,8 +127,8 @@ impl LineStreams {
                     None => break,
                 },
                 change = token_changes.recv() => self.changed(change),
-                Ok(()) = changes.changed(), if !self.is_dirty => self.is_dirty = true,
-                () = sleep_until(tell_at), if self.is_dirty => self.tell().await,
+                Ok(()) = changes.changed(), if tell_at.is_none() => self.mark_dirty(),
+                () = wait, if tell_at.is_some() => self.tell().await,
                 Some((id, answer)) = self.asking.next() => self.answered(id, answer),
                 Some((ids, reply)) = self.seeing.next() => self.seen(ids, reply),
                 now = ticks.tick() => self.tick(now),
@@ -174,7 +184,7 @@ impl LineStreams {
             visitor.ask_at = Some(now + spread(RETRY));
         }
         note_deadline(visitor, now);
-        self.is_dirty = true;
+        self.mark_dirty();
     }
 
     fn answered(&mut self, id: Id, answer: Result<StatusReply, Error>) {
@@ -187,7 +197,7 @@ impl LineStreams {
             Ok(status) => {
                 self.facts.learn(&status, Instant::now());
                 self.take(id, status);
-                self.is_dirty = true;
+                self.mark_dirty();
             }
             Err(error) if is_unavailable(&error) => {
                 visitor.ask_at = Some(Instant::now() + RETRY + spread(RETRY));
@@ -261,7 +271,7 @@ impl LineStreams {
                             visitor.ask_at = Some(now + spread(Duration::from_secs(20)));
                         }
                         self.rename(id, Some(before));
-                        self.is_dirty = true;
+                        self.mark_dirty();
                     }
                     TokenChange::Admitted
                     | TokenChange::Claimed
@@ -292,8 +302,8 @@ impl LineStreams {
 
     /// Tells all who wait their places.
     async fn tell(&mut self) {
-        self.is_dirty = false;
-        self.told_at = Instant::now();
+        self.dirty_since = None;
+        self.quiet_until = Instant::now() + LOOK_EVERY;
         self.update_facts();
         let is_away = self.view.is_away();
         let is_back = std::mem::replace(&mut self.was_away, is_away) && !is_away;
@@ -319,20 +329,32 @@ impl LineStreams {
             .view
             .places(waiting().filter_map(|(_, visitor)| visitor.token()));
         for (nth, (id, standing)) in ids.into_iter().zip(standings).enumerate() {
-            self.place(id, standing);
+            if self.place(id, standing) {
+                self.quiet_until = self.quiet_until.max(Instant::now() + PLACE_EVERY);
+            }
             if nth % BATCH == BATCH - 1 {
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    fn place(&mut self, id: Id, standing: Standing) {
+    fn mark_dirty(&mut self) {
+        self.dirty_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether the visitor's streams were told.
+    fn place(&mut self, id: Id, standing: Standing) -> bool {
         let Some(visitor) = self.visitors.get_mut(&id) else {
-            return;
+            return false;
         };
         let now = Instant::now();
-        visitor.placed(standing, &self.facts, &self.rule, now);
+        let is_told = visitor.placed(standing, &self.facts, &self.rule, now);
+        let token = visitor.token();
         match standing {
+            // The events of its admission were lost, and `info` knows better.
+            Standing::Position(_) if token.is_some_and(|it| self.facts.is_through(it)) => {
+                self.ask(id);
+            }
             Standing::Position(_) => {}
             Standing::Passed => self.ask(id),
             Standing::Unknown if self.facts.is_undrawn() || visitor.ask_at.is_some() => {}
@@ -345,6 +367,7 @@ impl LineStreams {
                 visitor.ask_at = Some(now + spread(Duration::from_millis(after_ms)));
             }
         }
+        is_told
     }
 
     fn update_facts(&mut self) {
@@ -372,6 +395,7 @@ impl LineStreams {
         due.into_iter().for_each(|id| self.ask(id));
         if now.saturating_duration_since(self.sampled_at) >= SAMPLE_EVERY {
             self.sampled_at = now;
+            self.mark_dirty();
             self.sample();
         }
         self.mark_seen(now);
@@ -430,7 +454,8 @@ impl LineStreams {
         let now = Instant::now();
         let after = match &reply {
             Ok(reply) => {
-                self.seen_every = Duration::from_millis(reply.poll_after_ms).max(SEEN_EVERY_MIN);
+                let asked_for = Duration::from_millis(reply.poll_after_ms);
+                self.seen_every = asked_for.clamp(SEEN_EVERY_MIN, SEEN_EVERY_MAX);
                 self.seen_every
             }
             Err(error) => {
