@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
 use crate::{
-    cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, shell, sim, tidy,
+    cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, sdks, shell, sim,
+    tidy,
 };
 
 /// Names the file in which tests note that they were skipped, a line each.
@@ -27,7 +28,9 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     test_steps(&mut steps);
     if front {
         steps.step("front", || run_tests(Which::Front));
+        steps.step("pages", sdks::check_in_a_browser);
     }
+    steps.step("sdks", sdks::check);
     steps.step("doc-tests", || {
         cargo("test --locked --workspace --doc --quiet")
     });

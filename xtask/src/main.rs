@@ -19,6 +19,7 @@ mod prometheus;
 mod proxies;
 mod python;
 mod release;
+mod sdks;
 mod shell;
 mod sim;
 mod size;

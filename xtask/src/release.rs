@@ -30,7 +30,11 @@ pub fn bench(args: &[String]) -> Result<ExitCode> {
     for program in &unpacked::COMPARED {
         add(program.variable, program.ensure());
     }
-    let current = python::environment("nats-server", &[CURRENT_NATS], &["nats-server", "--version"]);
+    let current = python::environment(
+        "nats-server",
+        &[CURRENT_NATS],
+        &["nats-server", "--version"],
+    );
     add(
         "NATS_SERVER_CURRENT",
         current.map(|bin| bin.join("nats-server")),
