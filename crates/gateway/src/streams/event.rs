@@ -111,7 +111,7 @@ mod tests {
         let mut visit = Visit::plain("unavailable");
         visit.put("note", "two\nlines");
         let expected =
-            "event: phase\ndata: {\"page\":\"unavailable\",\"note\":\"two\\nlines\"}\n\n";
+            "event: phase\ndata: {\"note\":\"two\\nlines\",\"page\":\"unavailable\"}\n\n";
         assert_eq!(whole(Whole::Phase, &visit), expected);
         assert_eq!(beat(), "event: beat\ndata: {}\n\n");
     }

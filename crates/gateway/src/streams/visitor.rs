@@ -175,14 +175,20 @@ impl Visitor {
         }
     }
 
-    /// Takes the place as events say it. Tells the streams if it has changed, or what holds the line back.
-    pub fn placed(&mut self, standing: Standing, facts: &Facts, rule: &LineRule, now: Instant) {
+    /// Takes the place as events say it. Tells the streams if it has changed, or what holds the line back: whether it did.
+    pub fn placed(
+        &mut self,
+        standing: Standing,
+        facts: &Facts,
+        rule: &LineRule,
+        now: Instant,
+    ) -> bool {
         let Some(status) = self
             .status
             .as_mut()
             .filter(|status| status.state == State::Waiting)
         else {
-            return;
+            return false;
         };
         if let Some(phase) = facts.phase()
             && status.phase.as_deref() != Some(phase)
@@ -219,7 +225,11 @@ impl Visitor {
             (status.eta_ms, status.eta_p90_ms) = (Some(None), Some(None));
             (status.eta_from, status.turn) = (None, None);
         }
-        if !self.tell_whole(facts, rule).0 && self.place_has_changed(facts) {
+        if self.tell_whole(facts, rule).0 {
+            return true;
+        }
+        let has_changed = self.place_has_changed(facts);
+        if has_changed {
             let page = self.told.page.unwrap_or("waiting");
             if let Some(event) = self.place() {
                 self.outlets
@@ -228,6 +238,7 @@ impl Visitor {
             }
             self.note(facts, page);
         }
+        has_changed
     }
 
     /// Tells the streams if they know another state of the page, number or deadline. Whether it did.
