@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
-use crate::{cost, deny, deploy, dist, languages, nats, packages, prometheus, shell, sim, tidy};
+use crate::{
+    cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, sdks, shell, sim,
+    tidy,
+};
 
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
@@ -18,10 +21,16 @@ pub fn test(only: &[String]) -> Result<ExitCode> {
     Ok(ended(&steps))
 }
 
-/// `cargo xtask ci`: the tests, and everything else that must hold before a change goes in.
-pub fn ci(only: &[String]) -> Result<ExitCode> {
+/// `cargo xtask ci`: the tests, and everything else that must hold before a change goes in. With `front` also what is
+/// before the cluster, with every proxy and browser: the usual tests try each kind once.
+pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     let mut steps = Steps::new(only);
     test_steps(&mut steps);
+    if front {
+        steps.step("front", || run_tests(Which::Front));
+        steps.step("pages", sdks::check_in_a_browser);
+    }
+    steps.step("sdks", sdks::check);
     steps.step("doc-tests", || {
         cargo("test --locked --workspace --doc --quiet")
     });
@@ -51,7 +60,7 @@ pub fn ci(only: &[String]) -> Result<ExitCode> {
 fn test_steps(steps: &mut Steps) {
     steps.step("set-up", set_up);
     steps.step("build", || cargo("build --locked --workspace --bins"));
-    steps.step("tests", tests);
+    steps.step("tests", || run_tests(Which::Usual));
 }
 
 fn ended(steps: &Steps) -> ExitCode {
@@ -87,15 +96,65 @@ fn components() -> Result<Done> {
     Ok(Done::Passed)
 }
 
-/// All tests, the end-to-end ones on real processes among them.
-fn tests() -> Result<Done> {
+/// Which tests are run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// All but the ignored ones; the end-to-end ones on real processes are among them.
+    Usual,
+    /// The ignored ones of the end-to-end tests whose names begin with `front_`.
+    Front,
+}
+
+impl Which {
+    /// `--no-fail-fast`: one run tells everything that is wrong.
+    fn args(self, has_nextest: bool) -> &'static [&'static str] {
+        match (self, has_nextest) {
+            (Which::Usual, true) => &[
+                "nextest",
+                "run",
+                "--locked",
+                "--workspace",
+                "--no-fail-fast",
+            ],
+            (Which::Usual, false) => &[
+                "test",
+                "--locked",
+                "--workspace",
+                "--lib",
+                "--bins",
+                "--tests",
+                "--no-fail-fast",
+            ],
+            (Which::Front, true) => &[
+                "nextest",
+                "run",
+                "--locked",
+                "--workspace",
+                "--no-fail-fast",
+                "--run-ignored",
+                "only",
+                "--filterset",
+                "package(nowserving-e2e) & test(/^front_/)",
+            ],
+            (Which::Front, false) => &[
+                "test",
+                "--locked",
+                "--workspace",
+                "--test",
+                "e2e",
+                "--no-fail-fast",
+                "--",
+                "--ignored",
+                "front_",
+            ],
+        }
+    }
+}
+
+fn run_tests(which: Which) -> Result<Done> {
     let nats_server = nats::ensure()?;
-    // `--no-fail-fast`: one run tells everything that is wrong.
-    let words = match shell::has_cargo("nextest") {
-        true => "nextest run --locked --workspace --no-fail-fast",
-        false => "test --locked --workspace --lib --bins --tests --no-fail-fast",
-    };
-    let mut tests = shell::cargo(words);
+    let mut tests = shell::cargo("");
+    tests.args(which.args(shell::has_cargo("nextest")));
     tests.env(nats::ENV, nats_server);
     // As many as clusters may run at once (`.config/nextest.toml`): those wait for half of the time.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -104,6 +163,8 @@ fn tests() -> Result<Done> {
     if let Some(programs) = unless_ci(prometheus::ensure())? {
         tests.env(prometheus::ENV, programs.prometheus);
     }
+    // Without one, the tests of its configuration are skipped.
+    tests.envs(proxies::ensure()?);
     let skipped = shell::scratch("skipped-tests")?;
     fs::write(&skipped, "")?;
     shell::run(tests.env(SKIPPED, &skipped))?;

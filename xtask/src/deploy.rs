@@ -159,7 +159,8 @@ fn with_components(root: &Path, manifests: &[PathBuf]) -> Result<Option<PathBuf>
 
 /// The folder of a Python that has it, and PyYAML.
 fn kubernetes_validate() -> Result<PathBuf> {
-    python::environment("kubernetes", &[KUBERNETES_VALIDATE], "kubernetes-validate")
+    let works = ["kubernetes-validate", "--version"];
+    python::environment("kubernetes", &[KUBERNETES_VALIDATE], &works)
 }
 
 fn python_script(bin: &Path, script: &str) -> Command {

@@ -1,4 +1,4 @@
-//! `dist`: a release in `target/dist`: an archive, the list of the crates in it (CycloneDX), and checksums.
+//! `dist`: a release in `target/dist`: an archive, the list of the crates in it (CycloneDX), the SDKs in `sdk`, and checksums.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::shell;
 use crate::steps::Done;
+use crate::{sdks, shell};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SBOM_VERSION: &str = "0.10.0";
@@ -57,7 +57,13 @@ fn make(dist: &Path, binary: &Path, bill: Option<&str>) -> Result<PathBuf> {
     fill(&folder, binary)?;
     let archive = format!("{name}.tar.gz");
     pack(dist, &name, &archive)?;
+    let sdk = dist.join("sdk");
+    if sdk.exists() {
+        fs::remove_dir_all(&sdk).with_context(|| sdk.display().to_string())?;
+    }
+    let packages = sdks::pack(&sdk, VERSION)?;
     let mut sums = shell::command("sha256sum", &archive);
+    sums.args(packages.map(|name| format!("sdk/{name}")));
     if let Some(bill) = bill {
         let file = format!("{name}.cdx.json");
         fs::write(dist.join(&file), bill)?;

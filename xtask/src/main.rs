@@ -16,8 +16,10 @@ mod languages;
 mod nats;
 mod packages;
 mod prometheus;
+mod proxies;
 mod python;
 mod release;
+mod sdks;
 mod shell;
 mod sim;
 mod size;
@@ -46,7 +48,7 @@ enum Command {
     Test(Only),
     /// Runs the tests, and then all that must hold before a change goes in: doc tests, benchmarks once, the simulation, that its
     /// checkers bite, fmt, tidy, clippy, the files of deploy, a release, licences
-    Ci(Only),
+    Ci(Ci),
     /// Measures nowserving beside JetStream, Redis, etcd and a bare NATS echo: [NAME…] [--rounds N] [--json FILE]
     /// [--binary PATH] [--write-docs DIR]
     #[command(disable_help_flag = true)]
@@ -109,6 +111,15 @@ struct Only {
 }
 
 #[derive(Args)]
+struct Ci {
+    #[command(flatten)]
+    only: Only,
+    /// Also tries what is before the cluster with every proxy and browser, and in every case
+    #[arg(long)]
+    front: bool,
+}
+
+#[derive(Args)]
 struct PassedOn {
     /// Passed on to the program (try --help)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -130,7 +141,7 @@ fn main() -> ExitCode {
         Command::Sim(PassedOn { args }) => sim::run(&args),
         Command::Bite(PassedOn { args }) => sim::bite(&args),
         Command::Test(Only { only }) => check::test(&only),
-        Command::Ci(Only { only }) => check::ci(&only),
+        Command::Ci(Ci { only, front }) => check::ci(&only.only, front),
         Command::Dist => dist::run().map(|()| ExitCode::SUCCESS),
         Command::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
         Command::Size(args) => size::run(&args),

@@ -6,14 +6,16 @@ use anyhow::{Context, Result};
 
 use crate::{languages, shell};
 
-/// Installs packages, given as arguments of `pip install`, unless their program `works` runs. Returns the folder of
-/// programs.
-pub fn environment(name: &str, packages: &[&str], works: &str) -> Result<PathBuf> {
+/// Installs packages, given as arguments of `pip install`, unless `works`, one of their programs with arguments, succeeds.
+/// Returns the folder of programs.
+pub fn environment(name: &str, packages: &[&str], works: &[&str]) -> Result<PathBuf> {
     let folder = shell::root().join("target/tools").join(name);
     let bin = folder.join("bin");
-    let program = bin.join(works);
-    if shell::succeeds(&mut shell::command(&program.to_string_lossy(), "--version")) {
-        return Ok(bin);
+    if let [program, args @ ..] = works {
+        let mut works = shell::command(&bin.join(program).to_string_lossy(), "");
+        if shell::succeeds(works.args(args)) {
+            return Ok(bin);
+        }
     }
     languages::ensure()?;
     let mut venv = shell::command("python3", "-m venv --clear");

@@ -27,10 +27,14 @@ pub fn bench(args: &[String]) -> Result<ExitCode> {
         Ok(path) => programs.push((variable, path)),
         Err(error) => eprintln!("xtask: goes without: {error:#}"),
     };
-    for program in &unpacked::PROGRAMS {
+    for program in &unpacked::COMPARED {
         add(program.variable, program.ensure());
     }
-    let current = python::environment("nats-server", &[CURRENT_NATS], "nats-server");
+    let current = python::environment(
+        "nats-server",
+        &[CURRENT_NATS],
+        &["nats-server", "--version"],
+    );
     add(
         "NATS_SERVER_CURRENT",
         current.map(|bin| bin.join("nats-server")),

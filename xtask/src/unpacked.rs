@@ -1,5 +1,5 @@
-//! Programs that `cargo xtask bench` compares with: those that are there, or Debian's, unpacked into the target folder.
-//! Nothing is installed, as only a comparison needs them.
+//! Programs that `cargo xtask bench` compares with, and proxies that tests start: those that are there, or Debian's,
+//! unpacked into the target folder. Nothing is installed, so no service is started.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,14 +13,14 @@ use crate::{debian, packages, shell};
 pub struct Program {
     name: &'static str,
     package: &'static str,
-    /// The variable that tells the benchmark which one to use.
+    /// The variable that tells the benchmark or the tests which one to use.
     pub variable: &'static str,
     /// Succeeds if it runs.
     probe: &'static str,
 }
 
-/// All of them.
-pub const PROGRAMS: [Program; 4] = [
+/// What the benchmark compares with.
+pub const COMPARED: [Program; 4] = [
     Program {
         name: "redis-server",
         package: "redis-server",
@@ -47,6 +47,25 @@ pub const PROGRAMS: [Program; 4] = [
     },
 ];
 
+/// Proxies that stand before a shop.
+pub const PROXIES: [Program; 2] = [
+    Program {
+        name: "nginx",
+        package: "nginx",
+        variable: "NGINX",
+        probe: "-v",
+    },
+    Program {
+        name: "haproxy",
+        package: "haproxy",
+        variable: "HAPROXY",
+        probe: "-v",
+    },
+];
+
+/// Where a package has its program. The second is not in every user's PATH.
+const FOLDERS: [&str; 2] = ["usr/bin", "usr/sbin"];
+
 impl Program {
     /// Where it is.
     pub fn ensure(&self) -> Result<PathBuf> {
@@ -54,8 +73,10 @@ impl Program {
         if let Some(given) = std::env::var_os(variable).filter(|given| !given.is_empty()) {
             return Ok(given.into());
         }
-        if self.runs(Path::new(name)) {
-            return Ok(name.into());
+        let installed = FOLDERS.map(|folder| Path::new("/").join(folder).join(name));
+        let mut places = std::iter::once(PathBuf::from(name)).chain(installed);
+        if let Some(program) = places.find(|program| self.runs(program)) {
+            return Ok(program);
         }
         let folder = shell::root().join("target/tools").join(self.package);
         let program = folder.join(name);
@@ -81,7 +102,12 @@ impl Program {
             "install --simulate --no-install-recommends {}",
             self.package
         );
-        let plan = shell::output(&mut shell::command("apt-get", &plan))?;
+        let plan = || shell::output(&mut shell::command("apt-get", &plan));
+        let plan = plan().or_else(|_| {
+            // A fresh machine has no list of packages.
+            packages::update("apt-get does not know the package with its list of packages")?;
+            plan()
+        })?;
         let names = planned(&plan);
         ensure!(!names.is_empty(), "apt-get would install nothing");
         let root = debian::unpack(&names, folder)?;
@@ -99,10 +125,15 @@ fn planned(plan: &str) -> Vec<&str> {
 
 /// A script that becomes the program, with the libraries that were unpacked beside it.
 fn write_starter(folder: &Path, root: &Path, name: &str) -> Result<()> {
+    let mut places = FOLDERS
+        .map(|folder| root.join(folder).join(name))
+        .into_iter();
+    let program = places.find(|program| program.is_file());
+    let program = program.with_context(|| format!("the package has no program {name}"))?;
     let text = format!(
         "#!/bin/sh\nexec env LD_LIBRARY_PATH='{}' '{}' \"$@\"\n",
         library_folders(root).join(":"),
-        root.join("usr/bin").join(name).display()
+        program.display()
     );
     let starter = folder.join(name);
     fs::write(&starter, text)?;

@@ -6,6 +6,8 @@ use clap::{Parser, Subcommand};
 
 #[cfg(feature = "envoy")]
 use crate::envoy;
+#[cfg(feature = "gateway")]
+use crate::gateway;
 use crate::logs::Logs;
 use crate::{
     archive, cluster, context, doctor, help, kv, limit, line, no_such_line, node, pass, rehearse,
@@ -51,6 +53,8 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     #[cfg(feature = "envoy")]
     Envoy(envoy::EnvoyArgs),
+    #[cfg(feature = "gateway")]
+    Gateway(Box<gateway::GatewayArgs>),
     // Boxed, as the next one: its many flags would make every command as large.
     Node(Box<node::NodeArgs>),
     Rehearse(Box<rehearse::RehearseArgs>),
@@ -143,6 +147,8 @@ async fn dispatch(
         Command::Dev(args) => dev::run(args).await,
         #[cfg(feature = "envoy")]
         Command::Envoy(args) => envoy::run(args, global, logs).await,
+        #[cfg(feature = "gateway")]
+        Command::Gateway(args) => gateway::run(*args, global, output, logs).await,
         Command::Rehearse(args) => rehearse::run(*args, output),
         Command::Crowd(args) => crowd::run(args, global).await,
         Command::Demo(args) => demo::run(args, global.json).await,

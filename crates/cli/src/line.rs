@@ -15,7 +15,7 @@ use crate::draw::{self, DrawArgs};
 use crate::import::{self, ImportArgs};
 use crate::journal::{self, JournalArgs};
 use crate::kick::{self, KickArgs};
-use crate::pages::all_lines;
+use nowserving_insight::pages::all_lines;
 use crate::phase::{self, CloseArgs, PhaseArgs};
 use crate::set::{self, SetArgs};
 use crate::settings::{self, SettingsFlags};

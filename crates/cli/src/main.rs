@@ -12,6 +12,8 @@ mod doctor;
 mod draw;
 #[cfg(feature = "envoy")]
 mod envoy;
+#[cfg(feature = "gateway")]
+mod gateway;
 mod gauge;
 mod help;
 mod import;
@@ -22,10 +24,8 @@ mod limit;
 mod line;
 mod logs;
 mod members;
-mod next_key;
 mod no_such_line;
 mod node;
-mod pages;
 mod pass;
 mod past;
 mod phase;
@@ -67,6 +67,8 @@ fn main() -> ExitCode {
         Command::Node(args) => logs::start(args.logs()),
         #[cfg(feature = "envoy")]
         Command::Envoy(args) => logs::start(args.logs()),
+        #[cfg(feature = "gateway")]
+        Command::Gateway(args) => logs::start(args.logs()),
         _ => logs::start(&LogArgs::default()),
     };
     let logs = match logs {

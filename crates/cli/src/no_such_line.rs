@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nowserving_client::{Admin, ApiError, Code, Error, ListLines};
 
-use crate::pages::all_lines;
+use nowserving_insight::pages::all_lines;
 use nowserving_terminal::global::Global;
 use nowserving_terminal::nearest::{Names, names_for};
 use nowserving_terminal::output::Explained;

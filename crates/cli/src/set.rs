@@ -12,7 +12,7 @@ use nowserving_line::{NUMBER_MAX, Setting};
 use nowserving_protocol::error::{ApiError, Code};
 use serde::Serialize;
 
-use crate::pages::all_lines;
+use nowserving_insight::pages::all_lines;
 use crate::settings::{self, SettingsFlags};
 use crate::{no_such_line, past, phase, tables};
 use nowserving_terminal::global::{Global, Why};

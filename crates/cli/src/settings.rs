@@ -126,16 +126,7 @@ pub fn unset() -> impl TypedValueParser<Value = &'static Setting> {
 
 /// The name of a setting on the command line, where times have units of their own.
 fn name(setting: &Setting) -> &'static str {
-    shown_name(setting.name)
-}
-
-/// The same, for a name that may be of another release's setting.
-pub fn shown_name(name: &str) -> &str {
-    match name {
-        // Beside the number of places, which is `call_ahead`.
-        "call_ahead_ms" => "call_ahead_time",
-        name => name.trim_end_matches("_ms"),
-    }
+    nowserving_insight::settings::shown_name(setting.name)
 }
 
 /// The options by which a setting is set. A number or a time out of its range is wrong usage.

@@ -2,33 +2,30 @@
 
 mod cluster;
 mod journal;
-mod settings;
 
 use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color};
 use nowserving_client::{
-    BoardReply, CallbackReply, CountsReply, DrawReply, ForecastReply, HeldBackReply, InfoReply,
-    Key, LineList, LineReply, State, StatusReply,
+    BoardReply, CallbackReply, CountsReply, DrawReply, ForecastReply, InfoReply,
+    LineList, LineReply, State, StatusReply,
+};
+use nowserving_insight::settings;
+pub use nowserving_insight::settings::{lane_typed, scheduled_text as scheduled};
+pub use nowserving_insight::words::{
+    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, nodes_text, other_cluster, ranges,
+    why_held_back,
 };
 pub use nowserving_rehearse::duration;
 
 pub use self::cluster::{
-    MAX_PAYLOAD_USUAL, caught_up, cluster, lags, last_heard, members_changes, node_state,
-    other_cluster, ranges,
+    caught_up, cluster, last_heard, members_changes, node_state,
 };
 pub use self::journal::{changes, clock, created, journal, what as journaled};
-use self::settings::settings_table;
-pub use self::settings::{lane_typed, scheduled_text as scheduled};
 use nowserving_protocol::time;
+use serde_json::Value;
 use nowserving_terminal::output::Output;
 pub use nowserving_terminal::sheet::{Sheet, number, plain};
-
-/// A key on one line, whatever bytes it has.
-pub fn key_text(key: &Key) -> String {
-    let text = String::from_utf8_lossy(key.as_bytes());
-    text.escape_debug().to_string()
-}
 
 /// An operator's text in one line: escaped is what could change the terminal.
 pub fn in_one_line(text: &str) -> String {
@@ -195,36 +192,20 @@ pub fn info(info: &InfoReply, output: &Output) -> String {
     )
 }
 
-/// The reason why nobody is admitted now.
-pub fn held_back(held_back: &HeldBackReply) -> String {
-    format!("held back by: {}", why_held_back(held_back))
-}
-
-fn why_held_back(held_back: &HeldBackReply) -> String {
-    match held_back.by.as_ref() {
-        "nothing" => "nothing, nobody waits".to_owned(),
-        "phase" => {
-            let phase = held_back.phase.as_deref().unwrap_or("unknown");
-            format!("the phase, {phase}")
-        }
-        "draw" => "the draw, which is not done".to_owned(),
-        "quota" => "the quota, no unit is left".to_owned(),
-        "seats" => "the seats, all are held".to_owned(),
-        "called" => "that nobody is called: line call-next".to_owned(),
-        "admission_rate" => {
-            let in_ms = held_back.next_in_ms.unwrap_or_default();
-            format!("the admission rate, next in {}", duration(in_ms))
-        }
-        "admitting" => "nothing, those who wait are being admitted".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
 fn home(shard: u32, leader: Option<u64>) -> String {
     match leader {
         Some(leader) => format!("shard {shard}, led by node {leader}"),
         None => format!("shard {shard}, no leader known"),
     }
+}
+
+/// Every setting under the name of its flag, in the form that the flag takes.
+fn settings_table(values: &Value, output: &Output) -> String {
+    let mut sheet = Sheet::pairs(output);
+    for (name, value) in values.as_object().into_iter().flatten() {
+        sheet.pair(settings::shown_name(name), settings::text(name, value));
+    }
+    sheet.text()
 }
 
 /// A line as an operator sees it.
@@ -417,21 +398,6 @@ pub fn lines(list: &LineList, output: &Output) -> String {
         text.push_str(&format!("\nmore with --after {next}"));
     }
     text
-}
-
-/// `node 1`, or `nodes 1, 2`
-pub fn nodes_text(ids: &[u64]) -> String {
-    let names: Vec<String> = ids.iter().map(u64::to_string).collect();
-    match names.len() {
-        1 => format!("node {}", names.concat()),
-        _ => format!("nodes {}", names.join(", ")),
-    }
-}
-
-/// `1 line`, `2 lines`
-pub fn many(count: u64, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{s}")
 }
 
 #[cfg(test)]

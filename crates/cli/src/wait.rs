@@ -6,6 +6,7 @@ use nowserving_client::{Admin, ClusterStatus, NodeStatus};
 use tokio::time::{Instant, timeout_at};
 
 use crate::tables;
+pub use nowserving_insight::words::absence;
 use nowserving_terminal::output::NotInTime;
 use nowserving_terminal::progress::Progress;
 
@@ -122,17 +123,6 @@ pub async fn until(
 pub async fn until_well(admin: &Admin, within: Duration) -> anyhow::Result<ClusterStatus> {
     let what = "the cluster is not well yet";
     until(admin, (within, WELL_FOR), what, ills).await
-}
-
-/// Why a node does not take part, and what the operator can do: start it, or the command `instead`.
-pub fn absence(node: &NodeStatus, instead: Option<&str>) -> Option<String> {
-    let id = node.id;
-    if let Some(reason) = &node.refused {
-        return Some(format!("node {id} is refused: {reason}"));
-    }
-    let instead = instead.map(|it| format!(", or `nowserving cluster {it} {id}`"));
-    let instead = instead.unwrap_or_default();
-    (!node.alive).then(|| format!("node {id} is silent: start it{instead}"))
 }
 
 /// Everything that is wrong with the cluster.

@@ -205,6 +205,12 @@ impl Client {
         Ok(Line::new(self.clone(), line_name("line", name)?))
     }
 
+    /// [`Client::line`] of a name that was checked before.
+    #[must_use]
+    pub fn line_by_name(&self, name: LineName) -> Line {
+        Line::new(self.clone(), name)
+    }
+
     /// The rate limits of a domain, with the default options. Sends no request.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! The events of a line and of one token as streams, for callers that want more than boards.
 
+use std::sync::atomic::Ordering;
+
 use futures::stream::{self, BoxStream, StreamExt};
 use nowserving_protocol::codec;
-use nowserving_protocol::event::{LineEvent, TokenEvent};
+use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
@@ -21,6 +23,12 @@ pub type EventStream<E> = BoxStream<'static, Result<E>>;
 /// An event that is newer than others by its line's incarnation and version.
 pub(crate) trait Versioned {
     fn version(&self) -> (u64, u64);
+}
+
+impl Versioned for BoardEvent {
+    fn version(&self) -> (u64, u64) {
+        (self.board.incarnation, self.board.version)
+    }
 }
 
 impl Versioned for LineEvent {
@@ -84,6 +92,33 @@ where
 
 fn closed() -> Error {
     Error::new(Kind::Connection, "the NATS connection is closed")
+}
+
+/// Knows when a connection was lost and made again. In a line where nothing happens no `prev_version` shows it.
+pub(crate) struct Reconnected {
+    nats: async_nats::Client,
+    connects: u64,
+}
+
+impl Reconnected {
+    /// From now on. Make it before the subscriptions.
+    pub(crate) fn new(nats: &async_nats::Client) -> Reconnected {
+        Reconnected {
+            nats: nats.clone(),
+            connects: connects(nats),
+        }
+    }
+
+    /// Whether it was since the last call.
+    pub(crate) fn take(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.connects, connects(&self.nats));
+        self.connects > before
+    }
+}
+
+/// How often the connection was made so far.
+fn connects(nats: &async_nats::Client) -> u64 {
+    nats.statistics().connects.load(Ordering::Relaxed)
 }
 
 /// The newest event so far. A new leader may publish again what its predecessor has published.

@@ -41,6 +41,7 @@ mod denials;
 mod discovery;
 mod error;
 mod events;
+mod every;
 mod feed;
 mod guard;
 mod kv;
@@ -59,6 +60,7 @@ pub use client::{Client, ClientOptions};
 pub use denials::Denials;
 pub use error::{Error, Kind, Result};
 pub use events::EventStream;
+pub use every::AnyEvent;
 pub use guard::{
     Ask, Guard, GuardCounts, GuardEvent, GuardOptions, Lost, OnUnavailable, Refused, Slot, SlotKind,
 };

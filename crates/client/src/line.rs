@@ -12,6 +12,7 @@ use nowserving_protocol::user::{
 use crate::client::Client;
 use crate::error::{Error, Kind, Result};
 use crate::events::{self, EventStream};
+use crate::every::{self, AnyEvent};
 use crate::feed::Watcher;
 use crate::track::{Tracker, track};
 use crate::watch::{BoardStream, boards};
@@ -269,6 +270,18 @@ impl Line {
             .subjects()
             .token_event(&self.name, lane.as_str(), token);
         events::subscribe(&self.client, subject).await
+    }
+
+    /// All events of the line: its boards, whole ones too, the events of all its tokens, and its own. For a push service that
+    /// tells many users their places by [`PlacesFromEvents`](crate::PlacesFromEvents): one task reads them for all.
+    ///
+    /// They come as they are published: copies, and late ones of an earlier leader, too. Events of different kinds may
+    /// change their order. An [`AnyEvent::Missed`] says that a connection was lost and is back.
+    ///
+    /// # Errors
+    /// As [`Line::events`]. It requires the rights to subscribe to all three subjects.
+    pub async fn all_events(&self) -> Result<EventStream<AnyEvent>> {
+        every::all_events(&self.client, &self.name).await
     }
 
     /// The shared subscription behind [`Line::watch`] and [`Line::track`].

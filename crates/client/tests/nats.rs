@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use nowserving_client::{Client, ClientOptions, Code, Kind, State};
+use nowserving_client::{AnyEvent, Client, ClientOptions, Code, Kind, State};
 use serde_json::json;
 use stage::{Stage, board, status, timeout};
 
@@ -278,6 +278,48 @@ async fn watchers_of_a_line_share_a_subscription() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("nobody watches, and the subscription is still there");
+}
+
+#[tokio::test]
+async fn all_events_of_a_line_are_one_stream_that_says_when_some_are_missing() {
+    let mut stage = Stage::open().await;
+    let node = stage.node(None, |_, _| Ok(stage::info(100)));
+    node.listens().await;
+    let line = client(&stage).await.line("shop-1").unwrap();
+    let mut events = timeout(line.all_events()).await.unwrap();
+    let whole = {
+        let mut whole = board(101, 100, 10, json!([[12, 13]]));
+        whole["whole"] = json!(true);
+        whole
+    };
+    node.publish(whole).await;
+    let AnyEvent::Board(event) = timeout(events.next()).await.unwrap().unwrap() else {
+        panic!("a board was published");
+    };
+    assert!(event.whole);
+    assert_eq!(event.board.lanes[0].holes, Some(vec![[12, 13]]));
+    let of_token = json!({
+        "line": "shop-1", "incarnation": 7, "version": 102, "prev_version": 99, "at_ms": 1, "event": "gone",
+        "lane": "normal", "token": 12, "reason": "left",
+    });
+    // A copy, too.
+    for _ in 0..2 {
+        node.publish_to("token.normal.12", of_token.clone()).await;
+        let event = timeout(events.next()).await.unwrap().unwrap();
+        assert!(matches!(event, AnyEvent::Token(event) if event.token == 12));
+    }
+    let of_line = json!({
+        "line": "shop-1", "incarnation": 7, "version": 103, "prev_version": 90, "at_ms": 1, "event": "phase",
+        "phase": "paused",
+    });
+    node.publish_to("line", of_line).await;
+    let event = timeout(events.next()).await.unwrap().unwrap();
+    assert!(matches!(event, AnyEvent::Line(event) if event.event == "phase"));
+    stage.restart().await;
+    assert_eq!(
+        timeout(events.next()).await.unwrap().unwrap(),
+        AnyEvent::Missed
+    );
 }
 
 #[tokio::test]

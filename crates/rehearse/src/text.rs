@@ -1,22 +1,6 @@
 //! Numbers as people read them, in the terminal's tables and on the page.
 
-/// The two largest units that matter: `1 h 30 min`, `6 min 41 s`, `12.5 s`, `40 ms`. What is
-/// below them is cut off.
-pub fn duration(ms: u64) -> String {
-    let (seconds, minutes, hours) = (ms / 1_000, ms / 60_000, ms / 3_600_000);
-    let two = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
-        0 => format!("{large} {unit}"),
-        _ => format!("{large} {unit} {small} {small_unit}"),
-    };
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 if ms % 1_000 < 100 => format!("{seconds} s"),
-        1_000..60_000 => format!("{seconds}.{} s", ms % 1_000 / 100),
-        60_000..3_600_000 => two(minutes, "min", seconds % 60, "s"),
-        3_600_000..86_400_000 => two(hours, "h", minutes % 60, "min"),
-        _ => two(hours / 24, "d", hours % 24, "h"),
-    }
-}
+pub use nowserving_words::duration;
 
 /// A round duration that is longer than `ms`, in milliseconds, for "under 12 min".
 pub(crate) fn round_above(ms: u64) -> u64 {
@@ -56,24 +40,6 @@ pub(crate) fn whole_percent(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_short() {
-        for (ms, text) in [
-            (0, "0 ms"),
-            (999, "999 ms"),
-            (1_000, "1 s"),
-            (12_570, "12.5 s"),
-            (60_000, "1 min"),
-            (401_900, "6 min 41 s"),
-            (3_600_000, "1 h"),
-            (4_711_000, "1 h 18 min"),
-            (86_400_000 * 7, "7 d"),
-            (u64::MAX, "213503982334 d 14 h"),
-        ] {
-            assert_eq!(duration(ms), text);
-        }
-    }
 
     #[test]
     fn rounded_durations_are_longer_than_the_exact_ones() {

@@ -6,7 +6,7 @@
 
 mod links;
 mod login;
-mod secret;
+pub mod secret;
 
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+pub use nowserving_words::typed;
+
 /// Reads a duration of whole milliseconds.
 ///
 /// # Errors
@@ -27,29 +29,6 @@ pub fn between(
         let (least, most) = (typed(*limits.start()), typed(*limits.end()));
         Err(format!("must be {least} to {most}, such as 90s or 5m"))
     }
-}
-
-/// A duration in the form that [`parse_ms`] reads: `1h30m`. Days are the largest unit: months and years have no round
-/// number of milliseconds.
-pub fn typed(ms: u64) -> String {
-    const UNITS: [(u64, &str); 5] = [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "m"),
-        (1_000, "s"),
-        (1, "ms"),
-    ];
-    let (mut text, mut rest) = (String::new(), ms);
-    for (unit_ms, unit) in UNITS {
-        if rest >= unit_ms {
-            text.push_str(&format!("{}{unit}", rest / unit_ms));
-            rest %= unit_ms;
-        }
-    }
-    if text.is_empty() {
-        text.push_str("0s");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nowserving_client::{Client, LineName};
+use tokio::task::JoinSet;
 
 use crate::embedded::tail::Tail;
 use crate::embedded::{Cluster, DataDir, NODES, last_lines};
+use crate::web::Web;
 use nowserving_terminal::number;
 use nowserving_terminal::signals::{HangUps, Interrupts};
 
@@ -36,6 +39,18 @@ pub struct DevArgs {
     /// Restarts a node that dies, one second later.
     #[arg(long)]
     restart: bool,
+    /// Opens a shop behind a gateway at this port of 127.0.0.1: a browser waits in the line of --web-line.
+    #[arg(
+        long,
+        value_name = "PORT",
+        num_args = 0..=1,
+        default_missing_value = "8080",
+        value_parser = number::between::<u16>(1..=65_535)
+    )]
+    web: Option<u16>,
+    /// The line in which browsers wait; it may be created later.
+    #[arg(long, value_name = "LINE", default_value = "shop-1", requires = "web")]
+    web_line: LineName,
 }
 
 /// Runs until a signal ends it (exit code 0) or nats-server dies (1).
@@ -72,7 +87,7 @@ async fn live(
         }
     };
     let ending = tokio::select! {
-        ending = serve(&mut cluster, args.restart, tail, messages) => ending,
+        ending = serve(&mut cluster, args, tail, messages) => ending,
         signal = interrupts.next() => Ok(signal),
     };
     if let Ok(signal) = &ending {
@@ -94,7 +109,7 @@ async fn live(
 /// error.
 async fn serve(
     cluster: &mut Cluster,
-    restart: bool,
+    args: &DevArgs,
     tail: &Tail,
     messages: &mut Messages,
 ) -> anyhow::Result<&'static str> {
@@ -109,6 +124,7 @@ async fn serve(
         "next, in another terminal: nowserving line create shop-1 --seats 1 --queue-limit 100 --nats {}",
         cluster.url()
     ));
+    let _web = open_web(cluster, args, messages).await?;
     // The log so far is shown first, so that this is the last line of the start.
     tail.catch_up().await;
     announce(&format!("ready {}", cluster.url()))?;
@@ -120,7 +136,7 @@ async fn serve(
             anyhow::bail!("{ended}: without it the nodes cannot serve\n{last}");
         }
         let Some(id) = ended.node else { continue };
-        if restart {
+        if args.restart {
             messages.say(&format!("{ended}; starting it again"));
             tokio::time::sleep(RESTART_PAUSE).await;
             let pid = cluster.restart(id)?;
@@ -132,6 +148,23 @@ async fn serve(
             messages.say("stop that node yourself before the next `dev`");
         }
     }
+}
+
+/// The shop for browsers, which closes when what is returned is dropped.
+async fn open_web(
+    cluster: &Cluster,
+    args: &DevArgs,
+    messages: &mut Messages,
+) -> anyhow::Result<Option<JoinSet<()>>> {
+    let Some(port) = args.web else {
+        return Ok(None);
+    };
+    let client = Client::connect(cluster.url()).await?;
+    let web = Web::open(client, &args.web_line, port).await?;
+    messages.say(&format!("the shop behind the line {}: {}", args.web_line, web.url()));
+    let mut open = JoinSet::new();
+    open.spawn(web.run());
+    Ok(Some(open))
 }
 
 /// One of the few lines that belong on stdout.

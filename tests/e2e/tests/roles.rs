@@ -153,7 +153,7 @@ fn quoted_after(text: &str, begin: &str) -> BTreeSet<String> {
 /// The table and the configuration say the same.
 pub fn are_those_of_the_table() -> Result<()> {
     let (table, file) = (of_the_table()?, of_the_file()?);
-    ensure!(table.len() == 10, "{:?}", table.keys());
+    ensure!(table.len() == 11, "{:?}", table.keys());
     for (role, rights) in &table {
         ensure!(file.get(role) == Some(rights), "{role}: {rights:?}");
     }
@@ -225,17 +225,28 @@ pub fn permissions_of(role: &str) -> Result<Rights> {
     of_the_file()?.remove(role).with_context(|| role.to_owned())
 }
 
-const ALL: &str = "nodes backends operators auditors capacity dispatchers key-values limits edges";
+const ALL: &str = "nodes backends operators auditors capacity dispatchers key-values limits edges gateways";
 
 /// Who may publish to a subject.
-const PUBLISH: [(&str, &str); 30] = [
-    ("nowserving.line.a.enter", "nodes backends operators"),
-    ("nowserving.line.a.claim", "nodes backends operators"),
+const PUBLISH: [(&str, &str); 32] = [
+    (
+        "nowserving.line.a.enter",
+        "nodes backends operators gateways",
+    ),
+    (
+        "nowserving.line.a.claim",
+        "nodes backends operators gateways",
+    ),
+    ("nowserving.line.a.find", "nodes backends operators"),
+    ("nowserving.line.a.jump", "nodes backends operators"),
     (
         "nowserving.line.a.info",
-        "nodes backends operators auditors",
+        "nodes backends operators auditors gateways",
     ),
-    ("nowserving.shard.0.b.enter", "nodes backends operators"),
+    (
+        "nowserving.shard.0.b.enter",
+        "nodes backends operators gateways",
+    ),
     ("nowserving.kv.b.put", "nodes backends operators key-values"),
     (
         "nowserving.kv.b.list",
@@ -247,11 +258,11 @@ const PUBLISH: [(&str, &str); 30] = [
     ),
     (
         "nowserving.limit.d.check",
-        "nodes backends operators limits",
+        "nodes backends operators limits gateways",
     ),
     (
         "nowserving.leader.0.limit.d.check",
-        "nodes backends operators limits",
+        "nodes backends operators limits gateways",
     ),
     ("nowserving.admin.line.a.show", "nodes operators auditors"),
     (
@@ -279,7 +290,7 @@ const PUBLISH: [(&str, &str); 30] = [
     ),
     (
         "nowserving.admin.cluster.jwks",
-        "nodes operators auditors edges",
+        "nodes operators auditors edges gateways",
     ),
     ("nowserving.admin.cluster.remove_node", "nodes operators"),
     ("nowserving.admin.cluster.rotate_key", "nodes operators"),
@@ -295,22 +306,22 @@ const PUBLISH: [(&str, &str); 30] = [
 ];
 
 /// Who may subscribe to a subject.
-const SUBSCRIBE: [(&str, &str); 27] = [
+const SUBSCRIBE: [(&str, &str); 28] = [
     (
         "nowserving.event.a.board",
-        "nodes backends operators auditors push-services",
+        "nodes backends operators auditors gateways push-services",
     ),
     (
         "nowserving.event.a.token.main.1",
-        "nodes backends operators auditors edges push-services",
+        "nodes backends operators auditors edges gateways push-services",
     ),
     (
         "nowserving.event.a.token.*.*",
-        "nodes backends operators auditors edges push-services",
+        "nodes backends operators auditors edges gateways push-services",
     ),
     (
         "nowserving.event.a.line",
-        "nodes backends operators auditors edges push-services",
+        "nodes backends operators auditors edges gateways push-services",
     ),
     (
         "nowserving.event.kv.b.0",
@@ -347,6 +358,7 @@ const SUBSCRIBE: [(&str, &str); 27] = [
     ("_INBOX.key-values.a.*", "nodes key-values"),
     ("_INBOX.limits.a.*", "nodes limits"),
     ("_INBOX.edges.a.*", "nodes edges"),
+    ("_INBOX.gateways.a.*", "nodes gateways"),
     ("_INBOX.a.*", "nodes"),
     ("$SRV.INFO", "nodes"),
     ("$SYS.>", ""),

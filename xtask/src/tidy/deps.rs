@@ -26,6 +26,7 @@ nowserving-security: raft nowserving-protocol nowserving-engine nowserving-node 
 nowserving-client: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving-tower: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
 nowserving-envoy: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
+nowserving-gateway: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving-terminal: raft nowserving-engine nowserving-node nowserving-tools nowserving
 nowserving-tools: nowserving nowserving-envoy nowserving-sim
 nowserving: nowserving-sim nowserving-bite nowserving-e2e nowserving-compare

@@ -3,8 +3,9 @@
 use clap::Parser as _;
 use serde_json::{Value, json};
 
-use super::finding::{Finding, Severity};
-use super::line::{LineFacts, Seated, findings};
+use nowserving_insight::finding::{Finding, Severity};
+use nowserving_insight::line::{LineFacts, Seated, findings};
+
 use crate::commands::Cli;
 
 /// A line of 2 seats that moves: nobody waits. `change` breaks its reply to `show`.

@@ -1,56 +1,9 @@
 //! The diagnosis as people read it.
 
 use console::Style;
-use nowserving_rehearse::duration;
-
-use crate::doctor::Diagnosis;
-use crate::doctor::facts::Facts;
-use crate::doctor::finding::{Finding, Mend, Severity};
-use crate::tables::{self, many};
+use nowserving_insight::diagnosis::Diagnosis;
+use nowserving_insight::finding::{Finding, Mend, Severity};
 use nowserving_terminal::output::Output;
-
-/// What was looked at and is as it should be.
-pub fn in_order(facts: &Facts) -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Some((version, took)) = &facts.server {
-        let took = duration(took.as_millis() as u64);
-        lines.push(format!("NATS {version}: the cluster answered in {took}"));
-    }
-    if let Some(first) = facts.seen.first() {
-        let status = &first.status;
-        let led = status.shards.iter().filter(|it| it.leader.is_some());
-        lines.push(format!(
-            "cluster {}: {} of {} have a leader, {} of {} are alive, {}",
-            status.cluster,
-            led.count(),
-            many(status.shards.len() as u64, "shard"),
-            status.nodes.iter().filter(|node| node.alive).count(),
-            many(status.nodes.len() as u64, "node"),
-            many(status.lines, "line"),
-        ));
-        lines.push(format!(
-            "{} answered, for clocks and releases",
-            many(facts.seen.len() as u64, "node")
-        ));
-    }
-    if let Some(line) = &facts.line {
-        let it = &line.line;
-        let leader = it.leader.map_or("no leader".to_owned(), |id| {
-            format!("node {id} leads and holds its lease")
-        });
-        lines.push(format!(
-            "line {}: {}, shard {} ({leader}), {} of {} held, {} waiting",
-            it.line,
-            it.board.phase,
-            it.shard,
-            it.board.admitted + it.board.in_checkout,
-            many(it.board.seats.into(), "seat"),
-            it.counts.waiting,
-        ));
-        lines.push(tables::held_back(&it.held_back_by));
-    }
-    lines
-}
 
 pub fn diagnosis(diagnosis: &Diagnosis, output: &Output) -> String {
     let mut lines = diagnosis.in_order.clone();

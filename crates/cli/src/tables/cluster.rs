@@ -6,17 +6,15 @@ use comfy_table::{Cell, Color};
 use indicatif::HumanBytes;
 use nowserving_client::{
     ChangeMembers, ClusterStatus, Mapping, MembersChangeReply, MembersChangesReply, NodeStatus,
-    OtherCluster, SnapshotsSent,
+    SnapshotsSent,
 };
 use nowserving_protocol::codec::MAX_PAYLOAD_MIN;
 use nowserving_rehearse::duration;
 
-use super::{Sheet, journal, many, number};
-use crate::next_key::NextKey;
+use super::{MAX_PAYLOAD_USUAL, Sheet, journal, lags, many, number, other_cluster, ranges};
+use nowserving_insight::next_key::NextKey;
+use nowserving_insight::words::node_word;
 use nowserving_terminal::output::Output;
-
-/// What a NATS server takes in one message unless it is configured otherwise, in bytes.
-pub const MAX_PAYLOAD_USUAL: u64 = 1_048_576;
 
 /// The problems, the nodes, then the shards by leader.
 pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
@@ -89,22 +87,13 @@ pub fn cluster(status: &ClusterStatus, output: &Output) -> String {
 
 /// The state of a node in words, and the colour for it.
 pub fn node_state(node: &NodeStatus, status: &ClusterStatus) -> (&'static str, Color) {
-    match (node.alive, &node.refused) {
-        (true, _) if node.disk_full => ("disk full", Color::Red),
-        (true, _) if node.leaving => ("leaving", Color::Yellow),
-        (true, _) if node.joining_in > 0 => ("joining", Color::Yellow),
-        (true, _) if node.drained => ("drained", Color::Yellow),
-        (true, _) if node.refuses_snapshots > 0 => ("refuses a snapshot", Color::Red),
-        (true, _) if lags(node, status) => ("catching up", Color::Yellow),
-        (true, _) => ("alive", Color::Green),
-        (false, Some(_)) => ("refused", Color::Red),
-        (false, None) => ("silent", Color::Red),
-    }
-}
-
-/// Whether a node lacks entries of a shard that others have.
-pub fn lags(node: &NodeStatus, status: &ClusterStatus) -> bool {
-    (node.caught_up_in as usize) < status.shards.len()
+    let word = node_word(node, status);
+    let color = match word {
+        "alive" => Color::Green,
+        "leaving" | "joining" | "drained" | "catching up" => Color::Yellow,
+        _ => Color::Red,
+    };
+    (word, color)
 }
 
 /// `yes`, or `13 of 16 shards, 12.3 MiB of 40.0 MiB sent`
@@ -276,16 +265,6 @@ pub fn members_changes(reply: &MembersChangesReply, output: &Output) -> String {
     }
 }
 
-/// `cluster test (identity 00000000000000ff) serves with 2 nodes on this NATS`
-pub fn other_cluster(other: &OtherCluster) -> String {
-    let identity = other.cluster_id.as_deref().unwrap_or("not known");
-    format!(
-        "cluster {} (identity {identity}) serves with {} on this NATS",
-        other.cluster,
-        many(other.nodes, "node")
-    )
-}
-
 /// The problem with the mapping of plain requests, and the line that solves it.
 fn mapping(status: &ClusterStatus) -> String {
     let what = match status.mapping {
@@ -328,24 +307,6 @@ pub fn last_heard(node: &NodeStatus, answered_by: u64) -> String {
         None if node.id == answered_by => "this one".to_owned(),
         None => "never".to_owned(),
     }
-}
-
-/// `0-3, 7`
-pub fn ranges(numbers: &[u32]) -> String {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable();
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for number in sorted {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    let words = ranges.iter().map(|&(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    words.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use nowserving_client::{
 use nowserving_line::Settings;
 
 use super::{Sheet, duration, number, settings};
-use crate::settings::shown_name;
+use nowserving_insight::settings::shown_name;
 use nowserving_terminal::output::Output;
 
 /// The last moment that has a date of four digits: 9999-12-31.

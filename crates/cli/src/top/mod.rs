@@ -5,9 +5,11 @@
 
 mod cell;
 mod fetch;
-mod lines;
+#[cfg(test)]
+mod lines_tests;
 mod model;
-mod pace;
+#[cfg(test)]
+mod pace_tests;
 mod report;
 #[cfg(test)]
 pub mod scenes;
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nowserving_client::Client;
+use nowserving_insight::{lines, pace};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -37,8 +40,7 @@ use nowserving_terminal::global::Global;
 use nowserving_terminal::output::{Output, WrongUsage};
 use nowserving_terminal::signals::HangUps;
 
-pub use self::lines::is_stuck;
-pub use self::pace::{completed, gone_from, refused};
+pub use nowserving_insight::pace::{completed, gone_from, refused};
 
 /// Ages change between two answers.
 const FRAME: Duration = Duration::from_millis(500);

@@ -82,6 +82,7 @@ fn detail_of(it: &LineSummary, at: Instant, refreshes: u64) -> Detail {
         at,
         shown,
         newcomer_eta_ms: eta_ms,
+        newcomer_eta_from: None,
     }
 }
 

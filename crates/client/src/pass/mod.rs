@@ -3,7 +3,6 @@
 
 mod revoked;
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +13,7 @@ use nowserving_protocol::event::{LineEvent, TokenEvent};
 
 use self::revoked::Revoked;
 use crate::error::{Error, Kind, Result};
-use crate::events::{self, EventStream};
+use crate::events::{self, EventStream, Reconnected};
 use crate::line::Line;
 
 /// How often to look whether the connection was lost.
@@ -127,14 +126,12 @@ impl PassChecker {
         }
         let client = line.client();
         let subjects = client.subjects();
-        let nats = client.nats().clone();
-        let connects = connects(&nats);
+        let reconnected = Reconnected::new(client.nats());
         // Late ones of an earlier leader, too: they revoke.
         let of_tokens = subjects.token_events(&self.line);
         let of_tokens = events::subscribe_to_all(client, of_tokens).await?;
         let of_line = subjects.line_event(&self.line);
         let of_line = events::subscribe_to_all(client, of_line).await?;
-        let reconnected = Reconnected { nats, connects };
         Ok(Following {
             task: tokio::spawn(follow(self.clone(), (of_tokens, of_line), reconnected)),
             error: None,
@@ -172,25 +169,6 @@ impl Following {
 impl Drop for Following {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-/// How often the connection was made so far.
-fn connects(nats: &async_nats::Client) -> u64 {
-    nats.statistics().connects.load(Ordering::Relaxed)
-}
-
-/// Knows when a connection was lost and made again. In a line where nothing happens no `prev_version` shows it.
-struct Reconnected {
-    nats: async_nats::Client,
-    connects: u64,
-}
-
-impl Reconnected {
-    /// Whether it was since the last call.
-    fn take(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.connects, connects(&self.nats));
-        self.connects > before
     }
 }
 

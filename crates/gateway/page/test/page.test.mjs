@@ -1,18 +1,14 @@
 // npm test. FULL=1 runs axe over every state, language, colour scheme and width; without it, over every state in each language
 // once, and in English twice.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { ROOT, catalogue, json, languages, previews, render } from "./render.mjs";
 import { Gateway } from "./server.mjs";
-import { launch } from "./browser.mjs";
+import { AXE, eventually, launch, pause, tab } from "./browser.mjs";
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHOP = join(ROOT, "test", "shop");
 const test = (name, check) => it(name, { timeout: 120_000 }, check);
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const states = previews.map((preview) => [preview, json(join(ROOT, "preview", `${preview}.json`)).page]);
 
 let browser;
@@ -30,31 +26,7 @@ async function gateway(preview = "waiting", over = {}, options = {}) {
   return one;
 }
 
-/** A page whose errors and CSP violations fail the test. */
-async function tab(context, url) {
-  const page = await context.newPage();
-  page.problems = [];
-  page.on("pageerror", (error) => page.problems.push(String(error)));
-  page.on("console", (message) => {
-    if (message.type() === "error" && !/Failed to load resource|net::ERR|ERR_/.test(message.text())) page.problems.push(message.text());
-  });
-  await page.goto(url);
-  return page;
-}
-
 const text = (page, name) => page.locator(`#card [data-text=${name}]:visible`).first().innerText();
-const eventually = async (what, check, ms = 15_000) => {
-  const end = Date.now() + ms;
-  let last;
-  while (Date.now() < end) {
-    try {
-      last = await check();
-      if (last) return last;
-    } catch (error) { last = error; }
-    await pause(50);
-  }
-  assert.fail(`${what}: ${last}`);
-};
 const heading = (page, wanted) => eventually(`heading “${wanted}”`, async () => (await page.locator("h1").innerText()) === wanted);
 const place = (page, wanted) => eventually(`place ${wanted}`, async () => (await text(page, "place")) === wanted);
 

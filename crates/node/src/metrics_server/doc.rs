@@ -149,9 +149,9 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The crates whose metrics a node or `nowserving envoy` serves.
-const CRATES: [&str; 10] = [
-    "engine", "envoy", "front", "kv", "limit", "line", "log", "node", "replica", "shard",
+/// The crates whose metrics a node, `nowserving envoy` or `nowserving gateway` serves.
+const CRATES: [&str; 11] = [
+    "engine", "envoy", "front", "gateway", "kv", "limit", "line", "log", "node", "replica", "shard",
 ];
 
 #[test]

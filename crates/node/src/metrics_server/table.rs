@@ -37,6 +37,8 @@ pub enum Process {
     Node,
     /// `nowserving envoy`
     Envoy,
+    /// `nowserving gateway`
+    Gateway,
     Any,
 }
 
@@ -521,8 +523,69 @@ pub const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        title: "`nowserving gateway`",
+        about: "[front.md](front.md#watch-it) says more.",
+        of: Process::Gateway,
+        written: false,
+        metrics: &[
+            counter(
+                "nowserving_gateway_checks_total",
+                &["outcome"],
+                "Checks of requests for the shop, by what they came to: `known` was answered without the cluster; `allowed_unavailable` passed because the cluster did not answer.",
+            ),
+            counter(
+                "nowserving_gateway_requests_total",
+                &["endpoint", "status"],
+                "Requests by what they were for (`gate`, `wait`, `enter`, `events`, …) and the class of the answer (`2xx`, …).",
+            ),
+            histogram(
+                "nowserving_gateway_seconds",
+                REQUEST_SECONDS,
+                &["endpoint"],
+                "Time from a request to its answer; of `events`, to the first byte.",
+            ),
+            counter(
+                "nowserving_gateway_entered_total",
+                &["line"],
+                "Visitors who took a number, or came back to theirs by entering again.",
+            ),
+            counter(
+                "nowserving_gateway_pages_total",
+                &["line", "page"],
+                "Answers to visitors who were not let in, by the state of the page. The line is empty for one that is not known.",
+            ),
+            counter(
+                "nowserving_gateway_limited_total",
+                &["request"],
+                "Requests that were refused because their address makes too many.",
+            ),
+            counter(
+                "nowserving_gateway_limits_failed_total",
+                &[],
+                "Requests that no limit decided: the domain has no rules, or the gateway may not ask.",
+            ),
+            gauge("nowserving_gateway_connections", &[], "Open connections of the main address."),
+            counter(
+                "nowserving_gateway_connections_closed_total",
+                &["why"],
+                "Connections that the gateway closed: `full`, there were too many; `silent`, it had asked for nothing while many others came.",
+            ),
+            gauge("nowserving_gateway_streams", &[], "Open streams of visitors."),
+            counter(
+                "nowserving_gateway_streams_refused_total",
+                &[],
+                "Streams that were refused, because there are `streams_max` of them or the gateway stops.",
+            ),
+            counter(
+                "nowserving_gateway_seen_total",
+                &[],
+                "Tickets of open streams of which the gateway said to their lines that their holders are there.",
+            ),
+        ],
+    },
+    Section {
         title: "The process",
-        about: "Nodes and `nowserving envoy` have these. Those that are read from `/proc` are missing on other systems than Linux.",
+        about: "Nodes, `nowserving envoy` and `nowserving gateway` have these. Those that are read from `/proc` are missing on other systems than Linux.",
         of: Process::Any,
         written: true,
         metrics: &[

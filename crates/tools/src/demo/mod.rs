@@ -21,6 +21,9 @@ use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use director::Director;
 use drama::Drama;
 use nowserving_terminal::number;
+use tokio::task::JoinHandle;
+
+use crate::web::Web;
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
@@ -35,7 +38,7 @@ Next, a line of your own (`nowserving` is target/release/nowserving if you have 
 const SHOW: Duration = Duration::from_secs(60);
 
 /// Runs a three-node cluster and a crowd of shoppers for about a minute, and kills the leader half
-/// way; with --limits, clients of rate limits instead of shoppers.
+/// way; with --limits, clients of rate limits instead of shoppers; with --web, a shop in your browser as well.
 ///
 /// Ends with a table (with --json: one line of JSON instead), counted by the crowd from the answers
 /// that it received. Exit code 1 if a seat was oversold, a token overtaken, a number issued twice, or
@@ -59,6 +62,16 @@ pub struct DemoArgs {
     /// Shows rate limits instead: clients that share limits of each algorithm, and a leader that dies.
     #[arg(long, conflicts_with_all = ["shoppers", "seats", "seed"])]
     limits: bool,
+    /// Also opens a shop in front of the same line for your browser, at this port of 127.0.0.1, until Ctrl-C.
+    #[arg(
+        long,
+        value_name = "PORT",
+        num_args = 0..=1,
+        default_missing_value = "8080",
+        conflicts_with = "limits",
+        value_parser = number::between::<u16>(1..=65_535)
+    )]
+    web: Option<u16>,
 }
 
 /// Runs the demo. `json`: nothing on stdout but the one line.
@@ -89,18 +102,23 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
     }
     let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
     eprintln!("seed {seed}");
-    let show = async |cluster: &mut Cluster| perform(cluster, &args, seed, screen).await;
-    match with_cluster(dir, "demo", show).await? {
-        Some(outcome) => {
-            let code = outcome.tell(json)?;
-            if !json {
-                eprintln!("{NEXT}");
-            }
-            Ok(code)
+    let show = async |cluster: &mut Cluster| {
+        let (outcome, web) = perform(cluster, &args, seed, screen).await?;
+        let code = outcome.tell(json)?;
+        if let Some((url, open)) = web {
+            eprintln!("the crowd has gone; the shop at {url} stays open until Ctrl-C");
+            let _ = open.await;
+        } else if !json {
+            eprintln!("{NEXT}");
         }
-        None => Ok(ExitCode::from(INTERRUPTED)),
-    }
+        Ok(code)
+    };
+    let ended = with_cluster(dir, "demo", show).await?;
+    Ok(ended.unwrap_or(ExitCode::from(INTERRUPTED)))
 }
+
+/// The address of the shop, and the task that runs it.
+type Opened = (String, JoinHandle<()>);
 
 /// The demo begins with a new cluster.
 fn check_free(dir: &Path) -> anyhow::Result<()> {
@@ -118,7 +136,7 @@ async fn perform(
     args: &DemoArgs,
     seed: u64,
     mut screen: Screen,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<(Outcome, Option<Opened>)> {
     let size = Size {
         shoppers: args.shoppers,
         seats: args.seats,
@@ -134,6 +152,15 @@ async fn perform(
     // slow.
     let client = client.with_deadline(times.deadline);
     let line = create_line(&client, LINE, size, times).await?;
+    let web = match args.web {
+        Some(port) => {
+            let web = Web::open(client.clone(), line.name(), port).await?;
+            let url = web.url();
+            screen.say(&format!("open {url} in a browser, and wait in line with the crowd"));
+            Some((url, tokio::spawn(web.run())))
+        }
+        None => None,
+    };
     let shard = shard_of(LINE, drama::shards(&client).await?);
     let drama = Drama::new(&client, shard, times.kill, times.restart);
     let crowd = Arc::new(Crowd::new(line, times, Ledger::new(NODES.len(), size)));
@@ -144,5 +171,5 @@ async fn perform(
     Director::new(cluster, Arc::clone(&crowd), &mut screen, scene, drama)
         .run(parts)
         .await?;
-    Ok(Outcome::of(&crowd))
+    Ok((Outcome::of(&crowd), web))
 }

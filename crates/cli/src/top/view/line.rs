@@ -11,7 +11,7 @@ use super::trouble;
 use crate::gauge::Gauge;
 use crate::tables;
 use crate::top::cell::{self, Palette, Row, left, rate, right, row, span};
-use crate::top::lines::Known;
+use nowserving_insight::lines::Known;
 use crate::top::model::{InLine, Model, Part};
 
 /// Rows of a screen that are neither lanes nor tokens: the title, the board, the names of the columns, the keys.

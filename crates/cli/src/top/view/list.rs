@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use nowserving_client::{ClusterStatus, LaneReply, LineReply};
+use nowserving_client::{LaneReply, LineReply};
+use nowserving_insight::words::wrong;
 use ratatui::text::Line;
 
 use super::{cluster, trouble};
 use crate::tables;
 use crate::top::cell::{self, Palette, Row, row, short, span};
-use crate::top::lines::Known;
+use nowserving_insight::lines::Known;
 use crate::top::model::Model;
 
 /// Rows around the list: the title, two of the cluster, the names of the columns, the keys.
@@ -170,25 +171,6 @@ fn health(model: &Model, palette: Palette) -> Row {
         return row(text, palette.good());
     }
     row(wrong.join("; "), palette.bad())
-}
-
-fn wrong(status: &ClusterStatus) -> Vec<String> {
-    let leaderless = status.shards.iter().filter(|it| it.leader.is_none());
-    let leaderless: Vec<u32> = leaderless.map(|it| it.shard).collect();
-    let mut wrong = Vec::new();
-    if !leaderless.is_empty() {
-        wrong.push(format!(
-            "without a leader: shards {}",
-            tables::ranges(&leaderless)
-        ));
-    }
-    for node in &status.nodes {
-        let (word, _) = tables::node_state(node, status);
-        if word != "alive" {
-            wrong.push(format!("node {} {word}", node.id));
-        }
-    }
-    wrong
 }
 
 fn shown(columns: u16) -> impl Iterator<Item = &'static Column> {

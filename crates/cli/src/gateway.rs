@@ -1,0 +1,210 @@
+//! `nowserving gateway`: between browsers and a shop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use nowserving_client::{Client, ClientOptions};
+use nowserving_gateway::page::Preview;
+use nowserving_gateway::{Config, Handle, OnUnavailable, Server};
+use nowserving_node::health::Health;
+use nowserving_node::metrics_server;
+
+use crate::logs::{LogArgs, Logs};
+use crate::reload::Reload;
+use nowserving_terminal::global::Global;
+use nowserving_terminal::output::{Output, WrongUsage};
+use nowserving_terminal::signals::{HangUps, Interrupts};
+
+/// How often `/readyz` of the metrics address follows the gateway.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Runs a gateway before a shop until it is stopped: it keeps visitors in line, shows them a waiting page, and lets in those
+/// whose turn it is.
+///
+/// It has no state, so as many as are needed can run side by side with the same configuration and secret. It starts also while
+/// the cluster or NATS is away. SIGINT and SIGTERM stop it; on SIGHUP it reads the file of --log, those of its login and of
+/// TLS again, unless nohup started it.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  nowserving gateway --config gateway.toml --nats nats://10.0.0.5:4222
+  nowserving gateway page --preview                  every state of the waiting page, in a browser
+  nowserving gateway page --preview --dir our-page   the same with the templates of a shop"
+)]
+pub struct GatewayArgs {
+    #[command(subcommand)]
+    command: Option<GatewayCommand>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Its configuration (TOML), see docs/front.md.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NOWSERVING_GATEWAY_CONFIG",
+        required = true
+    )]
+    config: Option<PathBuf>,
+    /// Where browsers or the shop's proxy reach it, in place of `listen` in the file.
+    #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_GATEWAY_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// What visitors get while the cluster does not answer, in place of `on_unavailable` in the file.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        env = "NOWSERVING_GATEWAY_ON_UNAVAILABLE"
+    )]
+    on_unavailable: Option<WhenUnavailable>,
+    /// Where Prometheus may scrape; nowhere if not given.
+    #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_METRICS_ADDR")]
+    metrics_addr: Option<SocketAddr>,
+    #[command(flatten)]
+    logs: LogArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenUnavailable {
+    /// The waiting page, which tries again
+    Hold,
+    /// The shop, without a pass
+    Allow,
+    /// An error
+    Deny,
+}
+
+#[derive(Debug, Subcommand)]
+enum GatewayCommand {
+    Page(PageArgs),
+}
+
+/// Checks the templates, catalogues and assets of a shop, or shows every state of the page with made-up data.
+#[derive(Debug, Args)]
+struct PageArgs {
+    /// Serves every state of the page, until it is stopped. Files of the folder are read again for each page.
+    #[arg(long)]
+    preview: bool,
+    /// The shop's folder, as `page_dir` in the configuration; without it the page is ours alone.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Where the preview is.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8089")]
+    listen: SocketAddr,
+}
+
+impl GatewayArgs {
+    /// How it logs: needed before anything else is.
+    pub fn logs(&self) -> &LogArgs {
+        &self.run.logs
+    }
+}
+
+/// Runs until a signal ends it.
+pub async fn run(
+    args: GatewayArgs,
+    global: &Global,
+    output: &Output,
+    logs: Logs,
+) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Some(GatewayCommand::Page(args)) => page(args, output).await,
+        None => serve(args.run, global, logs).await,
+    }
+}
+
+async fn serve(args: RunArgs, global: &Global, logs: Logs) -> anyhow::Result<ExitCode> {
+    let mut interrupts = Interrupts::of_daemon()?;
+    let mut hang_ups = HangUps::listen()?;
+    let config = config(&args)?;
+    let security = global.security()?;
+    let files = Reload { logs, security };
+    let health = Arc::new(Health::default());
+    metrics_server::install(args.metrics_addr, &health, metrics_server::Process::Gateway)?;
+    let server = Server::bind(config, connect(global).await?).await?;
+    let handle = server.handle();
+    tracing::info!(addr = %server.addr()?, "answers browsers");
+    let stop = async move {
+        let mut report = std::pin::pin!(report(&handle, &health));
+        let signal = loop {
+            tokio::select! {
+                signal = interrupts.next() => break signal,
+                () = hang_ups.next() => {
+                    files.run();
+                    if let Err(error) = handle.reload_tls() {
+                        tracing::error!(%error, "the certificate stays as it is");
+                    }
+                }
+                () = &mut report => {}
+            }
+        };
+        tracing::info!(signal, "stopping");
+        health.set_serves(Err("stopping".to_owned()));
+    };
+    server.run(stop).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file, and the flags over it.
+fn config(args: &RunArgs) -> anyhow::Result<Config> {
+    let path = args.config.as_ref().context("--config is required")?;
+    let wrong = |error: nowserving_gateway::ConfigError| {
+        anyhow::Error::from(WrongUsage(format!("{}: {error}", path.display())))
+    };
+    let mut config = Config::load(path).map_err(wrong)?;
+    if let Some(listen) = args.listen {
+        config.listen = listen;
+    }
+    if let Some(on_unavailable) = args.on_unavailable {
+        config.on_unavailable = match on_unavailable {
+            WhenUnavailable::Hold => OnUnavailable::Hold,
+            WhenUnavailable::Allow => OnUnavailable::Allow,
+            WhenUnavailable::Deny => OnUnavailable::Deny,
+        };
+    }
+    config.check().map_err(wrong)?;
+    Ok(config)
+}
+
+/// `/readyz` of the metrics address says the same as that of the gateway.
+async fn report(handle: &Handle, health: &Health) {
+    loop {
+        health.set_serves(handle.ready());
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// In the background: browsers are answered also while NATS is away, as `on_unavailable` says.
+async fn connect(global: &Global) -> anyhow::Result<Client> {
+    let mut options = ClientOptions::default();
+    options.name = "nowserving-gateway".to_owned();
+    options.connect_in_background = true;
+    global.connect_as(options).await
+}
+
+async fn page(args: PageArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    if !args.preview {
+        nowserving_gateway::page::check(args.dir.as_deref())?;
+        output.line("every state of the page is rendered in every language")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut interrupts = Interrupts::of_daemon()?;
+    let preview = Preview::bind(args.listen, args.dir).await;
+    let preview = preview.with_context(|| format!("--listen {}", args.listen))?;
+    output.line(&format!("http://{}/", preview.addr()?))?;
+    let stop = async move {
+        interrupts.next().await;
+    };
+    preview.run(stop).await?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,83 @@
+//! The access log: what was asked, by whom, and what came of it. No queries, cookies, tickets and passes: they let in.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use ::http::{Method, Request, Response};
+
+use crate::config::Config;
+use crate::http::Noted;
+use crate::{address, metrics};
+
+/// A longer path is cut.
+const PATH_BYTES_MAX: usize = 200;
+
+/// A request that is being answered.
+pub(crate) struct Logged {
+    method: Method,
+    path: String,
+    endpoint: &'static str,
+    client: IpAddr,
+    since: Instant,
+}
+
+impl Logged {
+    pub fn of<B>(request: &Request<B>, peer: IpAddr, config: &Config) -> Logged {
+        let path = request.uri().path();
+        Logged {
+            method: request.method().clone(),
+            endpoint: endpoint(path),
+            path: path[..path.floor_char_boundary(PATH_BYTES_MAX)].to_owned(),
+            client: address::client(request.headers(), peer, config),
+            since: Instant::now(),
+        }
+    }
+
+    /// Probes, and requests that a gate let through, are counted alone: they are too many.
+    pub fn answered<B>(self, response: &Response<B>) {
+        let took = self.since.elapsed();
+        let status = response.status();
+        metrics::answered(self.endpoint, status, took);
+        let is_gate = self.endpoint == "gate";
+        if self.endpoint == "probe" || (is_gate && status.is_success()) {
+            return;
+        }
+        let unknown = Noted::default();
+        let noted = response.extensions().get::<Noted>().unwrap_or(&unknown);
+        tracing::info!(
+            target: "nowserving_gateway::access",
+            method = %self.method,
+            path = self.path,
+            status = status.as_u16(),
+            us = took.as_micros() as u64,
+            client = %self.client,
+            line = noted.line,
+            page = noted.page,
+            reference = noted.reference,
+        );
+    }
+}
+
+/// A few words for metrics.
+fn endpoint(path: &str) -> &'static str {
+    if path.starts_with("/gate/") {
+        return "gate";
+    }
+    let Some(rest) = path.strip_prefix("/_nowserving/") else {
+        return match path {
+            "/healthz" | "/readyz" => "probe",
+            _ => "other",
+        };
+    };
+    match rest {
+        "wait" => "wait",
+        "enter" => "enter",
+        "leave" => "leave",
+        "jwks.json" => "jwks",
+        _ if rest.starts_with("page/") => "page",
+        _ if rest.ends_with("/status") => "status",
+        _ if rest.ends_with("/events") => "events",
+        _ if rest.ends_with("/board") => "board",
+        _ => "other",
+    }
+}

@@ -1,0 +1,156 @@
+//! Requests of browsers and of whoever watches the gateway, and the form of every answer.
+
+pub(crate) mod accept;
+mod forms;
+pub(crate) mod headers;
+mod keys;
+mod line;
+pub(crate) mod query;
+mod wait;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use ::http::request::Parts;
+use ::http::{HeaderValue, StatusCode, header};
+use axum::Router;
+use axum::extract::{ConnectInfo, FromRequestParts, Path, State};
+use axum::response::IntoResponse;
+use axum::routing::{any, get, post};
+use serde_json::{Value, json};
+
+pub(crate) use self::keys::PublicKeys;
+pub(crate) use self::wait::{back_from, unadmitted};
+
+use crate::address::{Asked, BadRequest};
+use crate::{Gateway, Shared, gate};
+
+/// What every handler returns.
+pub(crate) type Answer = axum::response::Response;
+
+/// What the access log says of an answer beside its status: in its extensions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Noted {
+    pub line: Option<String>,
+    /// The state of the page.
+    pub page: Option<&'static str>,
+    /// By which a visitor can ask about an error.
+    pub reference: Option<String>,
+}
+
+/// All paths of the main listener. `shop`: what answers the others.
+pub(crate) fn routes(gateway: Shared, shop: Option<Router>) -> Router {
+    let routes = Router::new()
+        .route("/_nowserving/wait", any(wait::wait))
+        .route("/_nowserving/enter", post(forms::enter))
+        .route("/_nowserving/leave", post(forms::leave))
+        .route("/_nowserving/page/{*file}", get(file))
+        .route("/_nowserving/v1/lines/{line}/status", get(line::status))
+        .route("/_nowserving/v1/lines/{line}/events", get(line::events))
+        .route("/_nowserving/v1/lines/{line}/board", get(line::board))
+        .route("/_nowserving/jwks.json", get(keys::jwks))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(gateway.clone())
+        .merge(gate::routes(gateway));
+    match shop {
+        Some(shop) => routes.fallback_service(shop),
+        None => routes.fallback(not_found),
+    }
+}
+
+/// The address of the other side of the connection, which the server loop notes.
+pub(crate) fn peer(parts: &Parts) -> IpAddr {
+    let info = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    info.map_or(Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
+}
+
+/// As a handler's argument: what is asked of the gateway itself.
+impl FromRequestParts<Shared> for Asked {
+    type Rejection = Answer;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Shared) -> Result<Asked, Answer> {
+        Asked::direct(parts, peer(parts), &gateway.config).map_err(|why| bad(&why))
+    }
+}
+
+/// `application/problem+json` (RFC 9457). `title` and `detail` are for people.
+pub(crate) fn problem(status: StatusCode, title: &str, detail: &str) -> Answer {
+    let body = json!({"title": title, "status": status.as_u16(), "detail": detail});
+    of_problem(status, &body)
+}
+
+pub(crate) fn of_problem(status: StatusCode, body: &Value) -> Answer {
+    let mut answer = json(status, body);
+    let kind = HeaderValue::from_static("application/problem+json");
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    answer
+}
+
+/// A request that cannot be understood.
+pub(crate) fn bad(why: &BadRequest) -> Answer {
+    match why.is_forbidden {
+        true => problem(StatusCode::FORBIDDEN, "Forbidden", why.what),
+        false => problem(StatusCode::BAD_REQUEST, "Bad request", why.what),
+    }
+}
+
+/// JSON that nobody stores.
+pub(crate) fn json(status: StatusCode, body: &Value) -> Answer {
+    let kind = (header::CONTENT_TYPE, "application/json");
+    let mut answer = (status, [kind], body.to_string()).into_response();
+    headers::set_not_stored(answer.headers_mut());
+    answer
+}
+
+async fn file(State(gateway): State<Shared>, Path(path): Path<String>) -> Answer {
+    let Some(asset) = gateway.pages.asset(&path) else {
+        return not_found().await;
+    };
+    let age = match asset.is_for_good {
+        true => "public, max-age=31536000, immutable",
+        false => "no-store",
+    };
+    let headers = [
+        (header::CONTENT_TYPE, asset.content_type),
+        (header::CACHE_CONTROL, age),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, asset.bytes).into_response()
+}
+
+async fn ready(State(gateway): State<Shared>) -> Answer {
+    match gateway.is_ready() {
+        Ok(()) => "ok\n".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
+    }
+}
+
+async fn not_found() -> Answer {
+    problem(
+        StatusCode::NOT_FOUND,
+        "Not found",
+        "the gateway has nothing at this path",
+    )
+}
+
+async fn not_allowed() -> Answer {
+    problem(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "Method not allowed",
+        "this path has other methods",
+    )
+}
+
+impl Gateway {
+    /// Whether it can decide by the cluster, or why not. A gateway that cannot still answers, as `on_unavailable` says.
+    pub fn is_ready(&self) -> Result<(), String> {
+        let unready = self.lines.iter().find(|(_, view)| !view.is_ready());
+        match unready {
+            Some((name, _)) => Err(format!(
+                "the line {name} is not known yet, or not reached any more"
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The gateway: a process between browsers and a shop, which lets in those whose turn it is.
+//!
+//! It has no state of its own that a restart would miss: the ticket is a cookie of the browser, the places are the
+//! cluster's. So any number of gateways can stand beside each other, with the same configuration and secret.
+//!
+//! # How a request flows
+//!
+//! 1. `serve` accepts connections, with or without TLS, and bounds them; `http` routes and logs requests.
+//! 2. A proxy of the shop asks whether a request may pass (`gate`). [`Config::rule_for`] says which line it belongs to,
+//!    `cookies` which ticket it carries, `address` from where it came.
+//! 3. Admitted: it passes, with a signed pass for the shop behind. Otherwise `http::wait` answers: it takes a number in two
+//!    steps (a pre-cookie has to come back, so clients without cookies take none), and `page` renders the page.
+//! 4. The page's script follows its place by a stream (`streams`). All streams of a line are fed from one view of it
+//!    (`lines`), which hears the line's events and says to the line which visitors are there.
+//!
+//! `visit` says in which state of the page a visitor is, from what the cluster answers.
+//!
+//! # Bounds
+//!
+//! Connections and streams are counted ([`Config::connections_max`], [`Config::streams_max`]), headers and forms have a
+//! size and a time in which they must come, each question to the cluster has an end ([`Config::patience_ms`]), and
+//! admissions are kept in a cache of a fixed size.
+
+#![warn(missing_docs)]
+
+mod access_log;
+mod address;
+mod config;
+mod cookies;
+#[cfg(test)]
+mod fuzz_tests;
+mod gate;
+mod http;
+mod limits;
+mod lines;
+mod metrics;
+mod own_shop;
+pub mod page;
+mod serve;
+mod streams;
+mod tls;
+mod visit;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nowserving_client::{Client, LineName};
+
+pub use crate::config::{
+    AddressLimitsConfig, BypassRule, Config, ConfigError, LineRule, OnUnavailable, PathRule,
+    Secret, Shop, TlsFiles,
+};
+pub use crate::page::PageError;
+pub use crate::serve::{BindError, Handle, Server};
+
+use crate::cookies::Cookies;
+use crate::gate::Admissions;
+use crate::limits::AddressLimits;
+use crate::lines::LineView;
+use crate::page::Pages;
+use crate::streams::Streams;
+
+/// All that requests share.
+pub(crate) struct Gateway {
+    pub config: Config,
+    pub client: Client,
+    pub cookies: Cookies,
+    pub pages: Pages,
+    /// One for each line of the configuration.
+    pub lines: BTreeMap<LineName, LineView>,
+    pub admissions: Admissions,
+    pub limits: Option<AddressLimits>,
+    pub streams: Streams,
+    pub keys: http::PublicKeys,
+}
+
+pub(crate) type Shared = Arc<Gateway>;
+
+impl Gateway {
+    /// Starts to follow the lines.
+    fn start(config: Config, client: Client, pages: Pages) -> Result<Shared, ConfigError> {
+        let mut lines = BTreeMap::new();
+        for rule in &config.lines {
+            if !lines.contains_key(&rule.line) {
+                let view = LineView::start(&client, &rule.line, &config);
+                lines.insert(rule.line.clone(), view);
+            }
+        }
+        Ok(Arc::new(Gateway {
+            cookies: Cookies::new(&config.secret, config.insecure_cookies),
+            limits: AddressLimits::new(&client, &config)?,
+            admissions: Admissions::new(&config, &lines),
+            streams: Streams::new(&config, &lines),
+            keys: http::PublicKeys::default(),
+            lines,
+            pages,
+            config,
+            client,
+        }))
+    }
+}

@@ -1,0 +1,252 @@
+//! A line that the gateway follows: its settings by `info`, and by its events the places of all tokens, once for all watchers.
+//!
+//! Two tasks a line, whatever the number of visitors: one reads the line's events, one asks `info`. They end with the last
+//! [`LineView`].
+
+mod known;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use nowserving_client::{
+    BoardReply, Client, Error, InfoReply, LaneName, Line, LineName, Standing, StatusReply,
+    StatusRequest, TokenBy,
+};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+pub(crate) use self::known::{Change, TokenChange};
+use self::known::{Known, News};
+use crate::config::Config;
+
+/// How many changes a reader may be behind: then it gets [`Change::Missed`] in their place.
+const BEHIND_MAX: usize = 4_096;
+/// `info` is asked at least this often, so that what holds a line back is not long out of date.
+const INFO_EVERY: Duration = Duration::from_secs(5);
+/// Line events come in bursts (a draw, a schedule): they are followed by one question.
+const INFO_PAUSE: Duration = Duration::from_millis(100);
+/// After a question that was not answered.
+const INFO_RETRY: Duration = Duration::from_millis(500);
+/// A change of leader takes one to two seconds, and is no news for visitors.
+const AWAY_AFTER: Duration = Duration::from_secs(6);
+/// After the events have ended, by an error that lasts (a missing right).
+const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
+
+/// One line, followed. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct LineView(Arc<Inner>);
+
+struct Inner {
+    state: Arc<State>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+struct State {
+    line: Line,
+    patience: Duration,
+    known: Mutex<Known>,
+    info: Mutex<Option<Arc<InfoReply>>>,
+    /// Grows with each change.
+    version: watch::Sender<u64>,
+    changes: broadcast::Sender<Change>,
+    ask_info: Notify,
+    subscribed: AtomicBool,
+    /// The line, or the cluster, has not answered for some seconds.
+    away: AtomicBool,
+}
+
+impl LineView {
+    /// Follows the line from now on.
+    pub fn start(client: &Client, name: &LineName, config: &Config) -> LineView {
+        let patience = Duration::from_millis(config.patience_ms);
+        let state = Arc::new(State {
+            line: client.with_deadline(patience).line_by_name(name.clone()),
+            patience,
+            known: Mutex::default(),
+            info: Mutex::default(),
+            version: watch::Sender::new(0),
+            changes: broadcast::Sender::new(BEHIND_MAX),
+            ask_info: Notify::new(),
+            subscribed: AtomicBool::new(false),
+            away: AtomicBool::new(false),
+        });
+        let tasks = [
+            tokio::spawn(Arc::clone(&state).follow_events()),
+            tokio::spawn(Arc::clone(&state).follow_info()),
+        ];
+        LineView(Arc::new(Inner { state, tasks }))
+    }
+
+    /// For questions to the line, with the gateway's patience.
+    pub fn line(&self) -> &Line {
+        &self.0.state.line
+    }
+
+    /// The newest answer to `info`: at most some seconds old while the line answers. `None` until its first answer.
+    pub fn info(&self) -> Option<Arc<InfoReply>> {
+        lock(&self.0.state.info).clone()
+    }
+
+    /// The newest board, without holes.
+    pub fn board(&self) -> Option<Arc<BoardReply>> {
+        self.0.state.known().newest_board()
+    }
+
+    /// Where the token of a ticket stands, asked within the gateway's patience.
+    pub async fn status(&self, ticket: &str, with_pass: bool) -> Result<StatusReply, Error> {
+        let mut request = StatusRequest::new(TokenBy::Ticket(ticket.to_owned()));
+        request.pass = with_pass;
+        self.line().status_with(request).await
+    }
+
+    /// Where tokens stand as far as events say, all at one moment.
+    pub fn places<'a>(&self, tokens: impl Iterator<Item = (&'a LaneName, u64)>) -> Vec<Standing> {
+        let known = self.0.state.known();
+        tokens
+            .map(|(lane, token)| known.standing(lane, token))
+            .collect()
+    }
+
+    /// A number that grows with each event, each answer to `info`, and when the line goes away or comes back.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.state.version.subscribe()
+    }
+
+    /// The changes of tokens as they happen. A receiver that lags has missed some.
+    pub fn token_changes(&self) -> broadcast::Receiver<Change> {
+        self.0.state.changes.subscribe()
+    }
+
+    /// The line has answered, and its events are subscribed to.
+    pub fn is_ready(&self) -> bool {
+        let state = &self.0.state;
+        state.subscribed.load(Ordering::Relaxed) && !self.is_away() && self.info().is_some()
+    }
+
+    /// The line has not answered for some seconds: longer than a change of leader takes.
+    pub fn is_away(&self) -> bool {
+        self.0.state.away.load(Ordering::Relaxed)
+    }
+
+    /// How long one question may take.
+    pub fn patience(&self) -> Duration {
+        self.0.state.patience
+    }
+}
+
+impl State {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+
+    async fn follow_events(self: Arc<State>) {
+        let name = self.line.name().as_str();
+        loop {
+            match self.line.all_events().await {
+                Ok(mut events) => {
+                    self.subscribed.store(true, Ordering::Relaxed);
+                    self.tell(News {
+                        changes: vec![Change::Missed],
+                        ask_info: true,
+                    });
+                    let error = loop {
+                        match events.next().await {
+                            Some(Ok(event)) => {
+                                let news = self.known().take(&event);
+                                self.tell(news);
+                            }
+                            Some(Err(error)) => break Some(error),
+                            None => break None,
+                        }
+                    };
+                    let error = error.map_or_else(String::new, |error| error.to_string());
+                    warn!(line = name, error, "the events of the line have ended");
+                }
+                Err(error) if error.is_transient() => {}
+                Err(error) => {
+                    warn!(line = name, %error, "the events of the line cannot be followed")
+                }
+            }
+            self.subscribed.store(false, Ordering::Relaxed);
+            sleep(SUBSCRIBE_RETRY).await;
+        }
+    }
+
+    fn tell(&self, news: News) {
+        for change in news.changes {
+            // Fails only without receivers.
+            let _ = self.changes.send(change);
+        }
+        if news.ask_info {
+            self.ask_info.notify_one();
+        }
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    async fn follow_info(self: Arc<State>) {
+        let mut silent_since = None;
+        loop {
+            let pause = match self.line.info().await {
+                Ok(info) => {
+                    silent_since = None;
+                    self.set_away(false);
+                    let pause = Duration::from_millis(info.settings.claim_timeout_ms / 2);
+                    let news = self.known().info(&info);
+                    *lock(&self.info) = Some(Arc::new(info));
+                    self.tell(news);
+                    pause.clamp(INFO_PAUSE, INFO_EVERY)
+                }
+                Err(error) if error.is_transient() => {
+                    let since = *silent_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() + self.patience >= AWAY_AFTER {
+                        self.set_away(true);
+                    }
+                    INFO_RETRY
+                }
+                Err(error) => {
+                    // No such line, or a right is missing: its visitors hear it with the answers to their own questions.
+                    if lock(&self.info).take().is_some() || silent_since.is_none() {
+                        warn!(line = self.line.name().as_str(), %error, "the line does not answer `info`");
+                    }
+                    silent_since.get_or_insert_with(Instant::now);
+                    // It answers, if only that.
+                    self.set_away(error.code().is_none());
+                    INFO_EVERY
+                }
+            };
+            sleep(INFO_PAUSE).await;
+            // Also when it is time.
+            let _ = timeout(pause, self.ask_info.notified()).await;
+        }
+    }
+
+    fn set_away(&self, away: bool) {
+        if self.away.swap(away, Ordering::Relaxed) != away {
+            let line = self.line.name().as_str();
+            match away {
+                true => warn!(line, "the line does not answer"),
+                false => info!(line, "the line answers again"),
+            }
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+}
+
+/// Whether an error says that the cluster cannot be reached, or does not decide now; else it has refused.
+pub(crate) fn is_unavailable(error: &Error) -> bool {
+    error.is_transient() || error.code().is_none()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

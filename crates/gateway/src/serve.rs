@@ -1,0 +1,418 @@
+//! The server: accepts connections within bounds, and ends them when it stops.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use nowserving_client::Client;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
+use tower_service::Service as _;
+
+use crate::access_log::Logged;
+use crate::config::{Config, ConfigError};
+use crate::page::{PageError, Pages};
+use crate::tls::Tls;
+use crate::{Gateway, Shared, http, metrics, own_shop};
+
+/// Headers of a request, and what a slow reader is sent ahead: a browser's cookies are some thousand bytes.
+const BUFFER_BYTES_MAX: usize = 16 * 1024;
+const HTTP2_STREAMS_MAX: u32 = 100;
+/// A request's headers must come within this, also on a connection that is kept.
+const HEADERS_WITHIN: Duration = Duration::from_secs(15);
+/// A proxy keeps connections for later requests; nginx for 60 s.
+const PROXY_HEADERS_WITHIN: Duration = Duration::from_secs(75);
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// Connections that have not asked for anything yet. One more ends the oldest: others ask at once.
+const SILENT_MAX: usize = 1_000;
+/// Bytes that the other side does not acknowledge for so long end a connection: a laptop that sleeps says no good-bye.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+/// After a connection that could not be taken (too many open files?) the next try is this much later.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Open files beside connections of browsers.
+const OTHER_FILES: usize = 100;
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Requests that are being answered when the server stops have this long.
+const STOPS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The folder `page_dir` cannot be used.
+    #[error("page_dir: {0}")]
+    Page(#[from] PageError),
+    /// An address cannot be listened on.
+    #[error("{field} {addr}: {error}")]
+    Listen {
+        /// Which.
+        field: &'static str,
+        /// Where.
+        addr: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A gateway that listens.
+pub struct Server {
+    listener: TcpListener,
+    #[cfg(feature = "envoy")]
+    envoy: Option<TcpListener>,
+    tls: Option<Tls>,
+    shop: Option<Router>,
+    gateway: Shared,
+}
+
+/// Says what a server does while it runs. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    gateway: Shared,
+    tls: Option<Tls>,
+}
+
+impl Handle {
+    /// Whether it decides by the cluster, or why not.
+    ///
+    /// # Errors
+    /// For people.
+    pub fn ready(&self) -> Result<(), String> {
+        self.gateway.is_ready()
+    }
+
+    /// Reads certificate and key again. After an error those from before stand.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn reload_tls(&self) -> Result<(), ConfigError> {
+        self.tls.as_ref().map_or(Ok(()), Tls::reload)
+    }
+}
+
+impl Server {
+    /// Checks the configuration, reads all files, listens, and follows the lines. Requests are answered by
+    /// [`Server::run`]. The client may be one that connects in the background.
+    ///
+    /// # Errors
+    /// Names the field or the file.
+    pub async fn bind(config: Config, client: Client) -> Result<Server, BindError> {
+        config.check()?;
+        raise_open_files_max(config.connections_max);
+        let pages = Pages::load(config.page_dir.as_deref())?;
+        let tls = config.tls.clone().map(Tls::load).transpose()?;
+        let listener = listen("listen", config.listen).await?;
+        #[cfg(feature = "envoy")]
+        let envoy = match config.envoy_listen {
+            Some(addr) => Some(listen("envoy_listen", addr).await?),
+            None => None,
+        };
+        Ok(Server {
+            gateway: Gateway::start(config, client, pages)?,
+            listener,
+            #[cfg(feature = "envoy")]
+            envoy,
+            tls,
+            shop: None,
+        })
+    }
+
+    /// The same, with a shop that answers all requests outside `/_nowserving/` that pass the gate: for demos, and for
+    /// programs that need no proxy.
+    #[must_use]
+    pub fn with_shop(self, shop: Router) -> Server {
+        let shop = own_shop::behind_the_gate(shop, self.gateway.clone());
+        Server {
+            shop: Some(shop),
+            ..self
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// For the time while it runs.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle {
+            gateway: self.gateway.clone(),
+            tls: self.tls.clone(),
+        }
+    }
+
+    /// Answers requests until `stop` ends. Then streams end at once, with a time after which their browsers come again, and
+    /// requests that are being answered have some seconds.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let (stopping, _) = watch::channel(());
+        #[cfg(feature = "envoy")]
+        let envoy = self.envoy.map(|listener| {
+            let mut stopped = stopping.subscribe();
+            let stop = async move {
+                let _ = stopped.changed().await;
+            };
+            tokio::spawn(crate::gate::envoy::serve(
+                self.gateway.clone(),
+                listener,
+                stop,
+            ))
+        });
+        let mut accepting = Accepting {
+            routes: http::routes(self.gateway.clone(), self.shop),
+            gateway: self.gateway.clone(),
+            tls: self.tls,
+            open: Arc::new(Semaphore::new(self.gateway.config.connections_max)),
+            silent: VecDeque::new(),
+            ends: GracefulShutdown::new(),
+        };
+        tokio::select! {
+            never = accepting.run(&self.listener) => match never {},
+            never = count_streams(&self.gateway) => match never {},
+            () = stop => {}
+        }
+        drop(self.listener);
+        self.gateway.streams.stop();
+        let _ = stopping.send(());
+        if tokio::time::timeout(STOPS_WITHIN, accepting.ends.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::info!("some requests were not answered in time");
+        }
+        #[cfg(feature = "envoy")]
+        if let Some(envoy) = envoy {
+            let _ = tokio::time::timeout(STOPS_WITHIN, envoy).await;
+        }
+    }
+}
+
+async fn count_streams(gateway: &Gateway) -> Infallible {
+    loop {
+        metrics::streams(gateway.streams.open());
+        tokio::time::sleep(COUNT_EVERY).await;
+    }
+}
+
+/// Many systems begin with 1,024 open files, and allow more to whoever asks.
+fn raise_open_files_max(connections_max: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = (connections_max + OTHER_FILES) as u64;
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed))),
+        maximum: limit.maximum,
+    };
+    let is_enough = setrlimit(Resource::Nofile, raised).is_ok() && raised.current == Some(needed);
+    if !is_enough {
+        let allowed = limit.maximum;
+        tracing::warn!(
+            needed,
+            allowed,
+            "fewer connections than connections_max: too few open files are allowed"
+        );
+    }
+}
+
+async fn listen(field: &'static str, addr: SocketAddr) -> Result<TcpListener, BindError> {
+    let failed = |error| BindError::Listen { field, addr, error };
+    TcpListener::bind(addr).await.map_err(failed)
+}
+
+/// Takes connections.
+struct Accepting {
+    routes: Router,
+    gateway: Shared,
+    tls: Option<Tls>,
+    /// As many more connections may be open.
+    open: Arc<Semaphore>,
+    /// The newest connections, the oldest of them first, of which some have not asked for anything.
+    silent: VecDeque<Silent>,
+    ends: GracefulShutdown,
+}
+
+struct Silent {
+    has_asked: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Silent {
+    fn is_silent(&self) -> bool {
+        !self.has_asked.load(Ordering::Relaxed) && !self.task.is_finished()
+    }
+}
+
+impl Accepting {
+    async fn run(&mut self, listener: &TcpListener) -> Infallible {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => self.take(stream, peer),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not taken");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let Ok(place) = self.open.clone().try_acquire_owned() else {
+            metrics::connection_closed("full");
+            // Those that ask for nothing make room for the next one.
+            self.end_oldest_silent();
+            return;
+        };
+        metrics::connections(1);
+        let place = Place(place);
+        let _ = stream.set_nodelay(true);
+        let unacknowledged_ms = UNACKNOWLEDGED_MAX.as_millis() as u32;
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_ms);
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let connection = Connection {
+            routes: self.routes.clone(),
+            gateway: self.gateway.clone(),
+            peer,
+            has_asked: has_asked.clone(),
+            ends: self.ends.watcher(),
+            place,
+        };
+        let tls = self.tls.clone();
+        let task = tokio::spawn(connection.serve(stream, tls)).abort_handle();
+        self.silent.push_back(Silent { has_asked, task });
+        if self.silent.len() > SILENT_MAX {
+            self.silent.retain(Silent::is_silent);
+        }
+        if self.silent.len() > SILENT_MAX {
+            self.end_oldest_silent();
+        }
+    }
+
+    fn end_oldest_silent(&mut self) {
+        while let Some(oldest) = self.silent.pop_front() {
+            if oldest.is_silent() {
+                metrics::connection_closed("silent");
+                oldest.task.abort();
+                return;
+            }
+        }
+    }
+}
+
+/// One connection.
+struct Connection {
+    routes: Router,
+    gateway: Shared,
+    peer: SocketAddr,
+    has_asked: Arc<AtomicBool>,
+    ends: Watcher,
+    place: Place,
+}
+
+/// Of an open connection.
+struct Place(#[allow(dead_code)] OwnedSemaphorePermit);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        metrics::connections(-1);
+    }
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, tls: Option<Tls>) {
+        let Some(tls) = tls else {
+            return self.http1(stream).await;
+        };
+        // It fails when the other side breaks it off, or speaks no TLS.
+        let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, tls.acceptor().accept(stream));
+        if let Ok(Ok(stream)) = handshake.await {
+            match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => self.http2(stream).await,
+                _ => self.http1(stream).await,
+            }
+        }
+    }
+
+    /// HTTP/1 alone where there is no TLS: to find out which version a silent connection speaks would have no end.
+    async fn http1(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let headers_within = match self.gateway.config.trusts(self.peer.ip()) {
+            true => PROXY_HEADERS_WITHIN,
+            false => HEADERS_WITHIN,
+        };
+        let (ends, service, _place) = self.into_parts();
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(headers_within)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service_fn(service));
+        // It fails when the other side breaks it off, which is its right.
+        let _ = ends.watch(connection).await;
+    }
+
+    async fn http2(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let (ends, service, _place) = self.into_parts();
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(HTTP2_STREAMS_MAX)
+            .max_header_list_size(BUFFER_BYTES_MAX as u32)
+            .max_send_buf_size(BUFFER_BYTES_MAX)
+            .keep_alive_interval(HEADERS_WITHIN)
+            .keep_alive_timeout(HEADERS_WITHIN)
+            .serve_connection(TokioIo::new(stream), service_fn(service));
+        let _ = ends.watch(connection).await;
+    }
+
+    fn into_parts(
+        self,
+    ) -> (
+        Watcher,
+        impl Fn(Request<Incoming>) -> Answered + Clone,
+        Place,
+    ) {
+        let Connection {
+            routes,
+            gateway,
+            peer,
+            has_asked,
+            ends,
+            place,
+        } = self;
+        let service = move |request: Request<Incoming>| -> Answered {
+            has_asked.store(true, Ordering::Relaxed);
+            let (mut routes, gateway) = (routes.clone(), gateway.clone());
+            Box::pin(async move {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(ConnectInfo(peer));
+                let logged = Logged::of(&request, peer.ip(), &gateway.config);
+                let Ok(response) = routes.call(request).await;
+                logged.answered(&response);
+                Ok(response)
+            })
+        };
+        (ends, service, place)
+    }
+}
+
+type Answered = std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

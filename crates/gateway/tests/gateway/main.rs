@@ -1,0 +1,9 @@
+//! A gateway asked as browsers, proxies and worse ask it. With a nats-server and a made-up cluster behind it, or with nothing.
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod common;
+mod hostile;
+mod tls;
+mod two_steps;
+mod without_cluster;
