@@ -10,7 +10,6 @@
 //! paths = ["/checkout/*"]
 //! ```
 
-mod admin;
 mod file;
 mod path_rule;
 mod secret;
@@ -23,7 +22,6 @@ use ipnet::IpNet;
 use nowserving_client::LineName;
 use serde::Deserialize;
 
-pub use self::admin::Admin;
 pub use self::path_rule::PathRule;
 pub use self::secret::Secret;
 
@@ -35,8 +33,6 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where the dashboard is; nowhere by default.
     pub admin_listen: Option<SocketAddr>,
-    /// What the dashboard may do.
-    pub admin: Admin,
     /// Where Envoy asks by gRPC (`ext_authz`); nowhere by default.
     pub envoy_listen: Option<SocketAddr>,
     /// Signs the pre-cookies: the same on all gateways of a shop.
@@ -110,7 +106,8 @@ impl LineRule {
     pub fn fits(&self, host: &str, path: &str) -> bool {
         let fits_host =
             self.hosts.is_empty() || self.hosts.iter().any(|rule| host_fits(rule, host));
-        fits_host && (self.paths.is_empty() || self.paths.iter().any(|rule| rule.fits_in_any_case(path)))
+        fits_host
+            && (self.paths.is_empty() || self.paths.iter().any(|rule| rule.fits_in_any_case(path)))
     }
 }
 
@@ -197,7 +194,6 @@ impl Config {
         Config {
             listen,
             admin_listen: None,
-            admin: Admin::default(),
             envoy_listen: None,
             secret,
             lines,
