@@ -11,10 +11,9 @@ use nowserving_client::{
     LineReply, State, StatusReply,
 };
 use nowserving_insight::settings;
-pub use nowserving_insight::settings::{lane_typed, scheduled_text as scheduled};
+pub use nowserving_insight::settings::scheduled_text as scheduled;
 pub use nowserving_insight::words::{
-    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, nodes_text, other_cluster, ranges,
-    why_held_back,
+    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, other_cluster, ranges, why_held_back,
 };
 pub use nowserving_rehearse::duration;
 
