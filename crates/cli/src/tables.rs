@@ -11,9 +11,8 @@ use nowserving_client::{
     LineList, LineReply, State, StatusReply,
 };
 use nowserving_insight::settings;
-pub use nowserving_insight::settings::{lane_typed, scheduled_text as scheduled};
 pub use nowserving_insight::words::{
-    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, nodes_text, other_cluster, ranges,
+    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, other_cluster, ranges,
     why_held_back,
 };
 pub use nowserving_rehearse::duration;

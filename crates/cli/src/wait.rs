@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nowserving_client::{Admin, ClusterStatus, NodeStatus};
+use nowserving_client::{Admin, ClusterStatus};
 use tokio::time::{Instant, timeout_at};
 
 use crate::tables;

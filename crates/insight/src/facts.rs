@@ -397,9 +397,13 @@ mod tests {
         let found = facts.missing_rights().unwrap();
         assert_eq!(found.severity, Severity::Problem);
         assert!(format!("{:?}", found.mend).contains("--inbox-prefix"));
-        let status = json!({"cluster": "shop", "lines": 0, "answered_by": 1, "nodes": [], "shards": []});
+        let status =
+            json!({"cluster": "shop", "lines": 0, "answered_by": 1, "nodes": [], "shards": []});
         let status = serde_json::from_value(status).unwrap();
-        facts.seen = vec![Seen { status, ahead_ms: 0 }];
+        facts.seen = vec![Seen {
+            status,
+            ahead_ms: 0,
+        }];
         facts.forbidden = ["list_tokens", "journal"]
             .map(|op| format!("this NATS user may not publish to nowserving.line.x.admin.{op}"))
             .into();

@@ -118,10 +118,7 @@ pub fn wrong(status: &ClusterStatus) -> Vec<String> {
     let leaderless: Vec<u32> = leaderless.map(|it| it.shard).collect();
     let mut wrong = Vec::new();
     if !leaderless.is_empty() {
-        wrong.push(format!(
-            "without a leader: shards {}",
-            ranges(&leaderless)
-        ));
+        wrong.push(format!("without a leader: shards {}", ranges(&leaderless)));
     }
     for node in &status.nodes {
         let word = node_word(node, status);

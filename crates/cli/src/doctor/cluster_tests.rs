@@ -9,7 +9,8 @@ use crate::commands::Cli;
 
 fn seen(change: impl FnOnce(&mut Value)) -> Seen {
     let node = |id: u64| json!({"id": id, "alive": true, "leads": 1, "caught_up_in": 2, "version": "0.1.0"});
-    let shard = |shard: u32| json!({"shard": shard, "leader": 1, "term": 2, "applied": 5, "committed": 5});
+    let shard =
+        |shard: u32| json!({"shard": shard, "leader": 1, "term": 2, "applied": 5, "committed": 5});
     let mut status = json!({
         "cluster": "shop", "lines": 3, "answered_by": 2, "at_ms": 1_000_000, "mapping": "ok",
         "nodes": [node(1), node(2), node(3)], "shards": [shard(0), shard(1)],
