@@ -7,24 +7,22 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color};
 use nowserving_client::{
-    BoardReply, CallbackReply, CountsReply, DrawReply, ForecastReply, InfoReply,
-    LineList, LineReply, State, StatusReply,
+    BoardReply, CallbackReply, CountsReply, DrawReply, ForecastReply, InfoReply, LineList,
+    LineReply, State, StatusReply,
 };
 use nowserving_insight::settings;
+pub use nowserving_insight::settings::scheduled_text as scheduled;
 pub use nowserving_insight::words::{
-    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, other_cluster, ranges,
-    why_held_back,
+    MAX_PAYLOAD_USUAL, held_back, key_text, lags, many, other_cluster, ranges, why_held_back,
 };
 pub use nowserving_rehearse::duration;
 
-pub use self::cluster::{
-    caught_up, cluster, last_heard, members_changes, node_state,
-};
+pub use self::cluster::{caught_up, cluster, last_heard, members_changes, node_state};
 pub use self::journal::{changes, clock, created, journal, what as journaled};
 use nowserving_protocol::time;
-use serde_json::Value;
 use nowserving_terminal::output::Output;
 pub use nowserving_terminal::sheet::{Sheet, number, plain};
+use serde_json::Value;
 
 /// An operator's text in one line: escaped is what could change the terminal.
 pub fn in_one_line(text: &str) -> String {
