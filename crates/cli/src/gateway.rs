@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use nowserving_client::{Client, ClientOptions};
+use nowserving_client::{Client, ClientOptions, Security};
 use nowserving_gateway::page::Preview;
-use nowserving_gateway::{Config, Handle, OnUnavailable, Server};
+use nowserving_gateway::{Admin, Config, Handle, OnUnavailable, Server};
 use nowserving_node::health::Health;
 use nowserving_node::metrics_server;
 
@@ -59,6 +59,16 @@ struct RunArgs {
     /// Where browsers or the shop's proxy reach it, in place of `listen` in the file.
     #[arg(long, value_name = "ADDR:PORT", env = "NOWSERVING_GATEWAY_LISTEN")]
     listen: Option<SocketAddr>,
+    /// Where the dashboard for operators is, in place of `admin_listen` in the file.
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        env = "NOWSERVING_GATEWAY_ADMIN_LISTEN"
+    )]
+    admin_listen: Option<SocketAddr>,
+    /// The dashboard may change lines, as `allow_changes` in the file's section `[admin]`.
+    #[arg(long)]
+    allow_changes: bool,
     /// What visitors get while the cluster does not answer, in place of `on_unavailable` in the file.
     #[arg(
         long,
@@ -131,7 +141,15 @@ async fn serve(args: RunArgs, global: &Global, logs: Logs) -> anyhow::Result<Exi
     let files = Reload { logs, security };
     let health = Arc::new(Health::default());
     metrics_server::install(args.metrics_addr, &health, metrics_server::Process::Gateway)?;
+    let operator = operator(global, &config.admin).await?;
     let server = Server::bind(config, connect(global).await?).await?;
+    let server = match operator {
+        Some(operator) => server.with_operator(operator),
+        None => server,
+    };
+    if let Some(addr) = server.admin_addr()? {
+        tracing::info!(%addr, "has a dashboard");
+    }
     let handle = server.handle();
     tracing::info!(addr = %server.addr()?, "answers browsers");
     let stop = async move {
@@ -158,13 +176,20 @@ async fn serve(args: RunArgs, global: &Global, logs: Logs) -> anyhow::Result<Exi
 /// The file, and the flags over it.
 fn config(args: &RunArgs) -> anyhow::Result<Config> {
     let path = args.config.as_ref().context("--config is required")?;
+    let file = path.display().to_string();
     let wrong = |error: nowserving_gateway::ConfigError| {
-        anyhow::Error::from(WrongUsage(format!("{}: {error}", path.display())))
+        let text = match error.field == file {
+            true => error.to_string(),
+            false => format!("{file}: {error}"),
+        };
+        anyhow::Error::from(WrongUsage(text))
     };
     let mut config = Config::load(path).map_err(wrong)?;
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
+    config.admin_listen = args.admin_listen.or(config.admin_listen);
+    config.admin.allow_changes |= args.allow_changes;
     if let Some(on_unavailable) = args.on_unavailable {
         config.on_unavailable = match on_unavailable {
             WhenUnavailable::Hold => OnUnavailable::Hold,
@@ -190,6 +215,23 @@ async fn connect(global: &Global) -> anyhow::Result<Client> {
     options.name = "nowserving-gateway".to_owned();
     options.connect_in_background = true;
     global.connect_as(options).await
+}
+
+/// A connection of the dashboard's own, if the file has a login for it.
+async fn operator(global: &Global, admin: &Admin) -> anyhow::Result<Option<Client>> {
+    if !admin.has_login() {
+        return Ok(None);
+    }
+    let mut options = ClientOptions::default();
+    options.name = "nowserving-dashboard".to_owned();
+    options.connect_in_background = true;
+    options.inbox_prefix.clone_from(&admin.inbox_prefix);
+    options.security = Security {
+        credentials_file: admin.creds_file.clone(),
+        nkey_file: admin.nkey_file.clone(),
+        ..global.security()?
+    };
+    Ok(Some(global.connect_with(options).await?))
 }
 
 async fn page(args: PageArgs, output: &Output) -> anyhow::Result<ExitCode> {

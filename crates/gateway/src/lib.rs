@@ -13,6 +13,8 @@
 //! 4. The page's script follows its place by a stream (`streams`). All streams of a line are fed from one view of it
 //!    (`lines`), which hears the line's events and says to the line which visitors are there.
 //!
+//! `dashboard` is for operators, on an address of its own ([`Config::admin_listen`]).
+//!
 //! `visit` says in which state of the page a visitor is, from what the cluster answers.
 //!
 //! # Bounds
@@ -27,6 +29,7 @@ mod access_log;
 mod address;
 mod config;
 mod cookies;
+mod dashboard;
 #[cfg(test)]
 mod fuzz_tests;
 mod gate;
@@ -47,7 +50,7 @@ use std::sync::Arc;
 use nowserving_client::{Client, LineName};
 
 pub use crate::config::{
-    AddressLimitsConfig, BypassRule, Config, ConfigError, LineRule, OnUnavailable, PathRule,
+    AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable, PathRule,
     Secret, Shop, TlsFiles,
 };
 pub use crate::page::PageError;

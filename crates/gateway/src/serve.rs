@@ -27,6 +27,7 @@ use tower_service::Service as _;
 
 use crate::access_log::Logged;
 use crate::config::{Config, ConfigError};
+use crate::dashboard::{self, Dashboard};
 use crate::page::{PageError, Pages};
 use crate::tls::Tls;
 use crate::{Gateway, Shared, http, metrics, own_shop};
@@ -47,6 +48,8 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Open files beside connections of browsers.
 const OTHER_FILES: usize = 100;
+/// Operators at the dashboard, each with some connections.
+const ADMIN_CONNECTIONS_MAX: usize = 200;
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Requests that are being answered when the server stops have this long.
 const STOPS_WITHIN: Duration = Duration::from_secs(5);
@@ -78,6 +81,9 @@ pub struct Server {
     listener: TcpListener,
     #[cfg(feature = "envoy")]
     envoy: Option<TcpListener>,
+    admin: Option<TcpListener>,
+    /// Asks for the dashboard.
+    operator: Client,
     tls: Option<Tls>,
     shop: Option<Router>,
     gateway: Shared,
@@ -125,7 +131,13 @@ impl Server {
             Some(addr) => Some(listen("envoy_listen", addr).await?),
             None => None,
         };
+        let admin = match config.admin_listen {
+            Some(addr) => Some(listen("admin_listen", addr).await?),
+            None => None,
+        };
         Ok(Server {
+            operator: client.clone(),
+            admin,
             gateway: Gateway::start(config, client, pages)?,
             listener,
             #[cfg(feature = "envoy")]
@@ -144,6 +156,21 @@ impl Server {
             shop: Some(shop),
             ..self
         }
+    }
+
+    /// The same, with a dashboard that asks by this client, which has the rights of an operator. Without it, it asks as the
+    /// gateway does, and what the gateway may not ask is shown as not permitted.
+    #[must_use]
+    pub fn with_operator(self, operator: Client) -> Server {
+        Server { operator, ..self }
+    }
+
+    /// Where the dashboard listens, if there is one.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn admin_addr(&self) -> io::Result<Option<SocketAddr>> {
+        self.admin.as_ref().map(TcpListener::local_addr).transpose()
     }
 
     /// Where it listens.
@@ -187,14 +214,31 @@ impl Server {
             silent: VecDeque::new(),
             ends: GracefulShutdown::new(),
         };
+        let mut admin = self.admin.map(|listener| {
+            let listens = listener.local_addr();
+            let listens = listens.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+            let dashboard = Dashboard::new(self.gateway.clone(), &self.operator, listens);
+            let accepting = Accepting {
+                routes: dashboard::routes(dashboard.clone()),
+                gateway: self.gateway.clone(),
+                tls: None,
+                open: Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX)),
+                silent: VecDeque::new(),
+                ends: GracefulShutdown::new(),
+            };
+            (listener, dashboard, accepting)
+        });
         tokio::select! {
             never = accepting.run(&self.listener) => match never {},
+            never = serve_admin(admin.as_mut()) => match never {},
             never = count_streams(&self.gateway) => match never {},
             () = stop => {}
         }
         drop(self.listener);
         self.gateway.streams.stop();
         let _ = stopping.send(());
+        // Its answers come within some seconds, and nobody waits for them: the page asks again.
+        drop(admin);
         if tokio::time::timeout(STOPS_WITHIN, accepting.ends.shutdown())
             .await
             .is_err()
@@ -205,6 +249,19 @@ impl Server {
         if let Some(envoy) = envoy {
             let _ = tokio::time::timeout(STOPS_WITHIN, envoy).await;
         }
+    }
+}
+
+/// The dashboard, if there is one.
+async fn serve_admin(admin: Option<&mut (TcpListener, Arc<Dashboard>, Accepting)>) -> Infallible {
+    match admin {
+        Some((listener, dashboard, accepting)) => {
+            tokio::select! {
+                never = accepting.run(listener) => never,
+                never = dashboard.poll() => never,
+            }
+        }
+        None => std::future::pending().await,
     }
 }
 

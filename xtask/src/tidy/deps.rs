@@ -27,6 +27,8 @@ nowserving-client: raft nowserving-shard nowserving-replica nowserving-log nowse
 nowserving-tower: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node hyper axum tonic
 nowserving-envoy: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
 nowserving-gateway: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node
+nowserving-insight: raft nowserving-shard nowserving-replica nowserving-log nowserving-engine nowserving-node nowserving-terminal
+nowserving-words: tokio nowserving-line nowserving-protocol
 nowserving-terminal: raft nowserving-engine nowserving-node nowserving-tools nowserving
 nowserving-tools: nowserving nowserving-envoy nowserving-sim
 nowserving: nowserving-sim nowserving-bite nowserving-e2e nowserving-compare

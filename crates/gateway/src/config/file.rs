@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
-    AddressLimitsConfig, BypassRule, Config, ConfigError, LineRule, OnUnavailable, Secret, Shop,
-    TlsFiles,
+    AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable, Secret,
+    Shop, TlsFiles,
 };
 
 pub const PATIENCE_MS: u64 = 2_000;
@@ -31,6 +31,8 @@ const LIMITED: [&str; 3] = ["enter", "page", "status"];
 struct File {
     listen: SocketAddr,
     admin_listen: Option<SocketAddr>,
+    #[serde(default)]
+    admin: Admin,
     envoy_listen: Option<SocketAddr>,
     secret_file: Option<PathBuf>,
     #[serde(default)]
@@ -108,6 +110,7 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
         config.bypass.push(section.read(&format!("bypass[{nth}]"))?);
     }
     config.admin_listen = file.admin_listen;
+    config.admin = file.admin.within(folder);
     config.envoy_listen = file.envoy_listen;
     config.trusted_proxies = nets("trusted_proxies", &file.trusted_proxies)?;
     config.on_unavailable = file.on_unavailable;
@@ -259,12 +262,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
             format!("at least {connections_min}: streams_max and {CONNECTIONS_BESIDE_STREAMS_MIN}"),
         );
     }
-    if config.admin_listen.is_some() {
-        return refuse(
-            "admin_listen",
-            "this version has no dashboard yet".to_owned(),
-        );
-    }
+    config.admin.check(config.admin_listen)?;
     if config.insecure_cookies && !config.listen.ip().is_loopback() {
         return refuse(
             "insecure_cookies",

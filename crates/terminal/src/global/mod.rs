@@ -333,11 +333,16 @@ impl Global {
 
     /// A client with these options, but for what the flags say.
     pub async fn connect_as(&self, mut options: ClientOptions) -> anyhow::Result<Client> {
+        options.inbox_prefix.clone_from(&self.inbox_prefix);
+        options.security = self.security()?;
+        self.connect_with(options).await
+    }
+
+    /// A client of the same cluster, with the login and the inbox of these options.
+    pub async fn connect_with(&self, mut options: ClientOptions) -> anyhow::Result<Client> {
         if let Some(prefix) = &self.prefix {
             options.prefix.clone_from(prefix);
         }
-        options.inbox_prefix.clone_from(&self.inbox_prefix);
-        options.security = self.security()?;
         let url = self.nats.as_deref().unwrap_or(NATS_DEFAULT);
         Ok(Client::connect_with(url, options).await?)
     }

@@ -46,7 +46,8 @@ async fn pages(front: &Front) -> Result<()> {
     // Its files come by the same proxy.
     let (_, script) = answer.body.split_once(" src=\"").context("a script")?;
     let (script, _) = script.split_once('"').context("a script")?;
-    let script = front.stranger().fetch(script, None).await?;
+    let script = script.replace("&#x2f;", "/");
+    let script = front.stranger().fetch(&script, None).await?;
     ensure!(script.status == 200 && !script.is_shops(), "{script:?}");
 
     let head = front.stranger().head(TO).await?;

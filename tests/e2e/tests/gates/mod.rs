@@ -80,9 +80,13 @@ pub async fn every_case(kind: Kind) -> Result<()> {
         make_lines(cluster, 2).await?;
         let mut front = Front::start(cluster, kind, program, "hold", Away::Closed).await?;
         let outcome = async {
-            kept_out::all(cluster, &front).await.context("kept out")?;
-            let inside = let_in::all(cluster, &front).await.context("let in")?;
-            away::all(cluster, &mut front, inside).await.context("away")
+            // In boxes: a test's thread has a small stack.
+            let kept_out = Box::pin(kept_out::all(cluster, &front)).await;
+            kept_out.context("kept out")?;
+            let inside = Box::pin(let_in::all(cluster, &front)).await;
+            let inside = inside.context("let in")?;
+            let away = Box::pin(away::all(cluster, &mut front, inside)).await;
+            away.context("away")
         };
         let outcome = outcome.await;
         if outcome.is_err() {

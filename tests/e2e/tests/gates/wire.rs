@@ -104,10 +104,9 @@ pub async fn more(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) ->
     if bytes.len() > BODY_BYTES_MAX {
         bail!("too much");
     }
-    let mut buffer = [0; 16 * 1024];
-    let count = stream.read(&mut buffer).await?;
-    bytes.extend_from_slice(&buffer[..count]);
-    Ok(count > 0)
+    // Not into an array: futures would have it within themselves, and their callers' theirs.
+    bytes.reserve(16 * 1024);
+    Ok(stream.read_buf(bytes).await? > 0)
 }
 
 pub fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
