@@ -10,6 +10,7 @@
 //! paths = ["/checkout/*"]
 //! ```
 
+mod admin;
 mod file;
 mod path_rule;
 mod secret;
@@ -22,6 +23,7 @@ use ipnet::IpNet;
 use nowserving_client::LineName;
 use serde::Deserialize;
 
+pub use self::admin::Admin;
 pub use self::path_rule::PathRule;
 pub use self::secret::Secret;
 
@@ -33,6 +35,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where the dashboard is; nowhere by default.
     pub admin_listen: Option<SocketAddr>,
+    /// What the dashboard may do.
+    pub admin: Admin,
     /// Where Envoy asks by gRPC (`ext_authz`); nowhere by default.
     pub envoy_listen: Option<SocketAddr>,
     /// Signs the pre-cookies: the same on all gateways of a shop.
@@ -194,6 +198,7 @@ impl Config {
         Config {
             listen,
             admin_listen: None,
+            admin: Admin::default(),
             envoy_listen: None,
             secret,
             lines,

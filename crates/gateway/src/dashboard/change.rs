@@ -33,7 +33,7 @@ pub struct Asked {
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
 enum Change {
-    Configure(Configure),
+    Configure(Box<Configure>),
     CallNext { call: CallNext, incarnation: u64 },
     Kick(Kick),
 }
@@ -115,7 +115,7 @@ impl Asked {
         let configure = serde_json::from_value(Value::Object(body));
         // It says the range.
         let configure = configure.map_err(|error| Failure::bad(&format!("{name}: {error}")))?;
-        Ok(Change::Configure(configure))
+        Ok(Change::Configure(Box::new(configure)))
     }
 
     fn lane(&self) -> Result<nowserving_client::LaneName, Failure> {
