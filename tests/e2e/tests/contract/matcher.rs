@@ -35,7 +35,7 @@ pub fn check(matcher: &Value, value: &Value, at: &str) -> Result<()> {
 fn holds(sign: &str, expected: &Value, value: &Value) -> Result<bool> {
     let numbers = value.as_f64().zip(expected.as_f64());
     Ok(match sign {
-        "$missing" => Value::from(value.is_null()) == *expected,
+        "$missing" => expected.as_bool() == Some(value.is_null()),
         "$at_least" => numbers.is_some_and(|(value, least)| value >= least),
         "$at_most" => numbers.is_some_and(|(value, most)| value <= most),
         "$contains" => {
