@@ -122,21 +122,6 @@ impl Asked {
         source.asks(method, host?.unwrap_or(""), uri, &parts.headers)
     }
 
-    /// A request that a test makes up. `client`: the visitor's address.
-    #[cfg(test)]
-    pub fn checked(
-        method: &str,
-        host: &str,
-        path_and_query: &str,
-        https: bool,
-        client: IpAddr,
-        headers: HeaderMap,
-    ) -> Result<Asked, BadRequest> {
-        let method = Method::from_bytes(method.as_bytes());
-        let method = method.map_err(|_| BadRequest::of("no such method"))?;
-        Source { client, https }.asks(method, host, path_and_query, &headers)
-    }
-
     /// A request for a page, for the one that looks at it now: not of a script, and not in advance.
     pub fn is_navigation(&self) -> bool {
         let is_read = matches!(self.method, Method::GET | Method::HEAD);
@@ -278,7 +263,9 @@ fn normal_host(text: &str) -> Result<String, BadRequest> {
     };
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
     let is_address = inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok());
     match is_address || host.bytes().all(is_allowed) {
         true => Ok(host),

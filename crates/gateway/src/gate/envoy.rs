@@ -4,6 +4,7 @@
 //! Envoy says whom it talks to and what was asked; nothing but Envoy may say so. A connection that does not come from
 //! `trusted_proxies` is refused.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -180,7 +181,8 @@ fn parts(asked: &HttpRequest) -> Option<::http::request::Parts> {
     *request.method_mut() = method;
     *request.uri_mut() = Uri::from(target);
     let headers = request.headers_mut();
-    for (name, value) in &asked.headers {
+    let sorted: BTreeMap<_, _> = asked.headers.iter().collect();
+    for (name, value) in sorted {
         // HTTP/2's own, as `:path`, are no names; they are fields of the question.
         let name = HeaderName::try_from(name.as_str());
         let value = HeaderValue::from_bytes(value);

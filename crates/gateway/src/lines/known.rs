@@ -260,7 +260,7 @@ mod tests {
         let changes = |news: News| news.changes;
         assert_eq!(
             changes(known.take(&token_event(9, 8, "gone"))),
-            [gone.clone()]
+            std::slice::from_ref(&gone)
         );
         assert_eq!(changes(known.take(&token_event(12, 9, "entered"))), []);
         assert_eq!(
@@ -270,7 +270,7 @@ mod tests {
         // Late: no gap, and what comes after it has none either.
         assert_eq!(
             changes(known.take(&token_event(11, 10, "gone"))),
-            [gone.clone()]
+            std::slice::from_ref(&gone)
         );
         assert_eq!(changes(known.take(&token_event(21, 20, "gone"))), [gone]);
     }

@@ -62,6 +62,8 @@ pub(super) struct Join {
 }
 
 type Id = u64;
+/// The answer to `seen` about some of them.
+type SeenOf = (Vec<Id>, Result<SeenReply, Error>);
 
 /// The visitors with streams of one line.
 pub(super) struct LineStreams {
@@ -74,7 +76,7 @@ pub(super) struct LineStreams {
     /// To be asked about, each once.
     queue: VecDeque<Id>,
     asking: FuturesUnordered<BoxFuture<'static, (Id, Result<StatusReply, Error>)>>,
-    seeing: FuturesUnordered<BoxFuture<'static, (Vec<Id>, Result<SeenReply, Error>)>>,
+    seeing: FuturesUnordered<BoxFuture<'static, SeenOf>>,
     /// When each is to be marked as seen, but those that are being marked.
     seen_due: BTreeSet<(Instant, Id)>,
     seen_every: Duration,
