@@ -5,6 +5,7 @@ mod bench;
 mod cpu;
 mod failover;
 mod peers;
+mod web;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ enum Compare {
     Bench(bench::BenchArgs),
     Failover(failover::Plan),
     Profile(bench::ProfileArgs),
+    Web(web::WebArgs),
     #[command(hide = true)]
     Echo(bench::EchoArgs),
 }
@@ -25,6 +27,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Compare::parse() {
         Compare::Bench(args) => runtime::Runtime::new()?.block_on(bench::run(args)),
         Compare::Profile(args) => runtime::Runtime::new()?.block_on(bench::profile(args)),
+        Compare::Web(args) => runtime::Runtime::new()?.block_on(web::run(args)),
         Compare::Failover(plan) => {
             let mut runtime = runtime::Builder::new_current_thread();
             runtime
