@@ -78,3 +78,45 @@ impl Admin {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Config;
+    use super::*;
+
+    fn parse(listen: &str, admin: &str) -> Result<Config, ConfigError> {
+        let text = format!(
+            "listen = \"127.0.0.1:8090\"\ninsecure_cookies = true\n{listen}\n[[line]]\nline = \"sale\"\n[admin]\n{admin}"
+        );
+        Config::parse(&text, Path::new("/etc/gateway"))
+    }
+
+    #[test]
+    fn a_dashboard_on_loopback_needs_nothing_more() {
+        let listen = "admin_listen = \"127.0.0.1:8091\"";
+        let config = parse(listen, "creds_file = \"ops.creds\"").unwrap();
+        let creds = config.admin.creds_file.as_ref().unwrap();
+        assert_eq!(creds, Path::new("/etc/gateway/ops.creds"));
+        assert!(config.admin.has_login() && !config.admin.allow_changes);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let loopback = "admin_listen = \"127.0.0.1:8091\"";
+        let open = "admin_listen = \"0.0.0.0:8091\"";
+        for (listen, admin, field) in [
+            ("", "allow_changes = true", "admin"),
+            (open, "", "admin.hosts"),
+            (open, "hosts = [\"ops.example:8091\"]", "admin.hosts"),
+            (open, "hosts = [\"Ops.example\"]", "admin.hosts"),
+            (loopback, "user_header = \"a b\"", "admin.user_header"),
+            (loopback, "creds_file = \"a\"\nnkey_file = \"b\"", "admin"),
+            (loopback, "password = \"a\"", "the configuration"),
+        ] {
+            let error = parse(listen, admin).unwrap_err();
+            assert_eq!(error.field, field, "{error}");
+        }
+        assert!(parse(open, "hosts = [\"ops.example\", \"[2001:db8::1]\"]").is_ok());
+    }
+}

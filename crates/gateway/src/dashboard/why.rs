@@ -90,6 +90,8 @@ pub async fn why(
         None => gone(&journal, &lane, number, status.as_ref()),
     };
     if let Some(status) = status.filter(|_| listed.is_some()) {
+        // This question itself counts as a sign of life.
+        token.remove("last_seen_ms");
         token.insert("eta_ms".to_owned(), json!(status.eta_ms.flatten()));
         token.insert("eta_p90_ms".to_owned(), json!(status.eta_p90_ms.flatten()));
     }

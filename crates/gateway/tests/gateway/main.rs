@@ -3,6 +3,7 @@
 
 mod cluster;
 mod common;
+mod dashboard;
 mod hostile;
 mod tls;
 mod two_steps;
