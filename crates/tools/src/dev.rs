@@ -164,7 +164,7 @@ async fn open_web(
     messages.say(&format!(
         "the shop behind the line {}: {}",
         args.web_line,
-        web.url()
+        web.urls()
     ));
     let mut open = JoinSet::new();
     open.spawn(web.run());

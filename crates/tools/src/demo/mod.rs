@@ -106,7 +106,7 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
         let (outcome, web) = perform(cluster, &args, seed, screen).await?;
         let code = outcome.tell(json)?;
         if let Some((url, open)) = web {
-            eprintln!("the crowd has gone; the shop at {url} stays open until Ctrl-C");
+            eprintln!("the crowd has gone; the shop stays open until Ctrl-C: {url}");
             let _ = open.await;
         } else if !json {
             eprintln!("{NEXT}");
@@ -117,7 +117,7 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ended.unwrap_or(ExitCode::from(INTERRUPTED)))
 }
 
-/// The address of the shop, and the task that runs it.
+/// Where shop and dashboard are, and the task that runs both.
 type Opened = (String, JoinHandle<()>);
 
 /// The demo begins with a new cluster.
@@ -155,10 +155,8 @@ async fn perform(
     let web = match args.web {
         Some(port) => {
             let web = Web::open(client.clone(), line.name(), port).await?;
-            let url = web.url();
-            screen.say(&format!(
-                "open {url} in a browser, and wait in line with the crowd"
-            ));
+            let url = web.urls();
+            screen.say(&format!("wait in line with the crowd, in a browser: {url}"));
             Some((url, tokio::spawn(web.run())))
         }
         None => None,
