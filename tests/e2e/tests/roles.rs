@@ -225,7 +225,8 @@ pub fn permissions_of(role: &str) -> Result<Rights> {
     of_the_file()?.remove(role).with_context(|| role.to_owned())
 }
 
-const ALL: &str = "nodes backends operators auditors capacity dispatchers key-values limits edges gateways";
+const ALL: &str =
+    "nodes backends operators auditors capacity dispatchers key-values limits edges gateways";
 
 /// Who may publish to a subject.
 const PUBLISH: [(&str, &str); 32] = [

@@ -68,7 +68,9 @@ async fn before(cluster: &Cluster) -> Gateway {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), ready).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), ready)
+        .await
+        .unwrap();
     gateway
 }
 

@@ -564,13 +564,21 @@ pub const SECTIONS: &[Section] = &[
                 &[],
                 "Requests that no limit decided: the domain has no rules, or the gateway may not ask.",
             ),
-            gauge("nowserving_gateway_connections", &[], "Open connections of the main address."),
+            gauge(
+                "nowserving_gateway_connections",
+                &[],
+                "Open connections of the main address.",
+            ),
             counter(
                 "nowserving_gateway_connections_closed_total",
                 &["why"],
                 "Connections that the gateway closed: `full`, there were too many; `silent`, it had asked for nothing while many others came.",
             ),
-            gauge("nowserving_gateway_streams", &[], "Open streams of visitors."),
+            gauge(
+                "nowserving_gateway_streams",
+                &[],
+                "Open streams of visitors.",
+            ),
             counter(
                 "nowserving_gateway_streams_refused_total",
                 &[],
