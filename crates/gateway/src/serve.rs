@@ -12,6 +12,7 @@ use ::http::{Request, Response};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use futures::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -356,8 +357,11 @@ impl Accepting {
             ends: self.ends.watcher(),
             place,
         };
-        let tls = self.tls.clone();
-        let task = tokio::spawn(connection.serve(stream, tls)).abort_handle();
+        // Tasks of their own: thousands without TLS take no room for what TLS needs.
+        let task = match self.tls.clone() {
+            None => tokio::spawn(connection.http1(stream)).abort_handle(),
+            Some(tls) => tokio::spawn(connection.with_tls(stream, tls)).abort_handle(),
+        };
         self.silent.push_back(Silent { has_asked, task });
         if self.silent.len() > SILENT_MAX {
             self.silent.retain(Silent::is_silent);
@@ -398,34 +402,36 @@ impl Drop for Place {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, tls: Option<Tls>) {
-        let Some(tls) = tls else {
-            return self.http1(stream).await;
-        };
+    async fn with_tls(self, stream: TcpStream, tls: Tls) {
         // It fails when the other side breaks it off, or speaks no TLS.
         let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, tls.acceptor().accept(stream));
         if let Ok(Ok(stream)) = handshake.await {
             match stream.get_ref().1.alpn_protocol() {
-                Some(b"h2") => self.http2(stream).await,
+                Some(b"h2") => Box::pin(self.http2(stream)).await,
                 _ => self.http1(stream).await,
             }
         }
     }
 
     /// HTTP/1 alone where there is no TLS: to find out which version a silent connection speaks would have no end.
-    async fn http1(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    ///
+    /// Not an `async fn`, whose future would have room for the connection twice.
+    fn http1(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> impl Future<Output = ()> + Send {
         let headers_within = match self.gateway.config.trusts(self.peer.ip()) {
             true => PROXY_HEADERS_WITHIN,
             false => HEADERS_WITHIN,
         };
-        let (ends, service, _place) = self.into_parts();
+        let (ends, service, place) = self.into_parts();
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(headers_within)
             .max_buf_size(BUFFER_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service_fn(service));
         // It fails when the other side breaks it off, which is its right.
-        let _ = ends.watch(connection).await;
+        ends.watch(connection).map(move |_| drop(place))
     }
 
     async fn http2(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
