@@ -82,7 +82,8 @@ pub struct LineRule {
     pub hosts: Vec<String>,
     /// One of these fits. Empty: all paths.
     pub paths: Vec<PathRule>,
-    /// An admitted request to this path completes the visit, for shops that do not do so themselves.
+    /// An admitted request to this path completes the visit, for shops that do not do so themselves. It belongs to the line
+    /// even if `paths` do not name it.
     pub complete_path: Option<PathRule>,
     /// How many seconds after the admission a visible tab enters by itself, 0 to 600; 0: never.
     pub auto_enter_s: u32,
@@ -110,8 +111,8 @@ impl LineRule {
     pub fn fits(&self, host: &str, path: &str) -> bool {
         let fits_host =
             self.hosts.is_empty() || self.hosts.iter().any(|rule| host_fits(rule, host));
-        fits_host
-            && (self.paths.is_empty() || self.paths.iter().any(|rule| rule.fits_in_any_case(path)))
+        let mut paths = self.paths.iter().chain(&self.complete_path);
+        fits_host && (self.paths.is_empty() || paths.any(|rule| rule.fits_in_any_case(path)))
     }
 }
 

@@ -70,7 +70,12 @@ impl Visit {
                 Visit::plain(gone(reason))
             }
             Kind::Refused(
-                Code::Overloaded | Code::NotLeader | Code::Unavailable | Code::OutcomeUnknown,
+                Code::Overloaded
+                | Code::NotLeader
+                | Code::Unavailable
+                | Code::OutcomeUnknown
+                // It is in the configuration, and not there yet.
+                | Code::LineNotFound,
             )
             | Kind::Unavailable
             | Kind::OutcomeUnknown

@@ -6,7 +6,7 @@
 use ::http::{HeaderValue, Method, StatusCode, header};
 use axum::extract::{RawQuery, State};
 use axum::response::IntoResponse;
-use nowserving_client::{Code, LineName, State as TokenState};
+use nowserving_client::{LineName, State as TokenState};
 use serde_json::{Map, Value, json};
 
 use super::query::value;
@@ -216,9 +216,6 @@ pub(super) async fn by_ticket(gateway: &Shared, asked: &Asked, rule: &LineRule) 
                 .cookies
                 .extend(moved(gateway, line, status.ticket.as_deref()));
             found
-        }
-        Err(error) if error.code() == Some(Code::LineNotFound) => {
-            Found::error(StatusCode::NOT_FOUND)
         }
         Err(error) => Found::of(Visit::of_error(&error, true)),
     })
