@@ -12,9 +12,9 @@ use nowserving_line::{NUMBER_MAX, Setting};
 use nowserving_protocol::error::{ApiError, Code};
 use serde::Serialize;
 
-use nowserving_insight::pages::all_lines;
 use crate::settings::{self, SettingsFlags};
 use crate::{no_such_line, past, phase, tables};
+use nowserving_insight::pages::all_lines;
 use nowserving_terminal::global::{Global, Why};
 use nowserving_terminal::number;
 use nowserving_terminal::output::{Output, REFUSED, UNREACHABLE, WrongUsage};

@@ -110,7 +110,8 @@ impl LineRule {
     pub fn fits(&self, host: &str, path: &str) -> bool {
         let fits_host =
             self.hosts.is_empty() || self.hosts.iter().any(|rule| host_fits(rule, host));
-        fits_host && (self.paths.is_empty() || self.paths.iter().any(|rule| rule.fits_in_any_case(path)))
+        fits_host
+            && (self.paths.is_empty() || self.paths.iter().any(|rule| rule.fits_in_any_case(path)))
     }
 }
 

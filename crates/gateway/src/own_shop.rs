@@ -30,6 +30,8 @@ async fn check(State(gateway): State<Shared>, request: Request, next: Next) -> A
             }
             next.run(Request::from_parts(parts, body)).await
         }
-        Decision::Unadmitted { rule, visit } => http::unadmitted(&gateway, &asked, rule, visit).await,
+        Decision::Unadmitted { rule, visit } => {
+            http::unadmitted(&gateway, &asked, rule, visit).await
+        }
     }
 }

@@ -161,7 +161,11 @@ async fn open_web(
     };
     let client = Client::connect(cluster.url()).await?;
     let web = Web::open(client, &args.web_line, port).await?;
-    messages.say(&format!("the shop behind the line {}: {}", args.web_line, web.url()));
+    messages.say(&format!(
+        "the shop behind the line {}: {}",
+        args.web_line,
+        web.url()
+    ));
     let mut open = JoinSet::new();
     open.spawn(web.run());
     Ok(Some(open))

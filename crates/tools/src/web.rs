@@ -57,7 +57,8 @@ impl Web {
 }
 
 fn shop() -> Router {
-    Router::new()
-        .route("/", get(async || Html(INSIDE)))
-        .route(THANKS_PATH, get(async || Html(THANKS)).post(async || Html(THANKS)))
+    Router::new().route("/", get(async || Html(INSIDE))).route(
+        THANKS_PATH,
+        get(async || Html(THANKS)).post(async || Html(THANKS)),
+    )
 }

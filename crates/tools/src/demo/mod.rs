@@ -156,7 +156,9 @@ async fn perform(
         Some(port) => {
             let web = Web::open(client.clone(), line.name(), port).await?;
             let url = web.url();
-            screen.say(&format!("open {url} in a browser, and wait in line with the crowd"));
+            screen.say(&format!(
+                "open {url} in a browser, and wait in line with the crowd"
+            ));
             Some((url, tokio::spawn(web.run())))
         }
         None => None,

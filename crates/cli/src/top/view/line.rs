@@ -11,8 +11,8 @@ use super::trouble;
 use crate::gauge::Gauge;
 use crate::tables;
 use crate::top::cell::{self, Palette, Row, left, rate, right, row, span};
-use nowserving_insight::lines::Known;
 use crate::top::model::{InLine, Model, Part};
+use nowserving_insight::lines::Known;
 
 /// Rows of a screen that are neither lanes nor tokens: the title, the board, the names of the columns, the keys.
 const AROUND: usize = 13;

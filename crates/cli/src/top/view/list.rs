@@ -9,8 +9,8 @@ use ratatui::text::Line;
 use super::{cluster, trouble};
 use crate::tables;
 use crate::top::cell::{self, Palette, Row, row, short, span};
-use nowserving_insight::lines::Known;
 use crate::top::model::Model;
+use nowserving_insight::lines::Known;
 
 /// Rows around the list: the title, two of the cluster, the names of the columns, the keys.
 const AROUND: u16 = 5;
