@@ -13,6 +13,8 @@ use crate::{
 
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
+/// With it, tests of what is before the cluster try all cases.
+const ALL_CASES: &str = "NOWSERVING_FRONT";
 
 /// `cargo xtask test`: builds everything and runs the tests, all steps or those named by `only`.
 pub fn test(only: &[String]) -> Result<ExitCode> {
@@ -99,9 +101,9 @@ fn components() -> Result<Done> {
 /// Which tests are run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
-    /// All but the ignored ones; the end-to-end ones on real processes are among them.
+    /// All; the end-to-end ones on real processes are among them.
     Usual,
-    /// The ignored ones of the end-to-end tests whose names begin with `front_`.
+    /// What is before the cluster, in all cases.
     Front,
 }
 
@@ -131,10 +133,8 @@ impl Which {
                 "--locked",
                 "--workspace",
                 "--no-fail-fast",
-                "--run-ignored",
-                "only",
                 "--filterset",
-                "package(nowserving-e2e) & test(/^front_/)",
+                "package(nowserving-e2e) & test(/^gates_/)",
             ],
             (Which::Front, false) => &[
                 "test",
@@ -143,9 +143,7 @@ impl Which {
                 "--test",
                 "e2e",
                 "--no-fail-fast",
-                "--",
-                "--ignored",
-                "front_",
+                "gates_",
             ],
         }
     }
@@ -155,6 +153,9 @@ fn run_tests(which: Which) -> Result<Done> {
     let nats_server = nats::ensure()?;
     let mut tests = shell::cargo("");
     tests.args(which.args(shell::has_cargo("nextest")));
+    if which == Which::Front {
+        tests.env(ALL_CASES, "1");
+    }
     tests.env(nats::ENV, nats_server);
     // As many as clusters may run at once (`.config/nextest.toml`): those wait for half of the time.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

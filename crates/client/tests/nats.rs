@@ -287,6 +287,8 @@ async fn all_events_of_a_line_are_one_stream_that_says_when_some_are_missing() {
     node.listens().await;
     let line = client(&stage).await.line("shop-1").unwrap();
     let mut events = timeout(line.all_events()).await.unwrap();
+    // The server has the subscriptions once it has answered what was sent after them.
+    timeout(line.info()).await.unwrap();
     let whole = {
         let mut whole = board(101, 100, 10, json!([[12, 13]]));
         whole["whole"] = json!(true);

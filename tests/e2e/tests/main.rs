@@ -242,41 +242,14 @@ async fn envoy_is_answered() -> Result<()> {
     run(Options::default(), envoy::asks).await
 }
 
-/// nginx, Traefik, Caddy, Envoy and HAProxy before a shop, by the configurations of deploy/gates.
+/// nginx, Traefik, Caddy, Envoy and HAProxy before a shop, by the configurations of deploy/gates. For `cargo xtask ci --front`
+/// in all cases.
 #[tokio::test]
 async fn gates_keep_out_and_let_in() -> Result<()> {
-    run(Options::default(), gates::each_once).await
-}
-
-/// All cases of one program, which take a minute.
-#[tokio::test]
-#[ignore = "cargo xtask ci --front"]
-async fn front_nginx() -> Result<()> {
-    gates::every_case(gates::Kind::Nginx).await
-}
-
-#[tokio::test]
-#[ignore = "cargo xtask ci --front"]
-async fn front_traefik() -> Result<()> {
-    gates::every_case(gates::Kind::Traefik).await
-}
-
-#[tokio::test]
-#[ignore = "cargo xtask ci --front"]
-async fn front_caddy() -> Result<()> {
-    gates::every_case(gates::Kind::Caddy).await
-}
-
-#[tokio::test]
-#[ignore = "cargo xtask ci --front"]
-async fn front_envoy() -> Result<()> {
-    gates::every_case(gates::Kind::Envoy).await
-}
-
-#[tokio::test]
-#[ignore = "cargo xtask ci --front"]
-async fn front_haproxy() -> Result<()> {
-    gates::every_case(gates::Kind::Haproxy).await
+    match gates::in_all_cases() {
+        true => gates::every_case().await,
+        false => run(Options::default(), gates::each_once).await,
+    }
 }
 
 /// The rights of deploy/nats are those of docs/security.md, sufficient for each role, and deny everything else.

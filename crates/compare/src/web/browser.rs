@@ -30,8 +30,9 @@ impl Gateways {
     /// To the next one that takes connections.
     pub async fn connect(&self) -> io::Result<Wire> {
         let mut error = io::Error::from(io::ErrorKind::NotFound);
-        for _ in &self.addresses {
-            let next = self.next.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        for nth in 0..self.addresses.len() {
+            let next = (first + nth) % self.addresses.len();
             match Wire::open(self.addresses[next]).await {
                 Ok(wire) => return Ok(wire),
                 Err(refused) => error = refused,

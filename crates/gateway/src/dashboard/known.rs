@@ -12,6 +12,8 @@ use super::history::{Histories, Seen};
 
 /// Nobody has looked for so long: nothing is asked any more, but for the gateway's own lines.
 pub const LOOKS_FOR: Duration = Duration::from_secs(10);
+/// What is not permitted is tried again after this: each try is a line in the NATS server's log.
+const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// All of it. Answers are made from this alone.
 #[derive(Debug, Default)]
@@ -21,9 +23,11 @@ pub struct Known {
     /// When the newest answer came.
     pub refreshed: Option<Instant>,
     /// When the cluster was asked last, whatever came of it.
-    pub asked: Option<Instant>,
+    asked: Option<Instant>,
     /// Why the last question had no answer.
     pub trouble: Option<Trouble>,
+    /// When it was found that the login may not ask.
+    denied: Option<Instant>,
     pub histories: Histories,
     /// When somebody looked last.
     looked: Option<Instant>,
@@ -104,6 +108,7 @@ impl Known {
         self.cluster = Some(cluster);
         self.refreshed = Some(at);
         self.asked = Some(at);
+        self.denied = None;
         self.trouble = None;
     }
 
@@ -128,11 +133,19 @@ impl Known {
         let list: Vec<LineSummary> = boards.iter().map(|(line, _)| line.clone()).collect();
         self.take_boards(at, boards);
         self.lines.take(list, false, Vec::new());
+        self.asked = Some(at);
         self.refreshed = Some(at);
+    }
+
+    /// The login may not ask, as was found lately.
+    pub fn is_denied(&self, now: Instant) -> bool {
+        let denied = self.denied;
+        denied.is_some_and(|at| now.saturating_duration_since(at) < DENIED_FOR)
     }
 
     pub fn fail(&mut self, now: Instant, trouble: Trouble) {
         self.asked = Some(now);
+        self.denied = trouble.is_forbidden.then_some(now);
         self.trouble = Some(trouble);
     }
 

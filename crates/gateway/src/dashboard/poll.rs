@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Instant;
 
-use nowserving_client::{LineName, LineSummary};
+use nowserving_client::{Kind, LineName, LineSummary};
 use nowserving_insight::fetch::Asking;
 use tokio::time::{sleep, timeout};
 
@@ -46,6 +46,13 @@ impl Dashboard {
     }
 
     async fn round(&self, asking: &mut Asking, first: &[LineName]) {
+        let now = Instant::now();
+        if self.known().is_denied(now) {
+            let boards = self.boards();
+            self.known().take_instead(now, boards);
+            self.rounds.send_modify(|rounds| *rounds += 1);
+            return;
+        }
         match asking.ask(first).await {
             Ok(answers) => self.known().take(answers, &self.own),
             Err(error) => {
@@ -63,13 +70,35 @@ impl Dashboard {
     }
 
     async fn look_at_own(&self, asking: &Asking) {
-        let own = self.own.iter().take(OWN_MAX).cloned().collect();
-        let details = asking.details(own).await;
+        let own: Vec<LineName> = self.own.iter().take(OWN_MAX).cloned().collect();
+        let mut details = Vec::new();
+        if !self.known().is_denied(Instant::now()) {
+            details = asking.details(own.clone()).await;
+        }
+        if let Some(first) = own.first().filter(|_| details.is_empty()) {
+            self.find_denial(first).await;
+        }
         let boards = self.boards();
         let mut known = self.known();
         // Of lines that may not be shown, boards say how many wait.
         known.take_boards(Instant::now(), boards);
         known.take_own(&details);
+    }
+
+    /// No line has answered: it may be the right that is missing.
+    async fn find_denial(&self, line: &LineName) {
+        let now = Instant::now();
+        if self.known().is_denied(now) {
+            return;
+        }
+        let Ok(admin) = self.client.admin().line(line.as_str()) else {
+            return;
+        };
+        if let Err(error) = admin.show().await
+            && error.kind() == Kind::Forbidden
+        {
+            self.known().fail(now, Trouble::of(&error));
+        }
     }
 
     /// What the gateway follows anyway.

@@ -92,7 +92,7 @@ pub(super) struct Checked {
 #[derive(Debug, Clone)]
 pub(super) enum Unanswered {
     Line(Error),
-    /// Too many questions are under way.
+    /// It is not asked now: too many questions are under way, or the line is known to be away.
     Busy,
 }
 

@@ -7,6 +7,8 @@ mod cache;
 pub(crate) mod envoy;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State as Of};
@@ -17,9 +19,10 @@ use axum::routing::any;
 use metrics::counter;
 use nowserving_client::State;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::timeout;
 
 pub(crate) use self::admissions::Admissions;
-use self::admissions::Unanswered;
+use self::admissions::{Checked, Unanswered};
 use self::cache::{Held, Looked};
 use crate::Shared;
 use crate::address::{Asked, BadRequest};
@@ -37,6 +40,9 @@ const LINE: &str = "nowserving-line";
 const WAIT: &str = "nowserving-wait";
 /// Proxies have little room for headers of answers. The way back to a longer address is its path, or the root.
 const WAY_BACK_BYTES_MAX: usize = 2_000;
+
+/// How long the answer about somebody who held a seat some seconds ago is waited for.
+const HELD_PATIENCE: Duration = Duration::from_millis(300);
 
 /// What becomes of a request.
 #[derive(Debug)]
@@ -102,9 +108,7 @@ struct Gate<'a, 'b> {
 impl<'a> Gate<'a, '_> {
     /// `outdated`: what was known. It is believed while the line does not answer.
     async fn ask(&self, outdated: Option<Held>) -> Decision<'a> {
-        let claims = self.asked.is_navigation();
-        let admissions = &self.gateway.admissions;
-        match admissions.ask(self.view, self.ticket, claims).await {
+        match self.answer(outdated.is_some()).await {
             Ok(checked) => match &checked.held {
                 Some(held) => {
                     count("asked");
@@ -152,6 +156,22 @@ impl<'a> Gate<'a, '_> {
             // It is unavailable.
             Err(Unanswered::Busy) => self.unadmitted(Visit::unavailable(true, None)),
         }
+    }
+
+    /// Nobody waits for a line that is known to be away. Somebody who is known to have held a seat waits for a moment only: the
+    /// answer is for the next request.
+    async fn answer(&self, was_held: bool) -> Result<Arc<Checked>, Unanswered> {
+        if self.view.is_away() {
+            return Err(Unanswered::Busy);
+        }
+        let claims = self.asked.is_navigation();
+        let admissions = &self.gateway.admissions;
+        let question = admissions.ask(self.view, self.ticket, claims);
+        if !was_held {
+            return question.await;
+        }
+        let answer = timeout(HELD_PATIENCE, question).await;
+        answer.unwrap_or(Err(Unanswered::Busy))
     }
 
     fn unadmitted(&self, visit: Visit) -> Decision<'a> {

@@ -471,13 +471,17 @@ impl LineStreams {
                 self.seen_due.insert((visitor.seen_at, *id));
             }
         }
-        let Ok(reply) = reply else {
-            return;
-        };
-        for nth in reply.gone.into_iter().chain(reply.invalid) {
-            if let Some(id) = ids.get(nth as usize) {
-                self.ask(*id);
+        match reply {
+            Ok(reply) => {
+                for nth in reply.gone.into_iter().chain(reply.invalid) {
+                    if let Some(id) = ids.get(nth as usize) {
+                        self.ask(*id);
+                    }
+                }
             }
+            Err(error) if is_unavailable(&error) => {}
+            // There is no such line any more: their own answers say so.
+            Err(_) => ids.into_iter().for_each(|id| self.ask(id)),
         }
     }
 

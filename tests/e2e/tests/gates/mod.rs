@@ -13,15 +13,15 @@ mod shop;
 mod visitor;
 mod wire;
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
 use nowserving_e2e::{Cluster, Options, run, skipped};
 
 use self::front::{Front, Gateway, TICKETS, TO, make_lines};
-use self::proxy::Away;
+use self::proxy::{Away, Kind};
 use self::shop::Shop;
 use self::visitor::Visitor;
-
-pub use self::proxy::Kind;
 
 /// All programs that are here, one after the other, before one gateway.
 pub async fn each_once(cluster: &mut Cluster) -> Result<()> {
@@ -67,11 +67,25 @@ async fn once(visitor: &Visitor, shop: &Shop) -> Result<()> {
     let_in::one_pass(&asked)
 }
 
-/// All cases of one program.
-pub async fn every_case(kind: Kind) -> Result<()> {
-    let Some(program) = kind.program() else {
-        return no_program(kind);
-    };
+/// Whether `cargo xtask ci --front` asks.
+pub fn in_all_cases() -> bool {
+    std::env::var_os("NOWSERVING_FRONT").is_some()
+}
+
+/// All cases of each program that is here, each before a cluster of its own.
+pub async fn every_case() -> Result<()> {
+    for kind in Kind::ALL {
+        match kind.program() {
+            Some(program) => Box::pin(cases_of(kind, program))
+                .await
+                .context(kind.name())?,
+            None => no_program(kind)?,
+        }
+    }
+    Ok(())
+}
+
+async fn cases_of(kind: Kind, program: PathBuf) -> Result<()> {
     let options = Options {
         shards: 4,
         ..Options::default()
