@@ -245,7 +245,11 @@ async fn labels_are_summed(cluster: &Cluster, leader: u64) -> Result<()> {
 }
 
 /// Not on these nodes, or only after more than happens here.
-const NOT_HERE: [&str; 2] = ["nowserving_envoy_", "nowserving_requests_forwarded_total"];
+const NOT_HERE: [&str; 3] = [
+    "nowserving_envoy_",
+    "nowserving_gateway_",
+    "nowserving_requests_forwarded_total",
+];
 
 /// Series that are there before anything has happened, on each node, so that `increase` sees the first event.
 const BEGIN_AT_0: [(&str, &str, &[&str]); 5] = [

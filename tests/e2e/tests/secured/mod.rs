@@ -244,6 +244,7 @@ async fn everybody_signs_with_an_nkey() -> Result<()> {
         "KEY_VALUES",
         "LIMITS",
         "EDGES",
+        "GATEWAYS",
         "PUSH_SERVICES",
     ] {
         let pair = KeyPair::new_user();
