@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -17,6 +18,9 @@ from ._subjects import prefix as checked_prefix
 from .errors import ConnectionFailed, NowservingError
 from .limiter import Limiter
 from .line import Line
+
+#: Between two attempts to connect, in seconds.
+_PAUSE = 0.25
 
 
 class Client:
@@ -161,6 +165,21 @@ class Connecting(Awaitable[Client]):
 
 
 async def _connect(servers: str | Sequence[str], prefix: str, deadline: float, options: dict[str, Any]) -> Client:
+    until = time.monotonic() + deadline
+    while True:
+        client, problem = await _attempt(servers, prefix, deadline, until, dict(options))
+        if client is not None:
+            return client
+        is_temporary = isinstance(problem, (OSError, EOFError, nats.errors.Error)) and not _is_login(problem)
+        if not is_temporary or time.monotonic() + _PAUSE >= until:
+            raise _not_connected(problem, deadline)
+        await asyncio.sleep(_PAUSE)
+
+
+async def _attempt(
+    servers: str | Sequence[str], prefix: str, deadline: float, until: float, options: dict[str, Any]
+) -> tuple[Client | None, BaseException | None]:
+    """A client, or what was wrong. The library tries again by itself, but not after each error."""
     nc = Nats()
     connection = Connection(nc, prefix)
     told: Callable[[Exception], Awaitable[None]] | None = options.pop("error_cb", None)
@@ -183,26 +202,42 @@ async def _connect(servers: str | Sequence[str], prefix: str, deadline: float, o
         "ping_interval": 5,
         "max_outstanding_pings": 2,
         "connect_timeout": 5,
-        "reconnect_time_wait": 0.25,
+        "reconnect_time_wait": _PAUSE,
         "max_reconnect_attempts": -1,
         **options,
     }
     connecting = asyncio.ensure_future(nc.connect(addresses, error_cb=on_error, **given))
     refused = asyncio.ensure_future(login.wait())
+    is_connected = False
     try:
-        await asyncio.wait({connecting, refused}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
-        if connecting.done() and connecting.exception() is None:
-            return Client(connection, Feeds(connection), deadline, owned=True)
+        left = max(0.0, until - time.monotonic())
+        await asyncio.wait({connecting, refused}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         problem = connecting.exception() if connecting.done() else None
-        raise _not_connected(problem or next(iter(problems), None), deadline)
+        # A server that closes the connection before it answers the first ping looks connected to the library.
+        is_connected = connecting.done() and problem is None and nc.is_connected
+        if is_connected:
+            return Client(connection, Feeds(connection), deadline, owned=True), None
+        if connecting.done() and problem is None:
+            problem = EOFError("the server has closed the connection")
+        return None, next((error for error in problems if _is_login(error)), None) or problem or next(iter(problems), None)
     finally:
         refused.cancel()
-        if not connecting.done() or connecting.cancelled() or connecting.exception() is not None:
+        if not is_connected:
             connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await connecting
             with contextlib.suppress(Exception):
-                await nc.close()
+                await _close(nc)
+
+
+async def _close(nc: Nats) -> None:
+    try:
+        await nc.close()
+    except asyncio.CancelledError:
+        # What the library waits for was cancelled with the attempt. If this task was, it ends.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
 
 
 def _is_login(error: BaseException | None) -> bool:
