@@ -247,12 +247,14 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
         0,
         RULES_MAX as u64,
     )?;
-    if matches!(config.page_status, 204 | 205 | 304 | 401)
+    // Proxies take the last two for their own: no gateway answers.
+    if matches!(config.page_status, 204 | 205 | 304 | 401 | 502 | 504)
         || (300..400).contains(&config.page_status)
     {
         return refuse(
             "page_status",
-            "a status that has a body and leads nowhere else".to_owned(),
+            "a status that has a body, leads nowhere else, and is no proxy's own (502, 504)"
+                .to_owned(),
         );
     }
     let connections_min = config.streams_max + CONNECTIONS_BESIDE_STREAMS_MIN;

@@ -82,6 +82,11 @@ fn what_is_wrong_is_named_with_its_limit() {
             "leads nowhere",
         ),
         (
+            format!("{BASE}page_status = 502\n{LINE}"),
+            "page_status",
+            "leads nowhere",
+        ),
+        (
             format!("{BASE}connections_max = 9000\n{LINE}"),
             "connections_max",
             "at least 9100",
