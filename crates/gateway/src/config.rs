@@ -70,6 +70,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Rate limits by the address of the client.
     pub address_limits: Option<AddressLimitsConfig>,
+    /// The bucket of key-values with the operators' announcements: keys are names of lines. Without one there are none.
+    pub notices_bucket: Option<String>,
 }
 
 /// Which requests belong to a line.
@@ -216,6 +218,7 @@ impl Config {
             connections_max: file::STREAMS_MAX + file::CONNECTIONS_BESIDE_STREAMS,
             tls: None,
             address_limits: None,
+            notices_bucket: None,
         }
     }
 

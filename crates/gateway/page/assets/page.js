@@ -46,9 +46,11 @@ function take(event, data, age = 0) {
     return paint();
   }
   if (event === "notice") {
-    visit = { ...visit, notice: data?.text ? data : undefined };
+    const notice = data?.text ? data : undefined;
+    if (notice?.text === visit.notice?.text) return; // each stream begins with it
+    visit = { ...visit, notice };
     paint();
-    return say(data?.text, true);
+    return say(notice?.text, true);
   }
   const next = data.page;
   if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's

@@ -24,6 +24,7 @@ fn a_whole_file_is_read() {
         streams_max = 100
         shop = { name = "Nordlicht", url = "/" }
         address_limits = { domain = "web", requests = ["enter", "status"] }
+        notices_bucket = "notices"
 
         [[line]]
         line = "spring-sale"
@@ -138,8 +139,8 @@ fn what_is_wrong_is_named_with_its_limit() {
         ),
         (
             format!("{}{LINE}", BASE.replace("127.0.0.1", "0.0.0.0")),
-            "secret_file",
-            "required",
+            "insecure_cookies",
+            "as 127.0.0.1:8090, not 0.0.0.0:8090",
         ),
     ] {
         let error = parse(&text).unwrap_err();

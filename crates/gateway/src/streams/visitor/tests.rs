@@ -68,7 +68,7 @@ fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 
 impl Scene {
     fn new(first: &Value) -> Scene {
-        let outlet = Outlet::new(Bytes::new());
+        let outlet = Outlet::new(Bytes::new(), "en");
         let place = Place::take(&Arc::new(AtomicUsize::new(0)), 1).unwrap();
         let events = Events {
             outlet: Arc::clone(&outlet),
@@ -336,7 +336,7 @@ fn places_past_the_cap_are_not_told() {
 fn streams_of_one_ticket_are_bounded_and_all_are_told() {
     let mut scene = Scene::new(&status("waiting", Some(50)));
     let more: Vec<_> = (0..2 * OUTLETS_MAX)
-        .map(|_| Outlet::new(Bytes::new()))
+        .map(|_| Outlet::new(Bytes::new(), "en"))
         .collect();
     for outlet in &more {
         scene
