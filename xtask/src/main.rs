@@ -5,6 +5,7 @@
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
 //! belongs to the command that is run (`demo --json` ends in one line of JSON).
 
+mod browsers;
 mod check;
 mod cost;
 mod debian;

@@ -47,6 +47,7 @@ struct Told {
     turn: Option<u64>,
     eta_ms: Option<u64>,
     call_ahead: bool,
+    is_draining: bool,
     expires_at_ms: Option<u64>,
 }
 
@@ -87,6 +88,15 @@ impl Visitor {
 
     pub fn is_waiting(&self) -> bool {
         self.state() == Some(State::Waiting)
+    }
+
+    /// Waits in a line that takes nobody new.
+    fn is_draining(&self) -> bool {
+        let phase = self
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        self.is_waiting() && phase == Some("draining")
     }
 
     /// Takes an answer of the line. Tells the streams if the state of the page is another one; the place follows with the
@@ -256,7 +266,9 @@ impl Visitor {
             (Some(told), Some(new)) => told.abs_diff(new) > SAME_DEADLINE_MS,
             (told, new) => told.is_some() != new.is_some(),
         };
-        let must = self.is_renumbered || deadline_moved;
+        // The page of somebody who waits says so, and is the same page.
+        let drains = told.is_draining != self.is_draining();
+        let must = self.is_renumbered || deadline_moved || drains;
         if !must && !may_be_other {
             return (false, Next::Stays);
         }
@@ -335,6 +347,7 @@ impl Visitor {
             turn: status.turn,
             eta_ms: status.eta_ms.flatten(),
             call_ahead: status.call_ahead,
+            is_draining: self.is_draining(),
             expires_at_ms: status.expires_at_ms,
         };
     }
