@@ -5,6 +5,7 @@ mod cluster;
 mod common;
 mod dashboard;
 mod hostile;
+mod http2;
 mod tls;
 mod two_steps;
 mod without_cluster;

@@ -40,7 +40,7 @@ pub async fn make_lines(cluster: &Cluster, seats: u32) -> Result<()> {
 /// A running `nowserving gateway`.
 pub struct Gateway {
     pub process: Process,
-    listen: SocketAddr,
+    pub listen: SocketAddr,
     grpc: SocketAddr,
     name: String,
     args: Vec<String>,
@@ -50,8 +50,14 @@ pub struct Gateway {
 impl Gateway {
     /// Starts one that does this while the cluster is away, and waits until it has found the lines.
     pub async fn start(cluster: &Cluster, on_unavailable: &str) -> Result<Gateway> {
-        let (listen, grpc) = (loopback()?, loopback()?);
         let name = format!("gateway-{on_unavailable}");
+        let setting = format!("on_unavailable = \"{on_unavailable}\"");
+        Gateway::start_with(cluster, &name, &setting).await
+    }
+
+    /// The same, with lines of its file.
+    pub async fn start_with(cluster: &Cluster, name: &str, settings: &str) -> Result<Gateway> {
+        let (listen, grpc) = (loopback()?, loopback()?);
         let secret = cluster.folder().join("gateway.secret");
         if !secret.exists() {
             write_secret(&secret)?;
@@ -61,7 +67,7 @@ impl Gateway {
 envoy_listen = "{grpc}"
 secret_file = "gateway.secret"
 trusted_proxies = ["127.0.0.1/32"]
-on_unavailable = "{on_unavailable}"
+{settings}
 
 [[line]]
 line = "{TICKETS}"
@@ -92,12 +98,12 @@ from = ["{PARTNER}"]
         let args: Vec<String> = args.map(str::to_owned).into();
         let log = cluster.folder().join(format!("{name}.log"));
         let program = program().await?;
-        let process = Process::start(&name, program.as_os_str(), &args, &log).await?;
+        let process = Process::start(name, program.as_os_str(), &args, &log).await?;
         let gateway = Gateway {
             process,
             listen,
             grpc,
-            name,
+            name: name.to_owned(),
             args,
             log,
         };

@@ -5,13 +5,13 @@
 //! happens while the gateway or the cluster is away.
 
 mod away;
-mod front;
-mod kept_out;
-mod let_in;
-mod proxy;
-mod shop;
-mod visitor;
-mod wire;
+pub mod front;
+pub mod kept_out;
+pub mod let_in;
+pub mod proxy;
+pub mod shop;
+pub mod visitor;
+pub mod wire;
 
 use std::path::PathBuf;
 
@@ -111,7 +111,7 @@ async fn cases_of(kind: Kind, program: PathBuf) -> Result<()> {
     .await
 }
 
-fn no_program(kind: Kind) -> Result<()> {
+pub fn no_program(kind: Kind) -> Result<()> {
     let (name, variable) = (kind.name(), kind.variable());
     skipped(
         &format!("gates: {name}"),
