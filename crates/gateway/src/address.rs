@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ::http::header::{HOST, HeaderName};
+use ::http::header::{HOST, HeaderName, ORIGIN};
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method};
 
@@ -21,7 +21,7 @@ const HOPS_MAX: usize = 20;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(crate) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
@@ -37,6 +37,12 @@ pub(crate) struct BadRequest {
 }
 
 impl BadRequest {
+    /// See [`Config::other_hosts`].
+    pub const UNKNOWN_HOST: BadRequest = BadRequest {
+        what: "nothing is known by this name of a host",
+        is_forbidden: true,
+    };
+
     fn of(what: &'static str) -> BadRequest {
         BadRequest {
             what,
@@ -137,6 +143,18 @@ impl Asked {
                 let mut values = values.filter_map(|value| value.to_str().ok());
                 values.any(|value| value.contains("prefetch") || value.contains("prerender"))
             })
+    }
+
+    /// Whether a page of another host asks, as far as `Origin` says so.
+    pub fn is_of_another_origin(&self) -> bool {
+        let is_own = |origin: &str| {
+            let host = origin
+                .strip_prefix("https://")
+                .or(origin.strip_prefix("http://"));
+            host.is_some_and(|host| normal_host(host).is_ok_and(|host| host == self.host))
+        };
+        let mut origins = self.headers.get_all(ORIGIN).iter();
+        origins.any(|origin| !origin.to_str().is_ok_and(is_own))
     }
 
     /// Whether a page is the right answer: by what the browser says that it is for, else by `Accept`.

@@ -41,12 +41,15 @@ pub struct Config {
     pub envoy_listen: Option<SocketAddr>,
     /// Signs the pre-cookies: the same on all gateways of a shop.
     pub secret: Secret,
-    /// Which requests belong to which line. The first rule that fits counts; a request that fits none passes.
+    /// Which requests belong to which line. The first rule that fits counts. A request that fits none passes, if its host is
+    /// known ([`Config::other_hosts`]).
     pub lines: Vec<LineRule>,
     /// Which requests pass without a line.
     pub bypass: Vec<BypassRule>,
     /// Whose `X-Forwarded-…` headers are believed. Only these may ask the gates.
     pub trusted_proxies: Vec<IpNet>,
+    /// What happens to a request for a host that no rule names, if any rule names hosts.
+    pub other_hosts: OtherHosts,
     /// What happens to a visitor without a known admission while the cluster cannot be reached.
     pub on_unavailable: OnUnavailable,
     /// How long the cluster may take to answer one question, 50 to 60,000.
@@ -64,8 +67,14 @@ pub struct Config {
     pub admission_stale_ms: u64,
     /// How many streams are open at once, 1 to 1,000,000. One more is refused.
     pub streams_max: usize,
-    /// How many connections are open at once, at least 100 more than streams.
+    /// How many connections are open at once, at least 100 more than streams. If its client reads nothing, one takes at most
+    /// 80 KiB over HTTP/1, with TLS 180 KiB, and over HTTP/2 2.5 MiB: headers that come, the page, and what is not sent yet.
+    /// Trusted proxies may send 64 KiB of headers in place of 16 KiB, and theirs take up to 100 KiB more for each request
+    /// under way.
     pub connections_max: usize,
+    /// How many of them one address has, 10 to 1,000,000; an IPv6 address counts by its first 64 bits. Trusted proxies have
+    /// as many as they want.
+    pub address_connections_max: usize,
     /// TLS of `listen`; without it a proxy before the gateway has it.
     pub tls: Option<TlsFiles>,
     /// Rate limits by the address of the client.
@@ -111,10 +120,14 @@ impl LineRule {
     /// [`Asked`](crate::address::Asked) has it.
     #[must_use]
     pub fn fits(&self, host: &str, path: &str) -> bool {
-        let fits_host =
-            self.hosts.is_empty() || self.hosts.iter().any(|rule| host_fits(rule, host));
+        let fits_host = self.hosts.is_empty() || self.names(host);
         let mut paths = self.paths.iter().chain(&self.complete_path);
         fits_host && (self.paths.is_empty() || paths.any(|rule| rule.fits_in_any_case(path)))
+    }
+
+    /// Whether one of its `hosts` is this one.
+    fn names(&self, host: &str) -> bool {
+        self.hosts.iter().any(|rule| host_fits(rule, host))
     }
 }
 
@@ -130,6 +143,17 @@ pub struct BypassRule {
     pub from: Vec<IpNet>,
     /// A header with exactly this value, known to partners alone.
     pub header: Option<(HeaderName, String)>,
+}
+
+/// What a request for a host gets that no rule names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OtherHosts {
+    /// An error (403): a shop that answers to any name would be open under a made-up one.
+    #[default]
+    Refuse,
+    /// The shop.
+    Pass,
 }
 
 /// What a visitor gets while the cluster does not answer.
@@ -207,6 +231,7 @@ impl Config {
             lines,
             bypass: Vec::new(),
             trusted_proxies: Vec::new(),
+            other_hosts: OtherHosts::default(),
             on_unavailable: OnUnavailable::default(),
             patience_ms: file::PATIENCE_MS,
             page_status: file::PAGE_STATUS,
@@ -216,6 +241,7 @@ impl Config {
             admission_stale_ms: file::ADMISSION_STALE_MS,
             streams_max: file::STREAMS_MAX,
             connections_max: file::STREAMS_MAX + file::CONNECTIONS_BESIDE_STREAMS,
+            address_connections_max: file::ADDRESS_CONNECTIONS_MAX,
             tls: None,
             address_limits: None,
             notices_bucket: None,
@@ -256,6 +282,13 @@ impl Config {
     #[must_use]
     pub fn rule_for(&self, host: &str, path: &str) -> Option<&LineRule> {
         self.lines.iter().find(|rule| rule.fits(host, path))
+    }
+
+    /// Whether a request that no rule fits is refused because of its host.
+    pub(crate) fn refuses_host(&self, host: &str) -> bool {
+        let is_open = self.other_hosts == OtherHosts::Pass;
+        let any_named = self.lines.iter().any(|rule| !rule.hosts.is_empty());
+        !is_open && any_named && !self.lines.iter().any(|rule| rule.names(host))
     }
 
     /// The first rule of a line: what its page shows, where the request does not say more.

@@ -19,8 +19,8 @@
 //!
 //! # Bounds
 //!
-//! Connections and streams are counted ([`Config::connections_max`], [`Config::streams_max`]), headers and forms have a
-//! size and a time in which they must come, each question to the cluster has an end ([`Config::patience_ms`]), and
+//! Connections and streams are counted ([`Config::connections_max`], which says what one takes, [`Config::streams_max`],
+//! [`Config::address_connections_max`]), headers and forms have a size and a time in which they must come, each question to the cluster has an end ([`Config::patience_ms`]), and
 //! admissions are kept in a cache of a fixed size.
 
 #![warn(missing_docs)]
@@ -52,8 +52,8 @@ use std::sync::atomic::AtomicBool;
 use nowserving_client::{Client, LineName};
 
 pub use crate::config::{
-    AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable, PathRule,
-    Secret, Shop, TlsFiles,
+    AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable,
+    OtherHosts, PathRule, Secret, Shop, TlsFiles,
 };
 pub use crate::page::PageError;
 pub use crate::serve::{BindError, Handle, Server};

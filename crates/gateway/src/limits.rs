@@ -63,8 +63,8 @@ impl AddressLimits {
     }
 }
 
-/// A whole network of 64 bits is one visitor's.
-fn counted(address: IpAddr) -> IpAddr {
+/// By what an address is counted: a whole network of 64 bits is one visitor's.
+pub(crate) fn counted(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => {

@@ -43,7 +43,8 @@ pub fn connections(more: i8) {
     gauge!("nowserving_gateway_connections").increment(f64::from(more));
 }
 
-/// `why`: `full`, or `silent` for one that had asked for nothing when too many did.
+/// `why`: `full`, `address` for one of too many of its address, `silent` for one that had asked for nothing when too many
+/// did, or `idle`.
 pub fn connection_closed(why: &'static str) {
     counter!("nowserving_gateway_connections_closed_total", "why" => why).increment(1);
 }

@@ -6,7 +6,7 @@ use axum::http::HeaderName;
 use axum::middleware::{self, Next};
 
 use crate::Shared;
-use crate::address::Asked;
+use crate::address::{Asked, BadRequest};
 use crate::gate::{self, Decision, PASS};
 use crate::http::{self, Answer};
 
@@ -33,5 +33,6 @@ async fn check(State(gateway): State<Shared>, request: Request, next: Next) -> A
         Decision::Unadmitted { rule, visit } => {
             http::unadmitted(&gateway, &asked, rule, visit).await
         }
+        Decision::UnknownHost => http::bad(&BadRequest::UNKNOWN_HOST),
     }
 }

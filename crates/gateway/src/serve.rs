@@ -1,5 +1,8 @@
 //! The server: accepts connections within bounds, and ends them when it stops.
 
+mod addresses;
+mod http2;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
@@ -14,9 +17,9 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use futures::FutureExt as _;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use nowserving_client::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,6 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tower_service::Service as _;
 
+use self::addresses::{Addresses, Counted};
 use crate::access_log::Logged;
 use crate::config::{Config, ConfigError};
 use crate::dashboard::{self, Dashboard};
@@ -33,13 +37,28 @@ use crate::page::{PageError, Pages};
 use crate::tls::Tls;
 use crate::{Gateway, Shared, http, metrics, own_shop};
 
-/// Headers of a request, and what a slow reader is sent ahead: a browser's cookies are some thousand bytes.
-const BUFFER_BYTES_MAX: usize = 16 * 1024;
-const HTTP2_STREAMS_MAX: u32 = 100;
-/// A request's headers must come within this, also on a connection that is kept.
-const HEADERS_WITHIN: Duration = Duration::from_secs(15);
-/// A proxy keeps connections for later requests; nginx for 60 s.
-const PROXY_HEADERS_WITHIN: Duration = Duration::from_secs(75);
+/// What one connection may take.
+struct Bounds {
+    /// A request's headers must come within this, also on a connection that is kept.
+    headers_within: Duration,
+    /// Headers of a request, and what a slow reader is sent ahead (over HTTP/2 for each stream).
+    buffer_bytes: u32,
+    http2_streams: u32,
+}
+
+/// A browser's cookies are some thousand bytes, and the page is a few files and one stream.
+const OF_BROWSERS: Bounds = Bounds {
+    headers_within: Duration::from_secs(15),
+    buffer_bytes: 16 * 1024,
+    http2_streams: 32,
+};
+/// A proxy keeps connections for later requests, nginx for 60 s. It asks with all headers that it has taken itself: to
+/// refuse those would be no answer for it, and where the shop is open without one, a way in.
+const OF_PROXIES: Bounds = Bounds {
+    headers_within: Duration::from_secs(75),
+    buffer_bytes: 64 * 1024,
+    http2_streams: 100,
+};
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Connections that have not asked for anything yet. One more ends the oldest: others ask at once.
 const SILENT_MAX: usize = 1_000;
@@ -207,11 +226,14 @@ impl Server {
                 stop,
             ))
         });
+        let config = &self.gateway.config;
         let mut accepting = Accepting {
             routes: http::routes(self.gateway.clone(), self.shop),
             gateway: self.gateway.clone(),
             tls: self.tls,
-            open: Arc::new(Semaphore::new(self.gateway.config.connections_max)),
+            open: Arc::new(Semaphore::new(config.connections_max)),
+            addresses: Addresses::new(config.address_connections_max),
+            stopping: stopping.subscribe(),
             silent: VecDeque::new(),
             ends: GracefulShutdown::new(),
         };
@@ -224,6 +246,8 @@ impl Server {
                 gateway: self.gateway.clone(),
                 tls: None,
                 open: Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX)),
+                addresses: Addresses::new(ADMIN_CONNECTIONS_MAX),
+                stopping: stopping.subscribe(),
                 silent: VecDeque::new(),
                 ends: GracefulShutdown::new(),
             };
@@ -309,6 +333,9 @@ struct Accepting {
     tls: Option<Tls>,
     /// As many more connections may be open.
     open: Arc<Semaphore>,
+    addresses: Addresses,
+    /// Changes when the server stops.
+    stopping: watch::Receiver<()>,
     /// The newest connections, the oldest of them first, of which some have not asked for anything.
     silent: VecDeque<Silent>,
     ends: GracefulShutdown,
@@ -339,14 +366,25 @@ impl Accepting {
     }
 
     fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let Ok(place) = self.open.clone().try_acquire_owned() else {
+        let is_trusted = self.gateway.config.trusts(peer.ip());
+        let counted = match is_trusted {
+            true => None,
+            false => match self.addresses.take(peer.ip()) {
+                None => return metrics::connection_closed("address"),
+                counted => counted,
+            },
+        };
+        let Ok(permit) = self.open.clone().try_acquire_owned() else {
             metrics::connection_closed("full");
             // Those that ask for nothing make room for the next one.
             self.end_oldest_silent();
             return;
         };
         metrics::connections(1);
-        let place = Place(place);
+        let place = Place {
+            _permit: permit,
+            _counted: counted,
+        };
         let _ = stream.set_nodelay(true);
         let unacknowledged_ms = UNACKNOWLEDGED_MAX.as_millis() as u32;
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_ms);
@@ -355,8 +393,14 @@ impl Accepting {
             routes: self.routes.clone(),
             gateway: self.gateway.clone(),
             peer,
+            bounds: if is_trusted {
+                &OF_PROXIES
+            } else {
+                &OF_BROWSERS
+            },
             has_asked: has_asked.clone(),
             ends: self.ends.watcher(),
+            stopping: self.stopping.clone(),
             place,
         };
         // Tasks of their own: thousands without TLS take no room for what TLS needs.
@@ -389,13 +433,19 @@ struct Connection {
     routes: Router,
     gateway: Shared,
     peer: SocketAddr,
+    bounds: &'static Bounds,
     has_asked: Arc<AtomicBool>,
     ends: Watcher,
+    stopping: watch::Receiver<()>,
     place: Place,
 }
 
 /// Of an open connection.
-struct Place(#[allow(dead_code)] OwnedSemaphorePermit);
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    /// Of an address that is not trusted.
+    _counted: Option<Counted>,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -422,31 +472,24 @@ impl Connection {
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> impl Future<Output = ()> + Send {
-        let headers_within = match self.gateway.config.trusts(self.peer.ip()) {
-            true => PROXY_HEADERS_WITHIN,
-            false => HEADERS_WITHIN,
-        };
+        let bounds = self.bounds;
         let (ends, service, place) = self.into_parts();
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(headers_within)
-            .max_buf_size(BUFFER_BYTES_MAX)
+            .header_read_timeout(bounds.headers_within)
+            // One read may go beyond the buffer.
+            .max_buf_size(bounds.buffer_bytes as usize)
+            .max_header_size(bounds.buffer_bytes as usize)
             .serve_connection(TokioIo::new(stream), service_fn(service));
         // It fails when the other side breaks it off, which is its right.
         ends.watch(connection).map(move |_| drop(place))
     }
 
     async fn http2(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let (ends, service, _place) = self.into_parts();
-        let connection = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(HTTP2_STREAMS_MAX)
-            .max_header_list_size(BUFFER_BYTES_MAX as u32)
-            .max_send_buf_size(BUFFER_BYTES_MAX)
-            .keep_alive_interval(HEADERS_WITHIN)
-            .keep_alive_timeout(HEADERS_WITHIN)
-            .serve_connection(TokioIo::new(stream), service_fn(service));
-        let _ = ends.watch(connection).await;
+        let (bounds, stopping) = (self.bounds, self.stopping.clone());
+        // The stop waits for `_ends`.
+        let (_ends, answer, _place) = self.into_parts();
+        http2::serve(stream, answer, bounds, stopping).await;
     }
 
     fn into_parts(
@@ -463,6 +506,7 @@ impl Connection {
             has_asked,
             ends,
             place,
+            ..
         } = self;
         let service = move |request: Request<Incoming>| -> Answered {
             has_asked.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 -- The question to the gateway about a request, as an action of HAProxy: `http-request lua.nowserving`. It leaves its answer
 -- in variables of the transaction:
 --
---   txn.nowserving        "admitted": to the shop; "waits": to the gateway; "refused": 403; not set: no gateway answered
+--   txn.nowserving        "admitted": to the shop; "waits": to the gateway; "away": no gateway answers; not set: refused
 --   txn.nowserving_pass   the pass for the shop, if there is one
 --   txn.nowserving_wait   path and query of the waiting page
 
@@ -42,7 +42,8 @@ core.register_action("nowserving", { "http-req" }, function(txn)
     elseif answer.status == 401 and header(answer, "nowserving-wait") then
         txn:set_var("txn.nowserving_wait", header(answer, "nowserving-wait"), true)
         txn:set_var("txn.nowserving", "waits", true)
-    elseif answer.status == 403 then
-        txn:set_var("txn.nowserving", "refused", true)
+    elseif answer.status == 502 or answer.status == 503 or answer.status == 504 then
+        -- HAProxy's own words. The gateway never answers so, whatever the client sends.
+        txn:set_var("txn.nowserving", "away", true)
     end
 end)

@@ -31,6 +31,7 @@ mod gates;
 mod grown;
 mod guarded;
 mod harness;
+mod hostile;
 mod import;
 mod kick;
 mod kv;
@@ -250,6 +251,12 @@ async fn gates_keep_out_and_let_in() -> Result<()> {
         true => gates::every_case().await,
         false => run(Options::default(), gates::each_once).await,
     }
+}
+
+/// Clients that mean harm: a gateway asked directly, and by nginx and HAProxy (`cargo xtask ci --front`: by all proxies).
+#[tokio::test]
+async fn hostile_clients_harm_nobody() -> Result<()> {
+    run(Options::default(), hostile::everything).await
 }
 
 /// The rights of deploy/nats are those of docs/security.md, sufficient for each role, and deny everything else.

@@ -223,3 +223,28 @@ fn a_prefetch_is_no_navigation() {
         assert!(!asked(&[html, prefetch]).is_navigation(), "{prefetch:?}");
     }
 }
+
+#[test]
+fn a_page_of_another_host_says_so_by_its_origin() {
+    let host = ("host", "Shop.Example:8443");
+    let asks = |origins: &[&str]| {
+        let origins = origins.iter().map(|origin| ("origin", *origin));
+        let headers: Vec<_> = std::iter::once(host).chain(origins).collect();
+        let asked = Asked::direct(&parts("/", &headers), ip("192.0.2.1"), &config(&[]));
+        asked.unwrap().is_of_another_origin()
+    };
+    assert!(!asks(&[]));
+    assert!(!asks(&["https://shop.example"]) && !asks(&["http://shop.example:8443"]));
+    for other in [
+        "null",
+        "",
+        "shop.example",
+        "https://other.shop.example",
+        "https://shop.example.evil.example",
+        "https://evil.example/shop.example",
+        "ftp://shop.example",
+    ] {
+        assert!(asks(&[other]), "{other}");
+    }
+    assert!(asks(&["https://shop.example", "https://evil.example"]));
+}

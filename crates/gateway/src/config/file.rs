@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
-    AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable, Secret,
-    Shop, TlsFiles,
+    AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable,
+    OtherHosts, Secret, Shop, TlsFiles,
 };
 
 pub const PATIENCE_MS: u64 = 2_000;
@@ -18,6 +18,8 @@ pub const PAGE_STATUS: u16 = 503;
 pub const ADMISSION_STALE_MS: u64 = 5_000;
 pub const STREAMS_MAX: usize = 9_000;
 pub const CONNECTIONS_BESIDE_STREAMS: usize = 2_000;
+/// Many people can share an address.
+pub const ADDRESS_CONNECTIONS_MAX: usize = 1_000;
 
 const CONNECTIONS_BESIDE_STREAMS_MIN: usize = 100;
 const LINES_MAX: usize = 1_000;
@@ -42,6 +44,8 @@ struct File {
     #[serde(default)]
     trusted_proxies: Vec<String>,
     #[serde(default)]
+    other_hosts: OtherHosts,
+    #[serde(default)]
     on_unavailable: OnUnavailable,
     patience_ms: Option<u64>,
     page_status: Option<u16>,
@@ -53,6 +57,7 @@ struct File {
     admission_stale_ms: Option<u64>,
     streams_max: Option<usize>,
     connections_max: Option<usize>,
+    address_connections_max: Option<usize>,
     tls: Option<TlsFiles>,
     address_limits: Option<LimitsSection>,
     notices_bucket: Option<String>,
@@ -116,6 +121,7 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
     config.admin = file.admin.within(folder);
     config.envoy_listen = file.envoy_listen;
     config.trusted_proxies = nets("trusted_proxies", &file.trusted_proxies)?;
+    config.other_hosts = file.other_hosts;
     config.on_unavailable = file.on_unavailable;
     config.patience_ms = file.patience_ms.unwrap_or(PATIENCE_MS);
     config.page_status = file.page_status.unwrap_or(PAGE_STATUS);
@@ -128,6 +134,9 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
         .streams_max
         .saturating_add(CONNECTIONS_BESIDE_STREAMS);
     config.connections_max = file.connections_max.unwrap_or(connections_max);
+    config.address_connections_max = file
+        .address_connections_max
+        .unwrap_or(ADDRESS_CONNECTIONS_MAX);
     config.tls = file.tls.map(|tls| TlsFiles {
         cert_file: folder.join(tls.cert_file),
         key_file: folder.join(tls.key_file),
@@ -245,6 +254,13 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     between("page_status", config.page_status.into(), 200, 599)?;
     between("admission_stale_ms", config.admission_stale_ms, 0, 60_000)?;
     between("streams_max", config.streams_max as u64, 1, 1_000_000)?;
+    let address_connections_max = config.address_connections_max as u64;
+    between(
+        "address_connections_max",
+        address_connections_max,
+        10,
+        1_000_000,
+    )?;
     between("line", config.lines.len() as u64, 1, LINES_MAX as u64)?;
     between("bypass", config.bypass.len() as u64, 0, RULES_MAX as u64)?;
     between(

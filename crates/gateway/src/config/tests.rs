@@ -22,6 +22,8 @@ fn a_whole_file_is_read() {
         insecure_cookies = true
         admission_stale_ms = 1000
         streams_max = 100
+        address_connections_max = 50
+        other_hosts = "pass"
         shop = { name = "Nordlicht", url = "/" }
         address_limits = { domain = "web", requests = ["enter", "status"] }
         notices_bucket = "notices"
@@ -53,6 +55,8 @@ fn a_whole_file_is_read() {
     assert_eq!(config.lines[0].opens_at_ms, Some(1_796_086_800_000));
     assert_eq!(config.on_unavailable, OnUnavailable::Allow);
     assert_eq!(config.connections_max, 2_100);
+    assert_eq!(config.address_connections_max, 50);
+    assert_eq!(config.other_hosts, OtherHosts::Pass);
     assert!(config.trusts("::ffff:127.1.1.1".parse().unwrap()));
     assert!(config.trusts("::1".parse().unwrap()));
     assert!(!config.trusts("10.0.0.1".parse().unwrap()));
@@ -91,6 +95,11 @@ fn what_is_wrong_is_named_with_its_limit() {
             format!("{BASE}connections_max = 9000\n{LINE}"),
             "connections_max",
             "at least 9100",
+        ),
+        (
+            format!("{BASE}address_connections_max = 5\n{LINE}"),
+            "address_connections_max",
+            "10 to 1000000",
         ),
         (
             format!("{BASE}trusted_proxies = [\"10.0.0/8\"]\n{LINE}"),
@@ -156,4 +165,26 @@ fn insecure_cookies_are_for_loopback_alone() {
     assert_eq!(config.check().unwrap_err().field, "insecure_cookies");
     config.insecure_cookies = false;
     config.check().unwrap();
+}
+
+/// A shop that answers to every name would be open under one that nobody knows.
+#[test]
+fn a_host_that_no_rule_names_is_refused_if_any_rule_names_hosts() {
+    let named =
+        format!("{BASE}{LINE}hosts = [\"shop.example\", \"*.a.example\"]\npaths = [\"/a\"]\n");
+    let config = parse(&named).unwrap();
+    for host in ["", "elsewhere.example", "a.example", "127.0.0.1"] {
+        assert!(config.refuses_host(host), "{host}");
+    }
+    for host in ["shop.example", "b.a.example"] {
+        assert!(!config.refuses_host(host), "{host}");
+    }
+    let all = parse(&format!("{BASE}{LINE}paths = [\"/a\"]")).unwrap();
+    assert!(!all.refuses_host("elsewhere.example"));
+    // A rule for all hosts names none.
+    let both = parse(&format!("{named}{LINE}paths = [\"/b\"]")).unwrap();
+    assert!(both.refuses_host("elsewhere.example"));
+    assert!(both.rule_for("elsewhere.example", "/b").is_some());
+    let passing = named.replace(LINE, &format!("other_hosts = \"pass\"\n{LINE}"));
+    assert!(!parse(&passing).unwrap().refuses_host("elsewhere.example"));
 }

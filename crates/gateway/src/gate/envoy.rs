@@ -26,7 +26,7 @@ use self::pb::{CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
 use self::pb_core::header_value_option::HeaderAppendAction;
 use super::{Decision, PASS, decide};
 use crate::Shared;
-use crate::address::Asked;
+use crate::address::{Asked, BadRequest, FORWARDED_HOST};
 use crate::http::unadmitted;
 
 /// The messages and the service, as generated from `proto/envoy`.
@@ -160,6 +160,7 @@ async fn answer(
         Decision::Unadmitted { rule, visit } => {
             denied(unadmitted(gateway, &as_asked, rule, visit).await).await
         }
+        Decision::UnknownHost => denied(crate::http::bad(&BadRequest::UNKNOWN_HOST)).await,
     }
 }
 
@@ -193,6 +194,8 @@ fn parts(asked: &HttpRequest) -> Option<::http::request::Parts> {
         }
     }
     headers.insert(HOST, host);
+    // The source may be a trusted proxy, but the header the client's: Envoy routes by the host alone.
+    headers.remove(FORWARDED_HOST);
     Some(request.into_parts().0)
 }
 
@@ -279,8 +282,9 @@ mod tests {
     use super::*;
 
     fn asked(path: &[u8]) -> HttpRequest {
-        let headers: [(&str, &[u8]); 5] = [
+        let headers: [(&str, &[u8]); 6] = [
             (":path", path),
+            ("x-forwarded-host", b"elsewhere.example"),
             ("cookie", b"__Host-nowserving-sale=abc; other=1"),
             ("x-name", b"J\xfcrgen"),
             ("x-broken", b"a\nb"),

@@ -58,6 +58,8 @@ pub(crate) enum Decision<'a> {
         rule: &'a LineRule,
         visit: Option<Visit>,
     },
+    /// It is refused: no rule names its host.
+    UnknownHost,
 }
 
 /// Decides about a request. Asks the line only if it is not known that the visitor holds a seat.
@@ -68,6 +70,10 @@ pub(crate) async fn decide<'a>(gateway: &'a Shared, asked: &Asked) -> Decision<'
         return Decision::Through { pass: None };
     }
     let Some(rule) = config.rule_for(&asked.host, &asked.path) else {
+        if config.refuses_host(&asked.host) {
+            count("unknown_host");
+            return Decision::UnknownHost;
+        }
         count("no_line");
         return Decision::Through { pass: None };
     };
@@ -249,6 +255,7 @@ async fn nginx(Of(gateway): Of<Shared>, request: Request) -> Answer {
             }
             answer
         }
+        Decision::UnknownHost => StatusCode::FORBIDDEN.into_response(),
     }
 }
 
@@ -281,6 +288,7 @@ async fn forward(Of(gateway): Of<Shared>, request: Request) -> Answer {
             note(&mut answer, &asked, &rule.line);
             answer
         }
+        Decision::UnknownHost => http::bad(&BadRequest::UNKNOWN_HOST),
     }
 }
 

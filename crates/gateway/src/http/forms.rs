@@ -121,8 +121,11 @@ async fn form<'a>(
 }
 
 /// A form on a page of somebody else must not take a number, or give one up. `SameSite` keeps the cookies from it, but not from
-/// another host below the shop's domain.
+/// another host below the shop's domain. Browsers of these years say where the form stands, older ones its origin, and
+/// programs neither.
 fn is_of_another_site(asked: &Asked) -> bool {
-    let site = asked.headers.get("sec-fetch-site");
-    site.is_some_and(|site| site == "cross-site" || site == "same-site")
+    match asked.headers.get("sec-fetch-site") {
+        Some(site) => site == "cross-site" || site == "same-site",
+        None => asked.is_of_another_origin(),
+    }
 }

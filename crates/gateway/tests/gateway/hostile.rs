@@ -1,9 +1,10 @@
 //! Requests that mean harm: they get clear answers, and others are served meanwhile.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::common::{Gateway, HTML};
 
@@ -27,6 +28,57 @@ async fn large_headers_are_refused() {
     let answer = gateway.raw(many.as_bytes()).await;
     assert!(matches!(status(&answer), "431" | ""), "{answer}");
     assert_eq!(gateway.get("/healthz", &[]).await.status, 200);
+    gateway.stop().await;
+}
+
+/// A proxy asks with all headers that it has taken itself. To be refused them looks to some as if no gateway answered.
+#[tokio::test]
+async fn a_trusted_proxy_may_send_more_headers() {
+    let cookies = "x".repeat(60_000);
+    let headers = [
+        ("X-Original-Method", "GET"),
+        ("X-Original-URI", "/checkout"),
+        ("Cookie", &cookies),
+    ];
+    let strangers = Gateway::without_cluster(|_| {}).await;
+    assert_eq!(strangers.get("/gate/nginx", &headers).await.status, 431);
+    strangers.stop().await;
+    let gateway = Gateway::without_cluster(|config| {
+        config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    })
+    .await;
+    assert_eq!(gateway.get("/gate/nginx", &headers).await.status, 401);
+    let cookies = "x".repeat(70_000);
+    let answer = gateway.get("/gate/nginx", &[("Cookie", &cookies)]).await;
+    assert_eq!(answer.status, 431);
+    gateway.stop().await;
+}
+
+/// What is behind the gate is the shop of the hosts that are named.
+#[tokio::test]
+async fn hosts_that_no_rule_names_are_refused() {
+    let gateway = Gateway::without_cluster(|config| {
+        config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+        config.lines[0].hosts = vec!["other.example".to_owned()];
+    })
+    .await;
+    let headers = [
+        ("X-Original-Method", "GET"),
+        ("X-Original-URI", "/"),
+        ("X-Forwarded-Method", "GET"),
+        ("X-Forwarded-Uri", "/"),
+        ("X-Forwarded-Host", "shop.example"),
+    ];
+    // `Host` is the same.
+    for path in ["/gate/nginx", "/gate/forward"] {
+        assert_eq!(gateway.get(path, &headers).await.status, 403, "{path}");
+    }
+    let headers = [
+        ("X-Forwarded-Method", "GET"),
+        ("X-Forwarded-Uri", "/"),
+        ("X-Forwarded-Host", "other.example"),
+    ];
+    assert_eq!(gateway.get("/gate/forward", &headers).await.status, 200);
     gateway.stop().await;
 }
 
@@ -73,6 +125,23 @@ async fn a_form_has_a_length_and_comes_from_the_shop() {
                 (403, "error"),
                 "{path}"
             );
+        }
+    }
+    // Older browsers say the origin alone, and programs nothing.
+    for (origin, status) in [
+        ("https://other.shop.example", 403),
+        ("null", 403),
+        ("https://shop.example", 503),
+    ] {
+        let headers = [HTML, ("Origin", origin)];
+        for path in ["/_nowserving/enter", "/_nowserving/leave"] {
+            let answer = gateway.post(path, &headers, "line=sale&to=/").await;
+            let wanted = if path.ends_with("leave") && status == 503 {
+                303
+            } else {
+                status
+            };
+            assert_eq!(answer.status, wanted, "{origin} {path}");
         }
     }
     assert_eq!(gateway.get("/_nowserving/leave", &[HTML]).await.status, 405);
@@ -129,6 +198,46 @@ async fn connections_that_say_nothing_keep_nobody_out() {
         .unwrap();
     drop(silent);
     gateway.stop().await;
+}
+
+/// One address cannot take all connections, not even by asking for something.
+#[tokio::test]
+async fn one_address_has_a_part_of_the_connections() {
+    const MAX: usize = 20;
+    let gateway = Gateway::without_cluster(|config| config.address_connections_max = MAX).await;
+    let mut open = Vec::new();
+    for _ in 0..MAX {
+        let stream = kept(&gateway, Ipv4Addr::LOCALHOST).await;
+        open.push(stream.expect("one of those that it may have"));
+    }
+    assert!(kept(&gateway, Ipv4Addr::LOCALHOST).await.is_none());
+    // Somebody else.
+    let other = kept(&gateway, Ipv4Addr::new(127, 0, 0, 2)).await;
+    drop(other.expect("of another address"));
+    open.pop();
+    let again = async { while kept(&gateway, Ipv4Addr::LOCALHOST).await.is_none() {} };
+    tokio::time::timeout(Duration::from_secs(20), again)
+        .await
+        .unwrap();
+    drop(open);
+    gateway.stop().await;
+}
+
+/// A connection that has got an answer and stays open; `None` if there was none.
+async fn kept(gateway: &Gateway, from: Ipv4Addr) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut stream = socket.connect(gateway.addr).await.unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+    let _ = stream.write_all(request).await;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"ok\n") {
+        match stream.read_buf(&mut answer).await {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+    Some(stream)
 }
 
 /// It is not waited for.

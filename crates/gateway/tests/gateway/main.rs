@@ -6,6 +6,7 @@ mod common;
 mod completes;
 mod dashboard;
 mod hostile;
+mod http2;
 mod tls;
 mod two_steps;
 mod without_cluster;

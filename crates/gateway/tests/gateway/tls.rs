@@ -1,21 +1,24 @@
 //! TLS of the gateway itself.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use nowserving_client::{Client, ClientOptions};
 use nowserving_gateway::{Config, Handle, LineRule, Secret, Server, TlsFiles};
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// Writes a certificate of its own, and returns it.
-fn write_files(dir: &Path) -> rustls_pki_types::CertificateDer<'static> {
+fn write_files(dir: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(dir.join("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(dir.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
@@ -40,22 +43,31 @@ async fn server(dir: &Path) -> Server {
     Server::bind(config, client).await.unwrap()
 }
 
-async fn get(
-    addr: std::net::SocketAddr,
-    root: rustls_pki_types::CertificateDer<'static>,
-) -> Result<String, std::io::Error> {
+pub type Secure = TlsStream<TcpStream>;
+
+/// Connects as a browser does that speaks this protocol.
+async fn client(
+    addr: SocketAddr,
+    root: CertificateDer<'static>,
+    protocol: &[u8],
+) -> std::io::Result<Secure> {
     let mut roots = RootCertStore::empty();
     roots.add(root).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
     let stream = TcpStream::connect(addr).await?;
     let name = ServerName::try_from("localhost").unwrap();
-    let mut stream = TlsConnector::from(Arc::new(config))
+    TlsConnector::from(Arc::new(config))
         .connect(name, stream)
-        .await?;
+        .await
+}
+
+async fn get(addr: SocketAddr, root: CertificateDer<'static>) -> std::io::Result<String> {
+    let mut stream = client(addr, root, b"http/1.1").await?;
     let request = "GET /_nowserving/wait?line=sale HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\
                    Connection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await?;
@@ -63,6 +75,53 @@ async fn get(
     // The server may close without a good-bye of TLS.
     let _ = stream.read_to_end(&mut answer).await;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// A gateway with TLS that runs.
+pub struct Secured {
+    addr: SocketAddr,
+    root: CertificateDer<'static>,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl Secured {
+    pub async fn start() -> Secured {
+        let dir = tempfile::tempdir().unwrap();
+        let root = write_files(dir.path());
+        let server = server(dir.path()).await;
+        let addr = server.addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        Secured {
+            addr,
+            root,
+            stop,
+            running,
+            _dir: dir,
+        }
+    }
+
+    /// A connection by this protocol.
+    pub async fn client(&self, protocol: &[u8]) -> Secure {
+        client(self.addr, self.root.clone(), protocol)
+            .await
+            .unwrap()
+    }
+
+    /// What it answers to somebody else.
+    pub async fn page(&self) -> String {
+        get(self.addr, self.root.clone()).await.unwrap()
+    }
+
+    /// Ends it, and waits for that.
+    pub async fn stop(self) {
+        drop(self.stop);
+        self.running.await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use nowserving_e2e::{Cluster, eventually};
 
 use super::front::{self, Front, PATIENCE, TO};
+use super::kept_out;
 use super::let_in::{Inside, no_pass};
 use super::proxy::Away;
 use super::visitor::Visitor;
@@ -20,6 +21,8 @@ pub async fn all(cluster: &mut Cluster, front: &mut Front, mut inside: Inside) -
     let open = open.await?;
     front::answers(&open).await.context("the open one")?;
     front.shop.seen();
+    let large = kept_out::large_headers(front, open.addr).await;
+    large.context("large headers, by the open one")?;
     front.gateway.kill().await?;
     closed(front, &mut inside).await.context("closed")?;
     let opened = opens(&Visitor::new(open.addr)).await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{self as e2e, Cluster, HOUR_MS, eventually};
+use nowserving_e2e::{self as e2e, Cluster, HOUR_MS, Process, eventually};
 use serde_json::json;
 
 use super::proxy::{Away, Behind, Kind, Proxy, loopback};
@@ -46,11 +46,17 @@ pub struct Gateway {
 impl Gateway {
     /// Starts one that does this while the cluster is away, and waits until it has found the lines.
     pub async fn start(cluster: &Cluster, on_unavailable: &str) -> Result<Gateway> {
+        let name = format!("gateway-{on_unavailable}");
+        let settings = format!("on_unavailable = \"{on_unavailable}\"\nnotices_bucket = \"notices\"");
+        Gateway::start_with(cluster, &name, &settings).await
+    }
+
+    /// The same, with lines of its file.
+    pub async fn start_with(cluster: &Cluster, name: &str, settings: &str) -> Result<Gateway> {
         let (listen, grpc) = (loopback()?, loopback()?);
         let more = format!(
             r#"envoy_listen = "{grpc}"
-on_unavailable = "{on_unavailable}"
-notices_bucket = "notices"
+{settings}
 
 [[line]]
 line = "{TICKETS}"
@@ -73,8 +79,7 @@ methods = ["OPTIONS"]
 from = ["{PARTNER}"]
 "#
         );
-        let name = format!("gateway-{on_unavailable}");
-        let gateway = e2e::Gateway::start(cluster, &name, listen, &more).await?;
+        let gateway = e2e::Gateway::start(cluster, name, listen, &more).await?;
         gateway.ready().await?;
         Ok(Gateway { gateway, grpc })
     }
@@ -83,8 +88,8 @@ from = ["{PARTNER}"]
         self.gateway.addr()
     }
 
-    pub fn tail(&self, lines: usize) -> String {
-        self.gateway.process.tail(lines)
+    pub fn process(&self) -> &Process {
+        &self.gateway.process
     }
 
     /// kill -9.
@@ -166,7 +171,7 @@ impl Front {
 
     pub fn show_logs(&self) {
         eprint!("{}", self.proxy.process.tail(30));
-        eprint!("{}", self.gateway.tail(30));
+        eprint!("{}", self.gateway.process().tail(30));
     }
 }
 

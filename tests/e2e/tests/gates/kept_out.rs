@@ -1,12 +1,14 @@
 //! Who is kept out, whatever the request claims to be.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context as _, Result, ensure};
 use nowserving_e2e::Cluster;
 use serde_json::{Value, json};
 
 use super::front::{Front, PARTNER, TICKETS, TO};
 use super::let_in;
-use super::visitor::encoded;
+use super::visitor::{Visitor, encoded};
 
 /// A body that is larger than a proxy's buffers.
 pub const BODY_BYTES: usize = 200_000;
@@ -16,6 +18,10 @@ pub async fn all(cluster: &Cluster, front: &Front) -> Result<()> {
     scripts(front).await.context("scripts")?;
     spoofed_headers(front).await.context("spoofed headers")?;
     paths(front).await.context("paths")?;
+    other_hosts(front).await.context("other hosts")?;
+    large_headers(front, front.proxy.addr)
+        .await
+        .context("large headers")?;
     forged_cookies(front).await.context("forged cookies")?;
     let before = next_token(cluster).await?;
     cookies_off(front).await.context("cookies off")?;
@@ -125,7 +131,7 @@ async fn spoofed_headers(front: &Front) -> Result<()> {
 }
 
 /// Ways to write a path behind the line, and others that only look like it. The shop sees none of them.
-async fn paths(front: &Front) -> Result<()> {
+pub async fn paths(front: &Front) -> Result<()> {
     for path in [
         "/tickets",
         "/tickets/",
@@ -139,6 +145,14 @@ async fn paths(front: &Front) -> Result<()> {
         "/%74ickets/a",
         "/tickets%2fa",
         "/tickets;v=1/a",
+        "/tickets;x",
+        "/tickets/../tickets/a",
+        "/TICKETS/a",
+        "/%54ickets/a",
+        "/tickets/%00",
+        "/tickets%00/a",
+        "/tickets\0/a",
+        "/tickets\\a",
         "/tickets/a#/assets/",
         "/tickets/a?/assets/",
         "/_nowserving/../tickets/a",
@@ -146,6 +160,11 @@ async fn paths(front: &Front) -> Result<()> {
         "/_nowserving/..%2ftickets/a",
         "/gate/forward/../../tickets/a",
         "http://shop.example/tickets/a",
+        "http://elsewhere.example/tickets/a",
+        "https://shop.example:443/tickets/a",
+        "shop.example/tickets/a",
+        "tickets/a",
+        "*",
     ] {
         let answer = front.stranger().page(path).await?;
         let check = front.shop_saw_nothing();
@@ -155,7 +174,81 @@ async fn paths(front: &Front) -> Result<()> {
     Ok(())
 }
 
-async fn forged_cookies(front: &Front) -> Result<()> {
+/// A shop that answers to every name would be open under one that no line has.
+pub async fn other_hosts(front: &Front) -> Result<()> {
+    for host in [
+        "elsewhere.example",
+        "shop.example.elsewhere.example",
+        "other.shop.example",
+        "shop.example@elsewhere.example",
+        "127.0.0.1",
+        "shop.example.",
+        "SHOP.EXAMPLE:8080",
+        "",
+    ] {
+        for path in [TO, "http://shop.example/tickets/a"] {
+            let mut visitor = front.stranger();
+            visitor.host = host.to_owned();
+            let answer = visitor.page(path).await?;
+            let check = front.shop_saw_nothing();
+            check.with_context(|| format!("{host:?} {path}: {answer:?}"))?;
+            ensure!((400..600).contains(&answer.status), "{host:?}: {answer:?}");
+        }
+    }
+    let mut visitor = front.stranger();
+    visitor.host = "elsewhere.example".to_owned();
+    let answer = visitor.page("/about").await?;
+    ensure!((400..500).contains(&answer.status), "{answer:?}");
+    front.shop_saw_nothing()
+}
+
+/// More than the proxy or the gateway takes: no reason to let somebody in, also not where the shop is open while no gateway
+/// answers. Some end the connection before they have read it all.
+pub async fn large_headers(front: &Front, proxy: SocketAddr) -> Result<()> {
+    let visitor = Visitor::new(proxy);
+    let mut many = visitor.clone();
+    for nth in 0..300 {
+        many.headers.push((format!("X-{nth}"), "y".to_owned()));
+    }
+    let large = |count: usize| {
+        let mut visitor = visitor.clone();
+        for nth in 0..count {
+            visitor
+                .headers
+                .push((format!("X-Large-{nth}"), "y".repeat(7_000)));
+        }
+        visitor
+    };
+    let one = visitor.sending("X-One", &"y".repeat(1 << 20));
+    for (what, mut visitor) in [
+        ("many", many),
+        ("14 KB", large(2)),
+        ("28 KB", large(4)),
+        ("56 KB", large(8)),
+        ("140 KB", large(20)),
+        ("1 MB", large(150)),
+        ("one of 1 MB", one),
+    ] {
+        let answer = visitor.page(TO).await;
+        let check = front.shop_saw_nothing();
+        check.with_context(|| format!("{what}: {answer:.200?}"))?;
+        if let Ok(answer) = answer {
+            ensure!(
+                (400..600).contains(&answer.status),
+                "{what}: {answer:.200?}"
+            );
+        }
+    }
+    for length in [7_000, 12_000, 30_000, 100_000] {
+        let path = format!("/tickets/{}", "a".repeat(length));
+        let answer = visitor.clone().page(&path).await;
+        let check = front.shop_saw_nothing();
+        check.with_context(|| format!("a path of {length}: {answer:.200?}"))?;
+    }
+    Ok(())
+}
+
+pub async fn forged_cookies(front: &Front) -> Result<()> {
     let names = ["__Host-nowserving-tickets", "nowserving-tickets"];
     let long = "a".repeat(3_000);
     for name in names {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::front::{Front, PATIENCE, TICKETS, TO, VIP};
 use super::kept_out::BODY_BYTES;
+use super::proxy::Kind;
 use super::visitor::Visitor;
 
 /// Visitors that are there at the end.
@@ -34,7 +35,7 @@ pub async fn all(cluster: &Cluster, front: &Front) -> Result<Inside> {
 }
 
 /// Somebody who enters while a seat is free.
-async fn admitted(front: &Front) -> Result<Visitor> {
+pub async fn admitted(front: &Front) -> Result<Visitor> {
     let mut visitor = front.stranger();
     let answer = visitor.enter(TICKETS, TO).await?;
     ensure!(answer.status == 303, "{answer:?}");
@@ -66,6 +67,17 @@ async fn requests(front: &Front, visitor: &mut Visitor) -> Result<()> {
     ensure!(head.is_shops() && head.body.is_empty(), "{head:?}");
     let answer = visitor.web_socket("/tickets/live").await?;
     ensure!(answer.is_none(), "no WebSocket: {answer:?}");
+    // As many as shops of these days set; HAProxy has 15 KB of room for all headers.
+    let (count, bytes) = match front.kind {
+        Kind::Haproxy => (2, 4_000),
+        _ => (3, 7_000),
+    };
+    let mut heavy = visitor.clone();
+    for nth in 0..count {
+        let cookie = format!("shop{nth}={}", "c".repeat(bytes));
+        heavy = heavy.sending("X-Cookies", &cookie);
+    }
+    one_pass(&heavy.page(TO).await?.asked()?).context("with large headers")?;
     for name in ["Nowserving-Pass", "nowserving_pass"] {
         let mut forging = visitor.sending(name, "forged.by.me");
         one_pass(&forging.page(TO).await?.asked()?).context(name)?;
@@ -74,7 +86,7 @@ async fn requests(front: &Front, visitor: &mut Visitor) -> Result<()> {
     Ok(())
 }
 
-async fn cookies_of_others(front: &Front, admitted: &Visitor) -> Result<()> {
+pub async fn cookies_of_others(front: &Front, admitted: &Visitor) -> Result<()> {
     let name = |line: &str| format!("__Host-nowserving-{line}");
     let ticket = admitted.cookies.get(&name(TICKETS));
     let ticket = ticket.context("a ticket")?;
@@ -83,6 +95,22 @@ async fn cookies_of_others(front: &Front, admitted: &Visitor) -> Result<()> {
     other.cookies.insert(name(VIP), ticket.clone());
     let answer = other.page("/vip/a").await?;
     front.kept_out(&answer).context("another line's")?;
+    // Parts of it, and others that look like it.
+    let (half, rest) = ticket.split_at(ticket.len() / 2);
+    let last = if ticket.ends_with('A') { "B" } else { "A" };
+    let changed = format!("{}{last}", &ticket[..ticket.len() - 1]);
+    for forged in [
+        half,
+        rest,
+        &changed,
+        &format!("{ticket}A"),
+        &ticket.to_lowercase(),
+    ] {
+        let mut forger = front.stranger();
+        forger.cookies.insert(name(TICKETS), forged.to_owned());
+        let answer = forger.page(TO).await?;
+        front.kept_out(&answer).with_context(|| forged.to_owned())?;
+    }
     // Two of one name: one of them was smuggled in.
     for pair in [[ticket.as_str(), "AAAA"], ["AAAA", ticket]] {
         let [one, two] = pair.map(|value| format!("{}={value}", name(TICKETS)));

@@ -5,14 +5,14 @@
 //! happens while the gateway or the cluster is away.
 
 mod away;
-mod front;
-mod kept_out;
-mod let_in;
+pub mod front;
+pub mod kept_out;
+pub mod let_in;
 mod notices;
-mod proxy;
-mod shop;
-mod visitor;
-mod wire;
+pub mod proxy;
+pub mod shop;
+pub mod visitor;
+pub mod wire;
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub async fn each_once(cluster: &mut Cluster) -> Result<()> {
     let gateway = Gateway::start(cluster, "hold").await?;
     let noticed = notices::are_shown(cluster, &gateway).await;
     if noticed.is_err() {
-        eprintln!("{}", gateway.tail(20));
+        eprintln!("{}", gateway.process().tail(20));
     }
     noticed.context("announcements")?;
     for kind in Kind::ALL {
@@ -49,7 +49,7 @@ pub async fn each_once(cluster: &mut Cluster) -> Result<()> {
         };
         let outcome = outcome.await;
         if outcome.is_err() {
-            eprintln!("{}{}", proxy.process.tail(20), gateway.tail(20));
+            eprintln!("{}{}", proxy.process.tail(20), gateway.process().tail(20));
         }
         outcome.with_context(|| name.to_owned())?;
     }
@@ -117,7 +117,7 @@ async fn cases_of(kind: Kind, program: PathBuf) -> Result<()> {
     .await
 }
 
-fn no_program(kind: Kind) -> Result<()> {
+pub fn no_program(kind: Kind) -> Result<()> {
     let (name, variable) = (kind.name(), kind.variable());
     skipped(
         &format!("gates: {name}"),

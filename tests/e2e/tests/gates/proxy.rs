@@ -130,13 +130,23 @@ impl Setup {
             .map(|name| format!("{name}_temp_path {};", self.path(name)));
         let folders = format!("\nhttp {{\naccess_log off;\n{}\n", folders.join("\n"));
         put(&mut text, "\nhttp {\n", &folders)?;
-        if self.away == Away::Open {
-            put(&mut text, "            error_page 500 = @away;\n", "")?;
+        if self.away == Away::Closed {
+            // For a shop with a name, which the comments are for.
             put(
                 &mut text,
-                "# error_page 500 = @open;",
-                "error_page 500 = @open;",
+                "# server_name shop.example;",
+                "server_name shop.example;",
             )?;
+            let others = "    # server {\n    #     listen 8080 default_server;\n    #     return 421;\n    # }\n";
+            let listen = format!(
+                "server {{ listen {} default_server; return 421; }}\n",
+                self.addr
+            );
+            put(&mut text, others, &listen)?;
+        }
+        if self.away == Away::Open {
+            put(&mut text, "        ~50[24]$ @away;\n", "")?;
+            put(&mut text, "# ~50[24]$ @open;", "~50[24]$ @open;")?;
         }
         let file = self.write("nginx.conf", &text)?;
         // One process: the workers of a killed nginx would stay.

@@ -1,5 +1,5 @@
-//! A browser, as far as a gate can tell: it keeps cookies and says what it wants. Its requests come from 127.0.0.2, which
-//! is no trusted proxy.
+//! A browser, as far as a gate can tell: it keeps cookies and says what it wants. Its requests come from an address that is
+//! no trusted proxy.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,8 +15,8 @@ use super::wire::{self, Head};
 
 /// A slow machine stands still for some seconds.
 const PATIENCE: Duration = Duration::from_secs(40);
-const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-const HOST: &str = "shop.example";
+pub const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+pub const HOST: &str = "shop.example";
 /// Of Chromium.
 const HTML: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -25,6 +25,10 @@ const FORM: &str = "application/x-www-form-urlencoded";
 #[derive(Clone, Debug)]
 pub struct Visitor {
     proxy: SocketAddr,
+    /// From where its requests come.
+    pub from: Ipv4Addr,
+    /// As it names the shop.
+    pub host: String,
     pub cookies: BTreeMap<String, String>,
     pub keeps_cookies: bool,
     /// Sent along with each request.
@@ -70,6 +74,8 @@ impl Visitor {
     pub fn new(proxy: SocketAddr) -> Visitor {
         Visitor {
             proxy,
+            from: FROM,
+            host: HOST.to_owned(),
             cookies: BTreeMap::new(),
             keeps_cookies: true,
             headers: Vec::new(),
@@ -231,13 +237,11 @@ impl Visitor {
     }
 
     async fn connect(&self) -> Result<TcpStream> {
-        let socket = TcpSocket::new_v4()?;
-        socket.bind(SocketAddr::from((FROM, 0)))?;
-        Ok(socket.connect(self.proxy).await?)
+        connect(self.from, self.proxy).await
     }
 
     fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         let own = self.headers.iter();
         let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in headers.iter().copied().chain(own) {
@@ -288,6 +292,13 @@ impl Stream {
             format!("{text:?} did not come: {seen}")
         })
     }
+}
+
+/// A connection from one of the addresses of loopback.
+pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((from, 0)))?;
+    Ok(socket.connect(to).await?)
 }
 
 /// For a form or a query.

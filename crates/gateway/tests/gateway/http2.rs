@@ -1,0 +1,183 @@
+//! HTTP/2 as bytes: what a browser would not send.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::tls::{Secure, Secured};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GO_AWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [
+        length[1], length[2], length[3], kind, flags, 0, 0, 0, stream,
+    ];
+    [&head, payload].concat()
+}
+
+/// HPACK without its table.
+fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in fields {
+        bytes.push(0);
+        for text in [name, value] {
+            bytes.push(u8::try_from(text.len()).unwrap());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+    }
+    bytes
+}
+
+fn request<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<u8> {
+    let own = [
+        (":method", method),
+        (":scheme", "https"),
+        (":path", path),
+        (":authority", "localhost"),
+    ];
+    fields(&[&own, more].concat())
+}
+
+/// The first frame about this stream, or about the whole connection if that ends: its kind and what it has.
+async fn first_about(client: &mut Secure, stream: u8) -> (u8, Vec<u8>) {
+    let read = async {
+        loop {
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await.unwrap();
+            let [high, middle, low, kind, _, _, _, _, about] = head;
+            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+            client.read_exact(&mut payload).await.unwrap();
+            if about == stream || kind == GO_AWAY {
+                return (kind, payload);
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.unwrap()
+}
+
+async fn greeted(client: &mut Secure) {
+    let greeting = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    client.write_all(&greeting).await.unwrap();
+}
+
+/// Each would be another request for a server behind that speaks HTTP/1.
+#[tokio::test]
+async fn requests_that_are_none_are_refused_and_others_answered() {
+    let gateway = Secured::start().await;
+    let malformed: [&[(&str, &str)]; 9] = [
+        &[("transfer-encoding", "chunked")],
+        &[("connection", "close")],
+        &[("content-length", "5"), ("content-length", "6")],
+        &[("content-length", "x")],
+        // Shorter and longer than the body.
+        &[("content-length", "3")],
+        &[("content-length", "30")],
+        &[("x", "a\r\nb: c")],
+        &[("X-Upper", "a")],
+        &[(":path", "/other")],
+    ];
+    for more in malformed {
+        let mut client = gateway.client(b"h2").await;
+        greeted(&mut client).await;
+        let headers = request("POST", "/_nowserving/enter", more);
+        let mut sent = frame(HEADERS, END_HEADERS, 1, &headers);
+        sent.extend(frame(DATA, END_STREAM, 1, b"line=sale"));
+        client.write_all(&sent).await.unwrap();
+        let (kind, payload) = first_about(&mut client, 1).await;
+        // Some end the stream, others the connection.
+        assert!(
+            kind == RESET || kind == GO_AWAY,
+            "{more:?}: {kind} {payload:?}"
+        );
+    }
+    let mut client = gateway.client(b"h2").await;
+    greeted(&mut client).await;
+    let healthy = request("GET", "/healthz", &[]);
+    let sent = frame(HEADERS, END_STREAM | END_HEADERS, 1, &healthy);
+    client.write_all(&sent).await.unwrap();
+    let (kind, payload) = first_about(&mut client, 1).await;
+    // `:status 200` of HPACK's table.
+    assert_eq!((kind, payload.first()), (HEADERS, Some(&0x88)));
+    drop(client);
+    gateway.stop().await;
+}
+
+/// The list of headers has a length, which the settings say.
+#[tokio::test]
+async fn large_headers_are_refused() {
+    let gateway = Secured::start().await;
+    let mut client = gateway.client(b"h2").await;
+    greeted(&mut client).await;
+    let long = "x".repeat(100);
+    let many: Vec<(&str, &str)> = vec![("x-many", &long); 150];
+    let sent = frame(
+        HEADERS,
+        END_STREAM | END_HEADERS,
+        1,
+        &request("GET", "/healthz", &many),
+    );
+    client.write_all(&sent).await.unwrap();
+    let (kind, payload) = first_about(&mut client, 1).await;
+    let is_431 = kind == HEADERS && payload.windows(3).any(|it| it == b"431");
+    // HPACK may have the digits by Huffman's code.
+    let is_refused = kind == HEADERS && payload.first() != Some(&0x88);
+    assert!(
+        is_431 || is_refused || kind == RESET || kind == GO_AWAY,
+        "{kind} {payload:?}"
+    );
+    drop(client);
+    gateway.stop().await;
+}
+
+/// A stream that is begun and taken back, again and again, makes the gateway work for nothing.
+#[tokio::test]
+async fn rapid_resets_end_the_connection_and_nothing_else() {
+    let gateway = Secured::start().await;
+    let mut client = gateway.client(b"h2").await;
+    greeted(&mut client).await;
+    let mut sent = Vec::new();
+    let get = request("GET", "/_nowserving/wait?line=sale", &[]);
+    let mut stream: u32 = 1;
+    for _ in 0..2_000 {
+        for (kind, flags, payload) in [
+            (HEADERS, END_STREAM | END_HEADERS, get.as_slice()),
+            (RESET, 0, &[0, 0, 0, 8]),
+        ] {
+            let mut frame = frame(kind, flags, 0, payload);
+            frame[5..9].copy_from_slice(&stream.to_be_bytes());
+            sent.extend(frame);
+        }
+        stream += 2;
+    }
+    let _ = client.write_all(&sent).await;
+    // The gateway says so, and ends it; or it has taken them all, and answers a ping.
+    let _ = client.write_all(&frame(PING, 0, 0, &[7; 8])).await;
+    let ends = async {
+        let mut head = [0; 9];
+        while client.read_exact(&mut head).await.is_ok() {
+            let [high, middle, low, kind, ..] = head;
+            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+            if client.read_exact(&mut payload).await.is_err() {
+                return;
+            }
+            if kind == GO_AWAY || (kind == PING && payload == [7; 8]) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ends).await.unwrap();
+    let page = gateway.page().await;
+    assert!(page.starts_with("HTTP/1.1 503"), "{page}");
+    drop(client);
+    gateway.stop().await;
+}
