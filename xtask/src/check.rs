@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
 use crate::{
-    cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, sdks, shell, sim,
-    tidy,
+    asyncapi, cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, sdks,
+    shell, sim, tidy,
 };
 
 /// Names the file in which tests note that they were skipped, a line each.
@@ -33,6 +33,7 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
         steps.step("pages", sdks::check_in_a_browser);
     }
     steps.step("sdks", sdks::check);
+    steps.step("asyncapi", asyncapi::check);
     steps.step("doc-tests", || {
         cargo("test --locked --workspace --doc --quiet")
     });

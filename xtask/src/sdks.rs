@@ -13,7 +13,8 @@ use crate::{languages, packages, shell};
 const PLAIN: [&str; 2] = ["python", "js"];
 /// The tests of the waiting page and of the dashboard.
 const PAGES: &str = "crates/gateway/page/test";
-const NPM_CI: &str = "ci --no-audit --no-fund --loglevel=error";
+/// Installs what a lock file names.
+pub const NPM_CI: &str = "ci --no-audit --no-fund --loglevel=error";
 
 /// Builds, installs and tests the packages for Python and Node.js, side by side: they wait for most of the time.
 pub fn check() -> Result<Done> {
