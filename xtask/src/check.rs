@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
 use crate::{
-    browsers, cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, sdks,
-    shell, sim, tidy,
+    asyncapi, browsers, cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies,
+    sdks, shell, sim, tidy,
 };
 
 /// Names the file in which tests note that they were skipped, a line each.
@@ -35,6 +35,7 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     }
     steps.step("browser", browsers::smoke);
     steps.step("sdks", sdks::check);
+    steps.step("asyncapi", asyncapi::check);
     steps.step("doc-tests", || {
         cargo("test --locked --workspace --doc --quiet")
     });

@@ -1,10 +1,11 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|ci|bench|flame|failover|soak|hour|guard|limits|crowd-http|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|flame|failover|soak|hour|guard|limits|crowd-http|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc|asyncapi`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
 //! belongs to the command that is run (`demo --json` ends in one line of JSON).
 
+mod asyncapi;
 mod browsers;
 mod check;
 mod cost;
@@ -106,6 +107,8 @@ enum Command {
     },
     /// Writes docs/metrics.md from the table of metrics in the code
     MetricsDoc,
+    /// Writes docs/asyncapi.yaml from the operations and the types of their payloads
+    Asyncapi,
 }
 
 #[derive(Args)]
@@ -153,6 +156,7 @@ fn main() -> ExitCode {
         Command::Size(args) => size::run(&args),
         Command::Cost { write } => cost::run(write).map(|()| ExitCode::SUCCESS),
         Command::MetricsDoc => metrics_doc().map(|()| ExitCode::SUCCESS),
+        Command::Asyncapi => asyncapi::write().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

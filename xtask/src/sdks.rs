@@ -11,7 +11,7 @@ use crate::{languages, shell};
 
 /// Those that need nothing but their language.
 const PLAIN: [&str; 2] = ["python", "js"];
-/// Installs what a `package-lock.json` names.
+/// Installs what a lock file of npm names.
 pub const NPM_CI: &str = "ci --no-audit --no-fund --loglevel=error";
 
 /// Builds, installs and tests the packages for Python and Node.js, side by side: they wait for most of the time.

@@ -47,7 +47,8 @@ impl Gateway {
     /// Starts one that does this while the cluster is away, and waits until it has found the lines.
     pub async fn start(cluster: &Cluster, on_unavailable: &str) -> Result<Gateway> {
         let name = format!("gateway-{on_unavailable}");
-        let settings = format!("on_unavailable = \"{on_unavailable}\"\nnotices_bucket = \"notices\"");
+        let settings =
+            format!("on_unavailable = \"{on_unavailable}\"\nnotices_bucket = \"notices\"");
         Gateway::start_with(cluster, &name, &settings).await
     }
 
