@@ -48,7 +48,7 @@ pub struct GatewayArgs {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Its configuration (TOML), see docs/front.md.
+    /// Its configuration (TOML), see docs/front/configuration.md.
     #[arg(
         long,
         value_name = "FILE",
