@@ -343,6 +343,19 @@ impl Document {
         let mut schemas = Value::Object(schemas);
         let constants = constants();
         schemas.visit(&mut |object: &mut Map<String, Value>| tidy(object, &constants));
+        for operation in self.operations.values_mut() {
+            let asked = operation["messages"][0]["$ref"]
+                .as_str()
+                .unwrap_or_default();
+            let (_, asked) = asked.rsplit_once('/').unwrap_or_default();
+            let schema = messages[asked]["payload"]["$ref"]
+                .as_str()
+                .unwrap_or_default();
+            let (_, schema) = schema.rsplit_once('/').unwrap_or_default();
+            if let Some(text) = schemas[schema]["description"].as_str() {
+                operation["description"] = text.into();
+            }
+        }
         json!({
             "asyncapi": "3.0.0",
             "info": {

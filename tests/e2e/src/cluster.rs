@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -24,6 +25,8 @@ use crate::options::Options;
 use crate::process::Process;
 use crate::program::program;
 use crate::proxy::{Link, Proxy};
+use crate::tap::Tap;
+use crate::traffic::Traffic;
 use crate::wait::{eventually, free_port};
 
 /// How many loops nodes have of which a test says nothing.
@@ -54,6 +57,8 @@ struct Node {
     id: u64,
     process: Option<Process>,
     links: Option<Links>,
+    /// Between its connections for clients, and the proxy before them if there is one, and nats-server.
+    tap: Option<Tap>,
     direct: Option<Direct>,
     metrics: SocketAddr,
     disk: Option<SmallDisk>,
@@ -81,6 +86,7 @@ pub struct Cluster {
     /// The others, if there are several.
     pub more_nats: Vec<Nats>,
     nodes: Vec<Node>,
+    traffic: Option<Arc<Traffic>>,
     api: Api,
     /// Last, so that the folder goes after the processes that write to it.
     folder: TempDir,
@@ -119,8 +125,14 @@ impl Cluster {
         };
         let client = client.skip_subject_validation(true);
         let api = Api::new(client.connect(urls).await?);
+        let is_described = options.nats_servers == 1 && options.other_build.is_none();
+        let traffic = match options.reads_along && is_described {
+            true => Some(Arc::new(Traffic::new()?)),
+            false => None,
+        };
         let mut cluster = Cluster {
             options,
+            traffic,
             nats,
             more_nats: servers,
             nodes: Vec::new(),
@@ -129,9 +141,16 @@ impl Cluster {
         };
         for id in 1..=cluster.options.nodes {
             let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.nats.port()));
+            let traffic = cluster.traffic.clone();
+            let tap = traffic
+                .map(|traffic| Tap::start(upstream, traffic))
+                .transpose()?;
             let links = if cluster.options.proxied {
-                let (clients, peers) =
-                    (Proxy::start(upstream).await?, Proxy::start(upstream).await?);
+                let of_clients = tap.as_ref().map_or(upstream, Tap::addr);
+                let (clients, peers) = (
+                    Proxy::start(of_clients).await?,
+                    Proxy::start(upstream).await?,
+                );
                 Some(Links { clients, peers })
             } else {
                 None
@@ -158,6 +177,7 @@ impl Cluster {
                 id,
                 process: None,
                 links,
+                tap,
                 direct,
                 metrics: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)),
                 disk: disk.map(|size| SmallDisk::mount(&data, size)).transpose()?,
@@ -242,7 +262,10 @@ impl Cluster {
         };
         let (nats, peer_nats) = match &node.links {
             Some(links) => (links.clients.url(), links.peers.url()),
-            None => (direct.clone(), direct),
+            None => match &node.tap {
+                Some(tap) => (tap.instead_of(self.nats.port(), &direct), direct),
+                None => (direct.clone(), direct),
+            },
         };
         let mut flags = NodeFlags::default();
         if let Some(url) = &self.options.otlp {
@@ -599,6 +622,12 @@ impl Cluster {
         Ok(served.iter().all(|served| *served).then_some(()))
     }
 
+    /// What the nodes have been asked and have said; none if nobody reads along.
+    #[must_use]
+    pub fn traffic(&self) -> Option<&Traffic> {
+        self.traffic.as_deref()
+    }
+
     /// Prints the ends of all logs.
     pub fn show_logs(&self) {
         eprint!("{}", self.nats.process.tail(10));
@@ -633,6 +662,11 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             self.show_logs();
             self.keep();
+            return;
+        }
+        let checked = self.traffic.as_ref().map(|traffic| traffic.checked());
+        if let Some(Err(wrong)) = checked {
+            panic!("{wrong:#}");
         }
     }
 }

@@ -11,6 +11,7 @@
 mod api;
 mod cli;
 mod cluster;
+mod described;
 mod disk;
 mod flags;
 mod gateway;
@@ -33,11 +34,14 @@ mod site;
 mod skip;
 pub mod soak;
 mod strace;
+mod tap;
+mod traffic;
 mod wait;
 
 pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, NoAnswer, Reply, Route, number, pointers};
 pub use cli::{Cli, Output, Running};
 pub use cluster::{Cluster, line_in, write_key};
+pub use described::{Described, Kind};
 pub use disk::SmallDisk;
 pub use flags::NodeFlags;
 pub use gateway::Gateway;
@@ -55,4 +59,5 @@ pub use scenario::{Scenarios, run, under_one_leader};
 pub use site::{Site, write_program};
 pub use skip::skipped;
 pub use strace::{fail_syncs, strace_works};
+pub use traffic::{Checked, Traffic};
 pub use wait::{eventually, free_port};

@@ -38,6 +38,9 @@ pub struct Options {
     pub own_key_files: bool,
     /// How long a follower hears nothing before it stands for election, if not for the default time.
     pub election: Option<&'static str>,
+    /// Whether all that clients and nodes say to each other is checked against docs/asyncapi.yaml, of one nats-server and
+    /// nodes of this build. Not in release builds, which measure.
+    pub reads_along: bool,
 }
 
 impl Default for Options {
@@ -59,6 +62,7 @@ impl Default for Options {
             otlp: None,
             own_key_files: false,
             election: None,
+            reads_along: cfg!(debug_assertions),
         }
     }
 }

@@ -16,6 +16,7 @@ mod crash;
 mod damage;
 mod dashboards;
 mod demo_command;
+mod described;
 mod dev_command;
 mod direct_links;
 mod discovery;
@@ -161,6 +162,12 @@ async fn a_draw_survives_a_crash() -> Result<()> {
         ..Options::default()
     };
     run(options, draws::over_a_crash).await
+}
+
+/// What passes is checked against docs/asyncapi.yaml, and the check can fail.
+#[tokio::test]
+async fn all_that_passes_is_described() -> Result<()> {
+    run(Options::default(), described::all_messages_are_seen).await
 }
 
 /// All lines in a file, and back.
