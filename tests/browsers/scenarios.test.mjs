@@ -99,7 +99,7 @@ for (const name of BROWSERS) {
 
     test("waits without script, asks by hand, leaves, comes again and goes in", async () => {
       const { line: of, url, others } = await line("plain", 2);
-      const tab = await (await visitor(closing(await Browser.withoutScript(name)))).open(url);
+      const tab = await (await visitor(closing(await Browser.strict(name, { script: false })))).open(url);
       // By itself: the second step, and later each reload.
       const first = await tab.shows({ heading: "You are in line", place: "2", reloads: 1 });
       await others[1].leave();
@@ -253,20 +253,25 @@ for (const name of BROWSERS) {
       });
     }
 
-    test("cookies are forbidden: told so, and no circle", async () => {
-      const { line: of, url } = await line("forbidden", 1);
-      const told = { heading: "Please allow cookies", more: /Allow cookies for this site/, kept: "none", reloads: 0 };
-      const without = closing(await Browser.withoutCookies(name));
-      const since = front.asked.length;
-      const tab = await (await without.visitor()).open(url);
-      await tab.shows(told);
-      await tab.isAccessible("cookies");
-      await tab.press("[data-if=enter] button");
-      await tab.shows(told);
-      assert.deepEqual(front.asked.slice(since).filter((asked) => !/page\//.test(asked)), ["POST /_nowserving/enter"]);
-      tab.isQuiet();
-      assert.equal((await cluster.ask("line", "show", of)).counts.issued, 1);
-    });
+    for (const script of [true, false]) {
+      test(`cookies are forbidden, ${script ? "with" : "without"} script: told so, and no circle`, async () => {
+        const { line: of, url } = await line("forbidden", 1);
+        const told = { heading: "Please allow cookies", more: /Allow cookies for this site/, kept: "none", reloads: 0 };
+        const strict = closing(await Browser.strict(name, { script, cookies: false }));
+        const since = front.asked.length;
+        const tab = await (await strict.visitor()).open(url);
+        await tab.shows(told);
+        if (script) await tab.isAccessible("cookies");
+        await tab.press("[data-if=enter] button");
+        await eventually("the form is sent", () => front.asked.includes("POST /_nowserving/enter", since));
+        await tab.shows(told);
+        // The form, and without script the second step before it: nothing goes on by itself.
+        const pages = front.asked.slice(since).filter((asked) => !asked.includes("/page/"));
+        assert.deepEqual(pages, [...(script ? [] : ["GET /_nowserving/wait"]), "POST /_nowserving/enter"]);
+        assert.equal((await cluster.ask("line", "show", of)).counts.issued, 1);
+        tab.isQuiet();
+      });
+    }
 
     test("cookies are dropped on the way: told so, and no circle", async () => {
       const { line: of, url } = await line("dropped", 1);

@@ -49,33 +49,30 @@ export class Browser {
     const browser = new Browser();
     const { type, options: own } = KINDS[name];
     const before = new Set(descendants(process.pid).children);
-    browser.name = name;
     browser.browser = await type.launch({ ...own, ...options });
     browser.pids = descendants(process.pid).children.filter((pid) => !before.has(pid));
     return browser;
   }
 
-  /** One that runs no script of pages. */
-  static async withoutScript(name) {
-    if (name === "chromium") {
+  /** One whose user has forbidden scripts, or all cookies. */
+  static async strict(name, { script = true, cookies = true }) {
+    if (name === "firefox") {
+      const off = { ...(!script && { "javascript.enabled": false }), ...(!cookies && { "network.cookie.cookieBehavior": 2 }) };
+      return Browser.launch(name, { firefoxUserPrefs: off });
+    }
+    if (cookies) {
       const browser = await Browser.launch(name);
-      browser.more = { javaScriptEnabled: false };
+      browser.more = { javaScriptEnabled: script };
       return browser;
     }
-    return Browser.launch(name, { firefoxUserPrefs: { "javascript.enabled": false } });
-  }
-
-  /** One whose user has forbidden all cookies. Its only visitor. */
-  static async withoutCookies(name) {
-    if (name === "firefox") return Browser.launch(name, { firefoxUserPrefs: { "network.cookie.cookieBehavior": 2 } });
+    // Chromium has this in the profile alone, which has one visitor.
     const browser = new Browser();
     const { type, options } = KINDS[name];
     browser.profile = mkdtempSync(join(tmpdir(), "nowserving-profile-"));
     mkdirSync(join(browser.profile, "Default"));
     const settings = { profile: { default_content_setting_values: { cookies: 2 } } };
     writeFileSync(join(browser.profile, "Default", "Preferences"), JSON.stringify(settings));
-    browser.name = name;
-    browser.only = await type.launchPersistentContext(browser.profile, { ...options, ignoreHTTPSErrors: true });
+    browser.only = await type.launchPersistentContext(browser.profile, { ...options, ignoreHTTPSErrors: true, javaScriptEnabled: script });
     return browser;
   }
 
