@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::{Done, Steps};
 use crate::{
-    cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies, sdks, shell, sim,
-    tidy,
+    asyncapi, browsers, cost, deny, deploy, dist, languages, nats, packages, prometheus, proxies,
+    sdks, shell, sim, tidy,
 };
 
 /// Names the file in which tests note that they were skipped, a line each.
@@ -30,9 +30,12 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     test_steps(&mut steps);
     if front {
         steps.step("front", || run_tests(Which::Front));
-        steps.step("pages", sdks::check_in_a_browser);
+        steps.step("pages", browsers::pages);
+        steps.step("scenarios", browsers::scenarios);
     }
+    steps.step("browser", browsers::smoke);
     steps.step("sdks", sdks::check);
+    steps.step("asyncapi", asyncapi::check);
     steps.step("doc-tests", || {
         cargo("test --locked --workspace --doc --quiet")
     });

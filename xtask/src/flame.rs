@@ -14,7 +14,7 @@ const SMALLEST: &str = "0.4";
 
 #[derive(Args)]
 pub struct FlameArgs {
-    /// `enter`, `lines` (entering 1,000 of them) or `status`
+    /// `enter`, `lines` (entering 1,000 of them), `status` or `check` (of a rate limit)
     what: String,
     /// Requests in flight
     #[arg(long, default_value_t = 64)]

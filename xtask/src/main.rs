@@ -1,10 +1,12 @@
 //! Set-up and checks of the workspace:
-//! `cargo xtask demo|test|ci|bench|flame|failover|soak|hour|guard|limits|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc`.
+//! `cargo xtask demo|test|ci|bench|flame|failover|soak|hour|guard|limits|crowd-http|upgrade|turns|sim|bite|dist|tidy|size|cost|metrics-doc|asyncapi`.
 //!
 //! Every command installs what it lacks first, so that a machine with Rust and
 //! nothing else is enough. What xtask says of itself goes to stderr: stdout
 //! belongs to the command that is run (`demo --json` ends in one line of JSON).
 
+mod asyncapi;
+mod browsers;
 mod check;
 mod cost;
 mod debian;
@@ -67,6 +69,10 @@ enum Command {
     /// Lets many processes share rate limits, with kill -9 of the leader that counts
     #[command(disable_help_flag = true)]
     Limits(PassedOn),
+    /// Puts a crowd of browsers before two gateways, kills the leader and a gateway, and measures streams and checks:
+    /// [crowd|streams|checks|all] [--json]
+    #[command(disable_help_flag = true)]
+    CrowdHttp(PassedOn),
     /// Rolls a cluster from the build of a revision to this one, under an audited crowd: REVISION [--minutes N]
     Upgrade {
         /// A commit, tag or branch
@@ -101,6 +107,8 @@ enum Command {
     },
     /// Writes docs/metrics.md from the table of metrics in the code
     MetricsDoc,
+    /// Writes docs/asyncapi.yaml from the operations and the types of their payloads
+    Asyncapi,
 }
 
 #[derive(Args)]
@@ -135,6 +143,7 @@ fn main() -> ExitCode {
         Command::Hour(PassedOn { args }) => release::measure("hour", &args),
         Command::Guard(PassedOn { args }) => release::measure("guard", &args),
         Command::Limits(PassedOn { args }) => release::measure("limits", &args),
+        Command::CrowdHttp(PassedOn { args }) => release::crowd_http(&args),
         Command::Upgrade { revision, args } => upgrade::run(&revision, &args),
         Command::Turns(PassedOn { args }) => release::measure("turns", &args),
         Command::Failover(PassedOn { args }) => release::failover(&args),
@@ -147,6 +156,7 @@ fn main() -> ExitCode {
         Command::Size(args) => size::run(&args),
         Command::Cost { write } => cost::run(write).map(|()| ExitCode::SUCCESS),
         Command::MetricsDoc => metrics_doc().map(|()| ExitCode::SUCCESS),
+        Command::Asyncapi => asyncapi::write().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

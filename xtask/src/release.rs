@@ -47,6 +47,11 @@ pub fn failover(args: &[String]) -> Result<ExitCode> {
     compare("failover", args, &[])
 }
 
+/// Puts a crowd of browsers before two gateways.
+pub fn crowd_http(args: &[String]) -> Result<ExitCode> {
+    compare("crowd-http", args, &[])
+}
+
 fn compare(command: &str, args: &[String], programs: &[(&str, PathBuf)]) -> Result<ExitCode> {
     let nats_server = nats::ensure()?;
     shell::build_and_run("--release --package nowserving-compare", |run| {

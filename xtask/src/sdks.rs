@@ -7,13 +7,12 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::steps::Done;
-use crate::{languages, packages, shell};
+use crate::{languages, shell};
 
 /// Those that need nothing but their language.
 const PLAIN: [&str; 2] = ["python", "js"];
-/// The tests of the waiting page and of the dashboard.
-const PAGES: &str = "crates/gateway/page/test";
-const NPM_CI: &str = "ci --no-audit --no-fund --loglevel=error";
+/// Installs what a lock file of npm names.
+pub const NPM_CI: &str = "ci --no-audit --no-fund --loglevel=error";
 
 /// Builds, installs and tests the packages for Python and Node.js, side by side: they wait for most of the time.
 pub fn check() -> Result<Done> {
@@ -45,24 +44,6 @@ fn check_one(sdk: &str, nowserving: &Path) -> Result<()> {
         printed.concat()
     );
     Ok(())
-}
-
-/// The package for browsers, the waiting page and the dashboard, in Chromium.
-pub fn check_in_a_browser() -> Result<Done> {
-    languages::ensure()?;
-    if !packages::has("chromium") {
-        packages::install(
-            "Chromium is missing: install it",
-            "chromium",
-            "chromium fonts-noto-core fonts-noto-cjk",
-        )?;
-    }
-    let mut sdk = shell::command("sh", "check.sh");
-    shell::run(sdk.current_dir(shell::root().join("sdk/browser")))?;
-    for words in [NPM_CI, "test", "run dashboard"] {
-        shell::run(shell::command("npm", words).current_dir(shell::root().join(PAGES)))?;
-    }
-    Ok(Done::Passed)
 }
 
 /// Packs all of them into `folder`: a wheel, and tarballs as npm installs them. Returns the names of the files.

@@ -16,7 +16,7 @@ use nowserving_node::metrics_server;
 
 use crate::logs::{LogArgs, Logs};
 use crate::reload::Reload;
-use nowserving_terminal::global::Global;
+use nowserving_terminal::global::{Global, NATS_DEFAULT, masked};
 use nowserving_terminal::output::{Output, WrongUsage};
 use nowserving_terminal::signals::{HangUps, Interrupts};
 
@@ -48,7 +48,7 @@ pub struct GatewayArgs {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Its configuration (TOML), see docs/front.md.
+    /// Its configuration (TOML), see docs/front/configuration.md.
     #[arg(
         long,
         value_name = "FILE",
@@ -142,7 +142,12 @@ async fn serve(args: RunArgs, global: &Global, logs: Logs) -> anyhow::Result<Exi
     let health = Arc::new(Health::default());
     metrics_server::install(args.metrics_addr, &health, metrics_server::Process::Gateway)?;
     let operator = operator(global, &config.admin).await?;
-    let server = Server::bind(config, connect(global).await?).await?;
+    let client = connect(global).await?;
+    let nats = Nats {
+        url: masked(global.nats.as_deref().unwrap_or(NATS_DEFAULT)),
+        client: client.clone(),
+    };
+    let server = Server::bind(config, client).await?;
     let server = match operator {
         Some(operator) => server.with_operator(operator),
         None => server,
@@ -153,7 +158,7 @@ async fn serve(args: RunArgs, global: &Global, logs: Logs) -> anyhow::Result<Exi
     let handle = server.handle();
     tracing::info!(addr = %server.addr()?, "answers browsers");
     let stop = async move {
-        let mut report = std::pin::pin!(report(&handle, &health));
+        let mut report = std::pin::pin!(report(&handle, &health, &nats));
         let signal = loop {
             tokio::select! {
                 signal = interrupts.next() => break signal,
@@ -201,11 +206,29 @@ fn config(args: &RunArgs) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// `/readyz` of the metrics address says the same as that of the gateway.
-async fn report(handle: &Handle, health: &Health) {
+/// The connection to NATS, which is made in the background.
+struct Nats {
+    url: String,
+    client: Client,
+}
+
+/// `/readyz` of the metrics address says the same as that of the gateway. Whether NATS is reached is in the log: a wrong
+/// address would look like a line that does not answer.
+async fn report(handle: &Handle, health: &Health, nats: &Nats) {
+    let mut is_reached = true;
     loop {
-        health.set_serves(handle.ready());
+        // The first connection has this long.
         tokio::time::sleep(LOOK_EVERY).await;
+        let was_reached = std::mem::replace(&mut is_reached, nats.client.is_connected());
+        match (was_reached, is_reached) {
+            (true, false) => tracing::warn!(
+                nats = nats.url,
+                "NATS is not reached, and tried again and again: visitors get what on_unavailable says"
+            ),
+            (false, true) => tracing::info!(nats = nats.url, "NATS is reached"),
+            _ => {}
+        }
+        health.set_serves(handle.ready());
     }
 }
 

@@ -130,11 +130,7 @@ impl Admin {
     /// # Errors
     /// [`crate::Kind::Unavailable`] if no node answers.
     pub async fn jwks(&self) -> Result<Jwks> {
-        let subject = self.client.subjects().of_cluster(Operation::Jwks);
-        let request = ShowJwks {};
-        self.client
-            .admin_call(subject, Effect::Read, &request)
-            .await
+        self.call(&ShowJwks {}).await
     }
 
     /// Replaces the rules of rate limits of one domain, or only compares them ([`ApplyRules::dry_run`]).

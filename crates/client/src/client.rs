@@ -234,6 +234,12 @@ impl Client {
         Admin::new(self.clone())
     }
 
+    /// Whether NATS is reached now. For clients that [connect in the background](ClientOptions::connect_in_background).
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.nats().connection_state() == async_nats::connection::State::Connected
+    }
+
     /// The NATS connection underneath.
     #[must_use]
     pub fn nats(&self) -> &async_nats::Client {

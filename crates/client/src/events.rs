@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use futures::stream::{self, BoxStream, StreamExt};
 use nowserving_protocol::codec;
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
+use nowserving_protocol::kv::KvEvent;
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
@@ -40,6 +41,13 @@ impl Versioned for LineEvent {
 impl Versioned for TokenEvent {
     fn version(&self) -> (u64, u64) {
         (self.incarnation, self.version)
+    }
+}
+
+/// Those of one shard compare, so a bucket's are never filtered by it.
+impl Versioned for KvEvent {
+    fn version(&self) -> (u64, u64) {
+        (0, self.revision)
     }
 }
 

@@ -3,13 +3,14 @@
 use nowserving_line::LineName;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::kv::{
-    KvDelete, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvPut, KvReply, KvRestore, KvValue,
-    kv_shard_of,
+    KvDelete, KvEvent, KvGet, KvGetReply, KvKey, KvList, KvListReply, KvPut, KvReply, KvRestore,
+    KvValue, kv_shard_of,
 };
 use nowserving_protocol::operation::Request;
 
 use crate::client::{Client, line_name};
 use crate::error::{Error, Kind, Result};
+use crate::events::{self, EventStream};
 
 /// The key-values of one bucket. Cheap to clone.
 ///
@@ -97,6 +98,18 @@ impl Kv {
     /// [`Kind::Unavailable`] if no node answers.
     pub async fn list(&self, page: &KvList) -> Result<KvListReply> {
         self.client.plain_call(&self.bucket, page).await
+    }
+
+    /// The changes of all keys, without their values, as they come. Subscribed to when this returns: a change that is
+    /// acknowledged later has its event on the stream, unless the event is lost. So read the key then ([`Kv::get`]), and now
+    /// and then also without an event.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if NATS cannot be reached, [`Kind::Connection`] if its connection is closed. A missing right is
+    /// the stream's first item.
+    pub async fn events(&self) -> Result<EventStream<KvEvent>> {
+        let subject = self.client.subjects().kv_events(&self.bucket);
+        events::subscribe_to_all(&self.client, subject).await
     }
 
     /// Puts a key back from a backup: an operator's request.

@@ -21,7 +21,7 @@ async fn client(stage: &Stage) -> Client {
 
 #[tokio::test]
 async fn requests_go_to_the_leader_with_a_deadline_and_a_key() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(Some(16), |_, _| Ok(status(18, 8, 100)));
     node.listens().await;
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -49,7 +49,7 @@ async fn requests_go_to_the_leader_with_a_deadline_and_a_key() {
 
 #[tokio::test]
 async fn without_discovery_any_node_is_asked() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |_, _| Ok(status(18, 8, 100)));
     node.listens().await;
     let line = client(&stage).await.line("shop-1").unwrap();
@@ -59,7 +59,7 @@ async fn without_discovery_any_node_is_asked() {
 
 #[tokio::test]
 async fn a_shard_without_a_leader_is_reached_over_any_node() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(Some(16), |_, _| Ok(status(18, 8, 100)));
     node.listens().await;
     // Of another shard than the one this node leads.
@@ -70,7 +70,7 @@ async fn a_shard_without_a_leader_is_reached_over_any_node() {
 
 #[tokio::test]
 async fn refusals_are_final_and_typed() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |_, _| Err((Code::LineFull, Some(3_000))));
     node.listens().await;
     let line = client(&stage).await.line("shop-1").unwrap();
@@ -82,7 +82,7 @@ async fn refusals_are_final_and_typed() {
 
 #[tokio::test]
 async fn a_retry_carries_the_same_key_and_id() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |count, _| match count {
         0 => Err((Code::OutcomeUnknown, None)),
         1 => Err((Code::Unavailable, None)),
@@ -108,7 +108,7 @@ async fn a_write_says_when_each_of_its_attempts_is_sent() {
         let since_1970 = now.duration_since(std::time::UNIX_EPOCH).unwrap();
         since_1970.as_millis().try_into().unwrap()
     }
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |count, _| match count {
         0 => Err((Code::Overloaded, Some(50))),
         _ => Ok(status(18, 8, 100)),
@@ -127,7 +127,7 @@ async fn a_write_says_when_each_of_its_attempts_is_sent() {
 
 #[tokio::test]
 async fn nobody_there_is_unavailable_by_the_deadline() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let hasty = client(&stage)
         .await
         .with_deadline(Duration::from_millis(500));
@@ -142,7 +142,7 @@ async fn nobody_there_is_unavailable_by_the_deadline() {
 
 #[tokio::test]
 async fn a_watcher_sees_each_board_once_and_every_gap() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |_, _| Ok(stage::info(100)));
     node.listens().await;
     let line = client(&stage).await.line("shop-1").unwrap();
@@ -168,7 +168,7 @@ async fn a_watcher_sees_each_board_once_and_every_gap() {
 
 #[tokio::test]
 async fn a_deleted_line_ends_the_watch() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |count, _| match count {
         0 => Ok(stage::info(100)),
         _ => Err((Code::LineNotFound, None)),
@@ -184,7 +184,7 @@ async fn a_deleted_line_ends_the_watch() {
 
 #[tokio::test]
 async fn after_a_lost_connection_the_watch_is_made_whole() {
-    let mut stage = Stage::open().await;
+    let mut stage = Stage::open();
     let version = Arc::new(std::sync::atomic::AtomicU64::new(100));
     let now = Arc::clone(&version);
     let node = stage.node(None, move |_, _| {
@@ -212,7 +212,7 @@ async fn after_a_lost_connection_the_watch_is_made_whole() {
 
 #[tokio::test]
 async fn a_place_is_followed_from_boards_alone() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |count, body| match count {
         0 => {
             assert_eq!(body["holes"], true);
@@ -247,7 +247,7 @@ async fn a_place_is_followed_from_boards_alone() {
 
 #[tokio::test]
 async fn watchers_of_a_line_share_a_subscription() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(None, |_, _| Ok(stage::info(100)));
     node.listens().await;
     let line = client(&stage).await.line("shop-1").unwrap();
@@ -282,7 +282,7 @@ async fn watchers_of_a_line_share_a_subscription() {
 
 #[tokio::test]
 async fn all_events_of_a_line_are_one_stream_that_says_when_some_are_missing() {
-    let mut stage = Stage::open().await;
+    let mut stage = Stage::open();
     let node = stage.node(None, |_, _| Ok(stage::info(100)));
     node.listens().await;
     let line = client(&stage).await.line("shop-1").unwrap();
@@ -326,7 +326,7 @@ async fn all_events_of_a_line_are_one_stream_that_says_when_some_are_missing() {
 
 #[tokio::test]
 async fn another_prefix_is_another_cluster() {
-    let stage = Stage::open().await;
+    let stage = Stage::open();
     let node = stage.node(Some(16), |_, _| Ok(status(18, 8, 100)));
     node.listens().await;
     let mut options = ClientOptions::default();

@@ -1,5 +1,5 @@
-//! Measures nowserving beside other products, on this machine and in one run. Not a part of the product: the clusters
-//! are those of the end-to-end tests.
+//! Measures nowserving beside other products, and as browsers see it, on this machine and in one run. Not a part of the
+//! product: the clusters are those of the end-to-end tests.
 
 mod bench;
 mod cpu;
@@ -18,7 +18,7 @@ enum Compare {
     Bench(bench::BenchArgs),
     Failover(failover::Plan),
     Profile(bench::ProfileArgs),
-    Web(web::WebArgs),
+    CrowdHttp(web::CrowdHttpArgs),
     #[command(hide = true)]
     Echo(bench::EchoArgs),
 }
@@ -27,7 +27,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Compare::parse() {
         Compare::Bench(args) => runtime::Runtime::new()?.block_on(bench::run(args)),
         Compare::Profile(args) => runtime::Runtime::new()?.block_on(bench::profile(args)),
-        Compare::Web(args) => runtime::Runtime::new()?.block_on(web::run(args)),
+        Compare::CrowdHttp(args) => runtime::Runtime::new()?.block_on(web::run(args)),
         Compare::Failover(plan) => {
             let mut runtime = runtime::Builder::new_current_thread();
             runtime

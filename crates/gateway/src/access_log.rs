@@ -27,7 +27,7 @@ impl Logged {
         Logged {
             method: request.method().clone(),
             endpoint: endpoint(path),
-            path: path[..path.floor_char_boundary(PATH_BYTES_MAX)].to_owned(),
+            path: cut(path).to_owned(),
             client: address::client(request.headers(), peer, config),
             since: Instant::now(),
         }
@@ -44,10 +44,14 @@ impl Logged {
         }
         let unknown = Noted::default();
         let noted = response.extensions().get::<Noted>().unwrap_or(&unknown);
+        // What the visitor asked for, where a proxy asks about it.
+        let about = noted.about.as_ref();
         tracing::info!(
             target: "nowserving_gateway::access",
-            method = %self.method,
-            path = self.path,
+            method = %about.map_or(&self.method, |about| &about.method),
+            host = about.map(|about| about.host.as_str()),
+            path = about.map_or(self.path.as_str(), |about| cut(&about.path)),
+            gate = about.map(|_| self.path.as_str()),
             status = status.as_u16(),
             us = took.as_micros() as u64,
             client = %self.client,
@@ -56,6 +60,10 @@ impl Logged {
             reference = noted.reference,
         );
     }
+}
+
+fn cut(path: &str) -> &str {
+    &path[..path.floor_char_boundary(PATH_BYTES_MAX)]
 }
 
 /// A few words for metrics.

@@ -79,6 +79,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Rate limits by the address of the client.
     pub address_limits: Option<AddressLimitsConfig>,
+    /// The bucket of key-values with the operators' announcements: keys are names of lines. Without one there are none.
+    pub notices_bucket: Option<String>,
 }
 
 /// Which requests belong to a line.
@@ -242,6 +244,7 @@ impl Config {
             address_connections_max: file::ADDRESS_CONNECTIONS_MAX,
             tls: None,
             address_limits: None,
+            notices_bucket: None,
         }
     }
 

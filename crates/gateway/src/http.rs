@@ -9,9 +9,10 @@ pub(crate) mod query;
 mod wait;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 
 use ::http::request::Parts;
-use ::http::{HeaderValue, StatusCode, header};
+use ::http::{HeaderValue, Method, StatusCode, header};
 use axum::Router;
 use axum::extract::{ConnectInfo, FromRequestParts, Path, State};
 use axum::response::IntoResponse;
@@ -35,6 +36,16 @@ pub(crate) struct Noted {
     pub page: Option<&'static str>,
     /// By which a visitor can ask about an error.
     pub reference: Option<String>,
+    /// The request that a proxy asks about.
+    pub about: Option<About>,
+}
+
+/// A request that the gateway is asked about.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub method: Method,
+    pub host: String,
+    pub path: String,
 }
 
 /// All paths of the main listener. `shop`: what answers the others.
@@ -70,7 +81,26 @@ impl FromRequestParts<Shared> for Asked {
     type Rejection = Answer;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Shared) -> Result<Asked, Answer> {
-        Asked::direct(parts, peer(parts), &gateway.config).map_err(|why| bad(&why))
+        let peer = peer(parts);
+        let asked = Asked::direct(parts, peer, &gateway.config).map_err(|why| bad(&why))?;
+        warn_of_http(gateway, &asked, peer);
+        Ok(asked)
+    }
+}
+
+/// Somebody asks without https, whose cookies are for https: they do not come back, and no number is taken.
+fn warn_of_http(gateway: &Gateway, asked: &Asked, peer: IpAddr) {
+    let config = &gateway.config;
+    let is_told = asked.https
+        || config.insecure_cookies
+        || peer.to_canonical().is_loopback()
+        || config.trusts(peer);
+    if !is_told && !gateway.warned_of_http.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            %peer,
+            "asks without https, so its browser does not keep the cookies, and visitors get no number: give the gateway \
+             `tls`, or name the proxy that has the certificate in trusted_proxies"
+        );
     }
 }
 

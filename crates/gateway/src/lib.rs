@@ -37,6 +37,7 @@ mod http;
 mod limits;
 mod lines;
 mod metrics;
+mod notices;
 mod own_shop;
 pub mod page;
 mod serve;
@@ -46,6 +47,7 @@ mod visit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use nowserving_client::{Client, LineName};
 
@@ -57,11 +59,13 @@ pub use crate::page::PageError;
 pub use crate::serve::{BindError, Handle, Server};
 
 use crate::cookies::Cookies;
-use crate::gate::Admissions;
+use crate::gate::{Admissions, Strangers};
 use crate::limits::AddressLimits;
 use crate::lines::LineView;
+use crate::notices::Notices;
 use crate::page::Pages;
 use crate::streams::Streams;
+use crate::visit::Visit;
 
 /// All that requests share.
 pub(crate) struct Gateway {
@@ -72,7 +76,11 @@ pub(crate) struct Gateway {
     /// One for each line of the configuration.
     pub lines: BTreeMap<LineName, LineView>,
     pub admissions: Admissions,
+    pub strangers: Strangers,
+    /// That cookies for https do not come back was said.
+    pub warned_of_http: AtomicBool,
     pub limits: Option<AddressLimits>,
+    pub notices: Notices,
     pub streams: Streams,
     pub keys: http::PublicKeys,
 }
@@ -89,16 +97,35 @@ impl Gateway {
                 lines.insert(rule.line.clone(), view);
             }
         }
+        let notices = Notices::start(&client, &config, lines.keys().cloned())?;
         Ok(Arc::new(Gateway {
             cookies: Cookies::new(&config.secret, config.insecure_cookies),
             limits: AddressLimits::new(&client, &config)?,
             admissions: Admissions::new(&config, &lines),
-            streams: Streams::new(&config, &lines),
+            strangers: Strangers::default(),
+            warned_of_http: AtomicBool::new(false),
+            streams: Streams::new(&config, &lines, &notices),
+            notices,
             keys: http::PublicKeys::default(),
             lines,
             pages,
             config,
             client,
         }))
+    }
+
+    /// The language of the visitor's page, as a catalogue is named. `wished`: chosen with this request.
+    fn language(&self, headers: &::http::HeaderMap, wished: Option<&str>) -> &str {
+        let cookie = self.cookies.language(headers);
+        let accept = headers.get(::http::header::ACCEPT_LANGUAGE);
+        let accept = accept.and_then(|accept| accept.to_str().ok());
+        self.pages.language(wished, cookie, accept)
+    }
+
+    /// Adds the operators' announcement for the line, if there is one, in a language of [`Gateway::language`].
+    fn announce(&self, visit: &mut Visit, line: &LineName, language: &str) {
+        if let Some(notice) = self.notices.of(line) {
+            visit.put("notice", notice.for_reader(language));
+        }
     }
 }

@@ -274,6 +274,8 @@ impl Server {
         if let Some(envoy) = envoy {
             let _ = tokio::time::timeout(STOPS_WITHIN, envoy).await;
         }
+        // No request that could end a visit comes any more.
+        self.gateway.admissions.finish(STOPS_WITHIN).await;
     }
 }
 

@@ -20,9 +20,10 @@ use std::sync::Arc;
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use nowserving_line::{LaneName, LineName};
+use nowserving_protocol::SerdeName;
 use nowserving_protocol::keys::ClusterKey;
 use nowserving_protocol::pass::Pass;
-use nowserving_protocol::serde_name;
+pub use nowserving_protocol::pass::{Jwk, Jwks};
 use nowserving_protocol::user::StatusReply;
 use serde::{Deserialize, Serialize};
 
@@ -45,12 +46,12 @@ pub struct PassClaims {
     /// `<line>/<incarnation>/<lane>/<token>`: who is let in, without the key, which is often personal data.
     pub sub: String,
     /// The line's name.
-    #[serde(with = "serde_name")]
+    #[serde(with = "SerdeName")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
     /// The lane's name.
-    #[serde(with = "serde_name")]
+    #[serde(with = "SerdeName")]
     pub lane: LaneName,
     /// The number in the lane.
     pub token: u64,
@@ -202,49 +203,18 @@ impl PassKeys {
     }
 }
 
-/// A public key, as RFC 7517 and RFC 8037 have it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Jwk {
-    /// `OKP`.
-    pub kty: String,
-    /// `Ed25519`.
-    #[serde(default)]
-    pub crv: String,
-    /// The key's 32 bytes in Base64url.
-    #[serde(default)]
-    pub x: String,
-    /// Its name, which stands in the header of each pass.
-    #[serde(default)]
-    pub kid: String,
-    /// `EdDSA`.
-    #[serde(default)]
-    pub alg: String,
-    /// `sig`.
-    #[serde(default, rename = "use")]
-    pub usage: String,
-}
-
-impl Jwk {
-    /// The public key, if it is one for passes.
-    fn public_key(&self) -> Option<VerifyingKey> {
-        if self.kty != "OKP" || self.crv != "Ed25519" || self.kid.is_empty() {
-            return None;
-        }
-        // Both are optional. A key that names another use is in the set for something else.
-        let fits = |said: &str, ours: &str| said.is_empty() || said == ours;
-        if !fits(&self.usage, "sig") || !fits(&self.alg, ALGORITHM) {
-            return None;
-        }
-        let bytes = BASE64URL_NOPAD.decode(self.x.as_bytes()).ok()?;
-        VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()
+/// The public key, if it is one for passes.
+fn public_key(jwk: &Jwk) -> Option<VerifyingKey> {
+    if jwk.kty != "OKP" || jwk.crv != "Ed25519" || jwk.kid.is_empty() {
+        return None;
     }
-}
-
-/// A key set: the answer to `admin.cluster.jwks`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Jwks {
-    /// The one that signs first.
-    pub keys: Vec<Jwk>,
+    // Both are optional. A key that names another use is in the set for something else.
+    let fits = |said: &str, ours: &str| said.is_empty() || said == ours;
+    if !fits(&jwk.usage, "sig") || !fits(&jwk.alg, ALGORITHM) {
+        return None;
+    }
+    let bytes = BASE64URL_NOPAD.decode(jwk.x.as_bytes()).ok()?;
+    VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()
 }
 
 /// A key set has no key for passes.
@@ -301,7 +271,7 @@ impl PassVerifier {
     /// There is none for passes among them.
     pub fn new(jwks: &Jwks) -> Result<PassVerifier, NoPassKey> {
         let keys = jwks.keys.iter().take(KEYS_MAX);
-        let keys = keys.filter_map(|key| Some((key.kid.clone(), key.public_key()?)));
+        let keys = keys.filter_map(|key| Some((key.kid.clone(), public_key(key)?)));
         let keys: BTreeMap<_, _> = keys.collect();
         if keys.is_empty() {
             return Err(NoPassKey);

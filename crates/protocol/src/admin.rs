@@ -45,6 +45,11 @@ pub const LIST_LINES_DEFAULT: u64 = 80;
 
 /// `create`: makes a line. `seats` and `queue_limit` are required.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(with = "settings::described::CreateBody")
+)]
 pub struct Create {
     /// The settings other than defaults. Their ranges are checked if it was decoded.
     pub settings: SettingsPatch,
@@ -74,6 +79,11 @@ impl<'de> Deserialize<'de> for Create {
 
 /// `configure`: changes any subset of the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(with = "settings::described::ConfigureBody")
+)]
 pub struct Configure {
     /// Only if the settings have not changed since the line had this version.
     pub if_version: Option<u64>,
@@ -117,10 +127,12 @@ impl<'de> Deserialize<'de> for Configure {
 
 /// `show`: everything about a line.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Show {}
 
 /// `delete`: deletes a line. Its journal goes with it, so the operator's note is in the log of the node that does it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delete {
     /// Also a line with live tokens; they go with reason `closed`.
     #[serde(default, deserialize_with = "wire::flag")]
@@ -129,68 +141,74 @@ pub struct Delete {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub incarnation: Option<u64>,
 }
 
 /// `move`: puts a waiting token into another lane. Answered with a status and the new ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Move {
     /// The lane in which it has this number, or had it before it was moved.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number in `lane`.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(with = "wire::Number")]
     pub token: u64,
     /// The lane to move it to.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub to: LaneName,
 }
 
 /// `admin.cluster.status`: the state of nodes and shards.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClusterStatusRequest {}
 
 /// `admin.cluster.members_changes`: the newest changes of the members.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListMembersChanges {}
 
-/// `admin.cluster.jwks`: the public keys of passes. The answer is in the crate of passes.
+/// `admin.cluster.jwks`: the public keys of passes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShowJwks {}
 
 /// `admin.cluster.list_lines`: a page of lines, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListLines {
     /// The page begins after this name; by default at the start.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub after: Option<LineName>,
     /// How many lines, 1 to [`LIST_LINES_MAX`]; by default [`LIST_LINES_DEFAULT`].
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, LIST_LINES_MAX, _>"
+        with = "wire::WithinOption::<1, LIST_LINES_MAX>"
     )]
     pub limit: Option<u64>,
     /// Only lines that have all these labels.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "wire::labels"
+        with = "wire::LabelMap"
     )]
     pub labels: BTreeMap<String, String>,
 }
 
 /// The answer to `create`, `configure`, `import` and `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -210,7 +228,7 @@ pub struct LineReply {
     /// Why the next token is not admitted now.
     pub held_back_by: HeldBackReply,
     /// The lane of entrants that name none: as set, or the first.
-    #[serde(default, with = "wire::name_option")]
+    #[serde(default, with = "wire::NameOption")]
     pub default_lane: Option<LaneName>,
     /// The settings in force.
     pub settings: SettingsReply,
@@ -290,16 +308,17 @@ impl LineReply {
 
 /// `capacity_told`: a backend tells its capacity. With an operator's note the journal has an entry of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CapacityTold {
     /// How many tokens may hold seats, 0 to [`SEATS_MAX`]; null: the setting `seats` is in force again.
-    #[serde(deserialize_with = "wire::whole_option::<u32, 0, { SEATS_MAX as u64 }, _>")]
+    #[serde(with = "wire::WithinOption::<0, { SEATS_MAX as u64 }>")]
     pub seats: Option<u32>,
     /// After so many milliseconds without another such request the backend counts as silent: 100 to 7 days. Required
     /// with `seats`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, _>"
+        with = "wire::WithinOption::<TIMEOUT_MS_MIN, TIMEOUT_MS_MAX>"
     )]
     pub for_ms: Option<u64>,
 }
@@ -321,6 +340,7 @@ impl CapacityTold {
 
 /// The capacity that a backend has told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CapacityToldReply {
     /// What it told last.
     pub seats: u32,
@@ -346,6 +366,7 @@ impl CapacityToldReply {
 
 /// The forecasts that entrants who had to wait were given, compared with their true waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForecastReply {
     /// Entrants that were given a forecast by measurements.
     pub told: u64,
@@ -379,6 +400,7 @@ impl From<line::ForecastRecord> for ForecastReply {
 /// How many tokens an incarnation has had, by state:
 /// `issued = waiting + admitted + in_checkout + the sum of gone`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountsReply {
     /// Numbers issued since the creation.
     pub issued: u64,
@@ -444,9 +466,10 @@ fn reasons(gone: &GoneFrom, from: State) -> BTreeMap<String, u64> {
 
 /// The answer to `delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeleteReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Whether it is deleted; else it issues no numbers and is deleted once its live tokens have
     /// been ended.
@@ -457,6 +480,7 @@ pub struct DeleteReply {
 
 /// The answer to `admin.cluster.status`, as one node sees the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClusterStatus {
     /// The cluster's name.
     pub cluster: String,
@@ -490,6 +514,7 @@ pub struct ClusterStatus {
 
 /// Another cluster that service discovery names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OtherCluster {
     /// Its name, which may be the same.
     pub cluster: String,
@@ -502,6 +527,7 @@ pub struct OtherCluster {
 
 /// How a NATS server maps requests on plain subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mapping {
     /// To their shards, so that they reach the leader directly.
@@ -514,6 +540,7 @@ pub enum Mapping {
 
 /// One node, as the answering node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeStatus {
     /// The node's id.
     pub id: u64,
@@ -570,6 +597,7 @@ pub struct NodeStatus {
 
 /// One shard, as the answering node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShardStatus {
     /// The shard's number, from 0.
     pub shard: u32,
@@ -595,19 +623,21 @@ pub struct ShardStatus {
 
 /// The answer to `admin.cluster.list_lines`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineList {
     /// The lines, by name.
     pub lines: Vec<LineSummary>,
     /// The `after` of the next page; null on the last one.
-    #[serde(default, with = "wire::name_option")]
+    #[serde(default, with = "wire::NameOption")]
     pub next: Option<LineName>,
 }
 
 /// One line in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineSummary {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,

@@ -18,18 +18,20 @@ pub const BACKUP_CHUNK_MAX: usize = 256 * 1_024;
 
 /// `backup`: asks for a snapshot of the shard that holds this name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Backup {
     /// With all log entries through this one; by default all that are applied now.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub index: Option<u64>,
 }
 
 /// The answer to `backup`. Without an `id` the snapshot is being made: ask again with the `index`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackupReply {
     /// The shard.
     pub shard: u32,
@@ -45,16 +47,18 @@ pub struct BackupReply {
 
 /// `backup_chunk`: a part of a snapshot. At `offset` = its length, the node drops the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackupChunk {
     /// [`BackupReply::id`].
     pub id: String,
     /// The first byte that is wanted.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(with = "wire::Number")]
     pub offset: u64,
 }
 
 /// The answer to `backup_chunk`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackupChunkReply {
     /// The first byte of `data`.
     pub offset: u64,
@@ -66,11 +70,12 @@ pub struct BackupChunkReply {
 
 /// `restore_part`: a part of a line that is put back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestorePart {
     /// Chosen at random each time that the line is sent.
     pub upload: Hex<16>,
     /// From 0 on. Part 0 replaces an earlier upload of the line.
-    #[serde(deserialize_with = "wire::whole::<u32, 0, 4_294_967_295, _>")]
+    #[serde(with = "wire::Within::<0, 4_294_967_295>")]
     pub part: u32,
     /// The part.
     pub data: Blob,
@@ -78,9 +83,10 @@ pub struct RestorePart {
 
 /// The answer to `restore_part`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestorePartReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// How many parts are there: the number of the part to send next. 0: begin anew.
     pub parts: u32,
@@ -88,16 +94,17 @@ pub struct RestorePartReply {
 
 /// `restore`: puts the line in place, of which all parts were sent. The answer is that of `show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestoreLine {
     /// That of the parts.
     pub upload: Hex<16>,
     /// How many parts were sent.
-    #[serde(deserialize_with = "wire::whole::<u32, 1, 4_294_967_295, _>")]
+    #[serde(with = "wire::Within::<1, 4_294_967_295>")]
     pub parts: u32,
     /// The digest of the parts.
     pub digest: Hex<32>,
     /// The service clock of the shard in the backup.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(with = "wire::Number")]
     pub clock_ms: u64,
     /// Replaces a line of this name, if it has the incarnation of the backup.
     #[serde(default, deserialize_with = "wire::flag")]

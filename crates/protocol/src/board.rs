@@ -10,9 +10,10 @@ use crate::wire;
 
 /// A board: the four pointers of every lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BoardReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -38,9 +39,10 @@ pub struct BoardReply {
 
 /// One lane of a board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneReply {
     /// The lane's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// The number that the next entrant gets.
     pub next_token: u64,
@@ -87,6 +89,7 @@ impl BoardReply {
 
 /// Why the next token of a line is not admitted at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeldBackReply {
     /// `nothing` (nobody waits), `phase`, `draw`, `quota`, `seats`, `called`, `admission_rate`, or `admitting`
     /// (nothing: waiting tokens are being admitted, in steps); the first that applies. Later releases
@@ -137,6 +140,7 @@ pub struct Home {
 
 /// The answer to `info`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InfoReply {
     /// The board; its fields are beside the others.
     #[serde(flatten)]
@@ -181,6 +185,7 @@ impl InfoReply {
 /// become visible to users unless somebody decides that: labels, boosts and the rate are the
 /// operator's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserSettings {
     /// How many tokens may be in checkout at once.
     pub seats: u32,
@@ -195,10 +200,10 @@ pub struct UserSettings {
     /// The longest checkout with renewals, counted from the claim.
     pub checkout_max_ms: u64,
     /// The names of the lanes.
-    #[serde(default, with = "wire::names")]
+    #[serde(default, with = "wire::Names")]
     pub lanes: Vec<LaneName>,
     /// The lane of entrants that name none.
-    #[serde(default, with = "wire::name_option")]
+    #[serde(default, with = "wire::NameOption")]
     pub default_lane: Option<LaneName>,
     /// How many of the first waiting positions of a lane are called to prepare.
     #[serde(default)]
@@ -224,6 +229,7 @@ pub struct UserSettings {
 
 /// The part of a quota that users may see.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserQuota {
     /// How many can complete.
     pub total: u64,

@@ -16,24 +16,27 @@ const CALL_MOST: u64 = CALL_NEXT_MAX as u64;
 
 /// `call_next`: admits the next waiting tokens in service order, while seats are free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CallNext {
     /// At most so many, 1 to [`CALL_NEXT_MAX`].
-    #[serde(deserialize_with = "wire::whole::<u32, 1, CALL_MOST, _>")]
+    #[serde(with = "wire::Within::<1, CALL_MOST>")]
     pub n: u32,
     /// Only tokens of this lane.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// Names the call: 1 to 64 visible ASCII characters. One with the id of an earlier call admits nobody, and has its
     /// answer.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "crate::schema::id"))]
     pub call_id: String,
 }
 
 /// `take`: admits one waiting token, whoever waits before it. Either by `key`, or by `lane` and `token`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::key_or_number))]
 pub struct Take {
     /// The live token of this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,23 +45,25 @@ pub struct Take {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// Its number in `lane`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub token: Option<u64>,
     /// As in [`CallNext`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "crate::schema::id_option"))]
     pub call_id: Option<String>,
 }
 
 /// The answer to `call_next` and `take`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalledReply {
     /// The tokens that the call admitted, in the order in which it did.
     pub admitted: Vec<CalledTokenReply>,
@@ -66,9 +71,10 @@ pub struct CalledReply {
 
 /// A token in a [`CalledReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalledTokenReply {
     /// Its lane.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number there.
     pub token: u64,

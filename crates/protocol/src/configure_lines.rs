@@ -17,9 +17,10 @@ const LINE_BYTES_MAX: usize = 400;
 
 /// The request of `configure_lines`: a page of the lines that have all these labels, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigureLines {
     /// At least one.
-    #[serde(default, deserialize_with = "wire::labels")]
+    #[serde(default, with = "wire::LabelMap")]
     pub labels: BTreeMap<String, String>,
     /// The changes of each line's settings, as in a [`crate::admin::Configure`].
     pub set: SettingsChanges,
@@ -34,7 +35,7 @@ pub struct ConfigureLines {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub after: Option<LineName>,
     /// How many lines at most, 1 to [`LIST_LINES_MAX`], which is the default; [fewer](ConfigureLines::limit) where many
@@ -42,7 +43,7 @@ pub struct ConfigureLines {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, LIST_LINES_MAX, _>"
+        with = "wire::WithinOption::<1, LIST_LINES_MAX>"
     )]
     pub limit: Option<u64>,
 }
@@ -71,6 +72,11 @@ impl ConfigureLines {
 
 /// Any subset of the settings, `null` for the default. Their ranges are checked if it was decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(with = "settings::described::SettingsBody")
+)]
 pub struct SettingsChanges(pub SettingsPatch);
 
 impl Serialize for SettingsChanges {
@@ -88,11 +94,12 @@ impl<'de> Deserialize<'de> for SettingsChanges {
 
 /// The answer to `configure_lines`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigureLinesReply {
     /// The lines of the page, by name.
     pub lines: Vec<ConfiguredLine>,
     /// The `after` of the next page; null at the end.
-    #[serde(default, with = "wire::name_option")]
+    #[serde(default, with = "wire::NameOption")]
     pub next: Option<LineName>,
     /// Nothing was changed.
     #[serde(default)]
@@ -120,9 +127,10 @@ impl ConfigureLinesReply {
 
 /// What became of one line: it was changed whole, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfiguredLine {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// The version at which its settings last changed; missing with an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The draw at the opening of a line. Seeds and hashes are hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DrawReply {
     /// `awaited`, `running` or `done`; later releases may have more.
     pub state: Cow<'static, str>,

@@ -8,6 +8,7 @@ use crate::wire;
 
 /// `enter`: takes a number, or gets the key's live token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "EnterFields", into = "EnterFields")]
 pub struct Enter {
     /// The user; `None`, sent as `"anonymous": true`: no particular one. Without a key, a repeated
@@ -19,19 +20,23 @@ pub struct Enter {
 
 /// The fields of an [`Enter`].
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::key_or_anonymous))]
 struct EnterFields {
+    /// The user. A repeated request with the same key gets the same token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<Key>,
+    /// Enters without a key: a repeated request may take a second number.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "wire::flag"
     )]
     anonymous: bool,
+    /// By default the line's default lane.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     lane: Option<LaneName>,
 }

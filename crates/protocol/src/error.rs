@@ -125,6 +125,7 @@ impl Serialize for Code {
 /// An error as a reply carries it. An error means that nothing happened, except for
 /// [`Code::OutcomeUnknown`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{code}: {message}")]
 pub struct ApiError {
     /// The stable identifier of the error, for programs.
@@ -263,6 +264,7 @@ impl<'de> Deserialize<'de> for ApiError {
 
 /// The payload of an error reply: `{"error": {...}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorReply {
     /// The error with its code and message.
     pub error: ApiError,

@@ -16,6 +16,7 @@ use crate::wire;
 /// A board that has changed. Each lane lists the waiting tokens gone since
 /// `prev_version` in [`crate::user::LaneReply::holes`]; with `whole` all numbers that do not wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BoardEvent {
     /// The board; its fields are beside `prev_version`.
     #[serde(flatten)]
@@ -29,9 +30,10 @@ pub struct BoardEvent {
 
 /// A change of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenEvent {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -44,7 +46,7 @@ pub struct TokenEvent {
     /// `entered`, `admitted`, `claimed`, `gone`, `moved`, `call_ahead` or `position`; later releases may have more.
     pub event: String,
     /// The token's lane; with `moved`, the lane that it left.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// The token's number in `lane`.
     pub token: u64,
@@ -52,7 +54,7 @@ pub struct TokenEvent {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "key::shown_option"
+        with = "key::ShownOption"
     )]
     pub key: Option<Key>,
     /// With `entered` and `position`: 1 + the number of tokens that waited before it in its lane. Missing with `entered` while
@@ -73,7 +75,7 @@ pub struct TokenEvent {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub to_lane: Option<LaneName>,
     /// With `moved`: the number it has there.
@@ -87,9 +89,10 @@ pub struct TokenEvent {
 
 /// A change of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LineEvent {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -109,7 +112,7 @@ pub struct LineEvent {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// With `room`: the keys that asked to be told so, in the order in which they asked.

@@ -14,19 +14,23 @@ pub const IMPORT_ROWS_MAX: usize = line::IMPORT_ROWS_MAX;
 
 /// `import`: the next rows of a queue that runs elsewhere enter, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Import {
     /// Names the import: 1 to 64 visible ASCII characters. The line remembers how many rows of the newest one are done.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "crate::schema::id"))]
     pub import_id: String,
     /// How many rows of the import come before these: not more than are done. Those of `rows` that are done are passed
     /// over.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(with = "wire::Number")]
     pub first_row: u64,
     /// 1 to [`IMPORT_ROWS_MAX`], the first in the queue first.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = IMPORT_ROWS_MAX)))]
     pub rows: Vec<ImportRow>,
 }
 
 /// One who waits in the other queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ImportRow {
     /// As for `enter`.
     pub key: Key,
@@ -34,14 +38,14 @@ pub struct ImportRow {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// When it entered the other queue, in milliseconds since 1970, to be shown; a time to come counts as now.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub entered_at_ms: Option<u64>,
 }
@@ -75,6 +79,7 @@ impl Import {
 
 /// How far the line's newest import has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ImportedReply {
     /// Its id.
     pub import_id: String,
@@ -96,6 +101,7 @@ impl From<&Imported> for ImportedReply {
 
 /// What a line has counted since its `gate` was last set to `shadow`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShadowReply {
     /// Tokens admitted.
     pub admitted: u64,

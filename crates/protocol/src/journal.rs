@@ -25,19 +25,20 @@ const VALUE_SHOWN_BYTES: usize = 128;
 
 /// `journal`: a page of the line's journal, oldest entry first; only one lane or token, if named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Journal {
     /// The page begins after this version; by default with the oldest entry kept.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub after: Option<u64>,
     /// How many entries, 1 to [`JOURNAL_LIMIT_MAX`]; by default [`JOURNAL_LIMIT_DEFAULT`].
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, JOURNAL_LIMIT_MAX, _>"
+        with = "wire::WithinOption::<1, JOURNAL_LIMIT_MAX>"
     )]
     pub limit: Option<u64>,
     /// Only this lane, which may be a removed one. With `token`: the token's lane, by default the
@@ -45,14 +46,14 @@ pub struct Journal {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// Only this token, by any number that it has had; the reply then has `explain`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub token: Option<u64>,
     /// Only entries about the line as a whole: what operators and the schedule did. Without `lane` and `token`.
@@ -66,9 +67,10 @@ pub struct Journal {
 
 /// The answer to `journal`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JournalReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -83,6 +85,7 @@ pub struct JournalReply {
 
 /// An entry of the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JournalEntryReply {
     /// The line's version right after it; each entry has its own.
     pub version: u64,
@@ -96,7 +99,7 @@ pub struct JournalEntryReply {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// Of a token: its number.
@@ -160,7 +163,7 @@ pub struct JournalEntryReply {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub to_lane: Option<LaneName>,
     /// With `moved`: its number since then.
@@ -170,6 +173,7 @@ pub struct JournalEntryReply {
 
 /// How the operator of a `kicked` entry chose the tokens: one of the first five is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KickSelectorReply {
     /// So many tokens were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,7 +188,7 @@ pub struct KickSelectorReply {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// As in the request.
@@ -214,6 +218,7 @@ impl KickSelectorReply {
 
 /// A setting that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettingChangeReply {
     /// The setting's name.
     pub setting: String,
@@ -275,9 +280,10 @@ impl SettingChangeReply {
 
 /// Which tokens were admitted before a token, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explained {
     /// The lane that it is in now.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number in `lane`.
     pub token: u64,
@@ -297,9 +303,10 @@ pub struct Explained {
 
 /// A token that entered later and was admitted earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OvertakerReply {
     /// The overtaker's lane.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number in `lane`.
     pub token: u64,

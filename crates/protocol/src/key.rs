@@ -95,9 +95,9 @@ impl Visitor<'_> for KeyVisitor {
 
 /// `with` for an optional key that nodes show: a JSON reader takes a list of bytes, too, which is how JSON has a
 /// key that is no text. Needs `#[serde(default)]` beside it.
-pub(crate) mod shown_option {
-    use super::*;
+pub(crate) struct ShownOption;
 
+impl ShownOption {
     pub(crate) fn serialize<S: Serializer>(
         key: &Option<Key>,
         serializer: S,
@@ -112,7 +112,7 @@ pub(crate) mod shown_option {
     }
 }
 
-/// Reads the keys of an event, as [`shown_option`] has them.
+/// Reads the keys of an event, as [`ShownOption`] has them.
 pub(crate) fn from_event<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<Key>>, D::Error> {
@@ -165,7 +165,7 @@ mod tests {
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Shows {
-        #[serde(default, with = "shown_option")]
+        #[serde(default, with = "ShownOption")]
         key: Option<Key>,
     }
 

@@ -17,25 +17,28 @@ pub const KICK_SAMPLE: usize = 10;
 
 /// The request of `kick`. Exactly one of `tokens`, `keys`, `idle_over_ms`, `lane` and `all` says which tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::one_selector))]
 pub struct Kick {
     /// These tokens, by their present or former numbers: 1 to [`KICK_LIST_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = KICK_LIST_MAX)))]
     pub tokens: Option<Vec<TokenName>>,
     /// The live tokens of these keys: 1 to [`KICK_LIST_MAX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = KICK_LIST_MAX)))]
     pub keys: Option<Vec<Key>>,
     /// Waiting tokens whose clients were not seen for longer than this, 1 to [`KICK_IDLE_MS_MAX`].
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, KICK_IDLE_MS_MAX, _>"
+        with = "wire::WithinOption::<1, KICK_IDLE_MS_MAX>"
     )]
     pub idle_over_ms: Option<u64>,
     /// All tokens of this lane.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// All tokens of the line.
@@ -52,21 +55,21 @@ pub struct Kick {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub through_version: Option<u64>,
     /// At most so many; others stay.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub most: Option<u64>,
     /// Only if the line has this incarnation.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub incarnation: Option<u64>,
     /// Only counts.
@@ -80,17 +83,19 @@ pub struct Kick {
 
 /// A token as operators name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenName {
     /// The lane in which it has this number, or had it before it was moved.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number in `lane`.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(with = "wire::Number")]
     pub token: u64,
 }
 
 /// The states of tokens that are not gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LiveState {
     /// Holds a number and no seat.
@@ -164,6 +169,7 @@ impl Kick {
 
 /// The answer to `kick`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KickReply {
     /// How many tokens were ended; with `dry_run`, how many would be.
     pub kicked: u64,
@@ -187,9 +193,10 @@ pub struct KickReply {
 
 /// A token in the sample of a [`KickReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KickedToken {
     /// Its lane.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number there.
     pub token: u64,
@@ -197,11 +204,11 @@ pub struct KickedToken {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "key::shown_option"
+        with = "key::ShownOption"
     )]
     pub key: Option<Key>,
     /// The state that it was in.
-    #[serde(with = "wire::state")]
+    #[serde(with = "wire::StateWord")]
     pub state: State,
 }
 

@@ -102,6 +102,7 @@ impl<const MIN: usize, const MAX: usize> Visitor<'_> for TextVisitor<Text<MIN, M
 
 /// `get`: the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvGet {
     /// The key.
     pub key: KvKey,
@@ -112,7 +113,9 @@ pub struct KvGet {
 
 /// The answer to `get`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "GetFields")]
+#[cfg_attr(feature = "schema", schemars(with = "GetFields"))]
 pub struct KvGetReply {
     /// The key, as in the request.
     pub key: KvKey,
@@ -126,7 +129,9 @@ pub struct KvGetReply {
 
 with_value! {
     GetFields of KvGetReply {
+        /// Of the put that wrote it.
         revision: u64,
+        /// What is left until it expires, if it does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_in_ms: Option<u64>,
     }
@@ -151,7 +156,9 @@ fn expires_in_ms(entry: &Entry, service_ms: u64) -> Option<u64> {
 
 /// `put`: sets the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "PutFields")]
+#[cfg_attr(feature = "schema", schemars(with = "PutFields"))]
 pub struct KvPut {
     /// The key.
     pub key: KvKey,
@@ -165,16 +172,18 @@ pub struct KvPut {
 
 with_value! {
     PutFields of KvPut {
+        /// Only if the key has this revision; 0: only if there is no such key.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
-            deserialize_with = "wire::number_option"
+            with = "wire::NumberOption"
         )]
         if_revision: Option<u64>,
+        /// The key expires after so many milliseconds; without it, never.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
-            deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
+            with = "wire::WithinOption::<1, TTL_MS_MAX>"
         )]
         ttl_ms: Option<u64>,
     }
@@ -196,6 +205,7 @@ impl KvPut {
 
 /// `delete`: removes a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvDelete {
     /// The key.
     pub key: KvKey,
@@ -203,7 +213,7 @@ pub struct KvDelete {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub if_revision: Option<u64>,
 }
@@ -221,7 +231,9 @@ impl KvDelete {
 
 /// The operators' `restore`: puts a key back from a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "RestoreFields")]
+#[cfg_attr(feature = "schema", schemars(with = "RestoreFields"))]
 pub struct KvRestore {
     /// The key.
     pub key: KvKey,
@@ -237,14 +249,17 @@ pub struct KvRestore {
 
 with_value! {
     RestoreFields of KvRestore {
+        /// The time that was left until the key expired, if it did.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
-            deserialize_with = "wire::whole_option::<u64, 1, TTL_MS_MAX, _>"
+            with = "wire::WithinOption::<1, TTL_MS_MAX>"
         )]
         expires_in_ms: Option<u64>,
-        #[serde(deserialize_with = "wire::whole::<u64, 0, REVISION_ABOVE_MAX, _>")]
+        /// The largest revision in the backup: the key gets a larger one.
+        #[serde(with = "wire::Within::<0, REVISION_ABOVE_MAX>")]
         above_revision: u64,
+        /// Replaces a key that is there.
         #[serde(default, deserialize_with = "wire::flag")]
         overwrite: bool,
     }
@@ -266,6 +281,7 @@ impl KvRestore {
 
 /// The answer to `put`, `delete` and `restore`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvReply {
     /// Of the key; after `delete`, of its deletion.
     pub revision: u64,
@@ -273,6 +289,7 @@ pub struct KvReply {
 
 /// `list`: a page of the keys of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvList {
     /// Only keys that begin so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -284,13 +301,14 @@ pub struct KvList {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, KV_LIST_MAX, _>"
+        with = "wire::WithinOption::<1, KV_LIST_MAX>"
     )]
     pub limit: Option<u64>,
 }
 
 /// The answer to `list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvListReply {
     /// In the order of their keys.
     pub entries: Vec<KvListed>,
@@ -300,6 +318,7 @@ pub struct KvListReply {
 
 /// A key as `list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvListed {
     /// Its name.
     pub key: KvKey,
@@ -375,6 +394,7 @@ fn merged<'a, I: Iterator<Item = Found<'a>>>(
 
 /// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KvEvent {
     /// The bucket's name.
     pub bucket: String,

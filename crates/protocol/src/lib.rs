@@ -17,6 +17,8 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+#[cfg(feature = "schema")]
+pub mod asyncapi;
 pub mod backup;
 mod board;
 mod calls;
@@ -42,6 +44,8 @@ pub mod page;
 pub mod pass;
 mod redact;
 pub mod rights;
+#[cfg(feature = "schema")]
+mod schema;
 pub mod servers;
 mod settings;
 pub mod subject;
@@ -51,4 +55,4 @@ mod tokens;
 pub mod user;
 mod wire;
 
-pub use wire::name as serde_name;
+pub use wire::Name as SerdeName;

@@ -40,10 +40,13 @@ const HASH_CHARS: usize = 32;
 
 /// One entry of a descriptor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Entry {
     /// What it is about: `remote_address`.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = ENTRY_KEY_BYTES_MAX)))]
     pub key: String,
     /// Which one: `127.0.0.1`. Empty if it is left out.
+    #[cfg_attr(feature = "schema", schemars(length(max = ENTRY_VALUE_BYTES_MAX)))]
     #[serde(default)]
     pub value: String,
 }
@@ -86,14 +89,16 @@ pub type Descriptor = Vec<Entry>;
 
 /// `check`: whether a request may pass, and counts it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
     /// 1 to [`DESCRIPTORS_MAX`], each of 1 to [`ENTRIES_MAX`] entries.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = DESCRIPTORS_MAX), inner(length(min = 1, max = ENTRIES_MAX))))]
     pub descriptors: Vec<Descriptor>,
     /// How many hits it is, for each descriptor; by default 1.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u32, 0, HITS_MAX, _>"
+        with = "wire::WithinOption::<0, HITS_MAX>"
     )]
     pub hits: Option<u32>,
     /// Only asks.
@@ -108,7 +113,7 @@ pub struct Check {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub max_delay_ms: Option<u64>,
 }
@@ -210,6 +215,7 @@ fn bad(message: String) -> ApiError {
 
 /// The answer to `check`. Over the limit is an answer, not an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReply {
     /// Whether it may pass.
     pub allowed: bool,
@@ -238,6 +244,7 @@ pub struct CheckReply {
 
 /// What is said of one descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DescriptorReply {
     /// Whether its own limit allows it; with `shadow` or `quota` the request may pass all the same.
     pub allowed: bool,
@@ -320,8 +327,10 @@ pub struct PartVerdict {
 
 /// `admin.limit.apply`: replaces the rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApplyRules {
     /// YAML, of one domain, at most [`RULES_BYTES_MAX`] bytes.
+    #[cfg_attr(feature = "schema", schemars(length(max = RULES_BYTES_MAX)))]
     pub rules: String,
     /// Only shows what would change.
     #[serde(
@@ -334,7 +343,7 @@ pub struct ApplyRules {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub if_version: Option<u64>,
 }
@@ -354,9 +363,10 @@ impl ApplyRules {
 
 /// The answer to `apply` and `delete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RulesChanged {
     /// The domain.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub domain: LineName,
     /// The version of its rules since; of a dry run, that which they have now (0: none).
     pub version: u64,
@@ -372,9 +382,10 @@ pub struct RulesChanged {
 
 /// `admin.limit.delete`: removes the rules of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeleteRules {
     /// The domain.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub domain: LineName,
     /// As in [`ApplyRules`].
     #[serde(
@@ -387,52 +398,55 @@ pub struct DeleteRules {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub if_version: Option<u64>,
 }
 
 /// `admin.limit.show`: a page of the rules, as the answering node has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShowRules {
     /// Only of this domain, with their text.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub domain: Option<LineName>,
     /// With a domain: the [`DomainReply::next`] of the page before.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub from: Option<u64>,
     /// Without a domain: the [`RulesReply::next`] of the page before.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub after: Option<LineName>,
 }
 
 /// The answer to `show`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RulesReply {
     /// By name.
     pub domains: Vec<DomainReply>,
     /// The `after` of the next page of domains; null on the last one, and if a domain was named.
-    #[serde(default, with = "wire::name_option")]
+    #[serde(default, with = "wire::NameOption")]
     pub next: Option<LineName>,
 }
 
 /// The rules of one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DomainReply {
     /// Its name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub domain: LineName,
     /// Of its rules.
     pub version: u64,
@@ -474,11 +488,13 @@ impl DomainReply {
 
 /// `admin.limit.reset`: forgets what was counted of one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResetLimit {
     /// The domain.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub domain: LineName,
     /// Its entries.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = ENTRIES_MAX)))]
     pub descriptor: Descriptor,
 }
 
@@ -491,6 +507,7 @@ impl ResetLimit {
 
 /// The answer to `reset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResetReply {
     /// There was such a counter on all nodes. One that only the leader had in its memory is forgotten as well.
     pub known: bool,
@@ -498,17 +515,19 @@ pub struct ResetReply {
 
 /// `admin.limit.test`: what `check` would answer, and by which rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestLimits {
     /// The domain.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub domain: LineName,
     /// As in [`Check`].
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = DESCRIPTORS_MAX), inner(length(min = 1, max = ENTRIES_MAX))))]
     pub descriptors: Vec<Descriptor>,
     /// As in [`Check`].
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u32, 0, HITS_MAX, _>"
+        with = "wire::WithinOption::<0, HITS_MAX>"
     )]
     pub hits: Option<u32>,
 }

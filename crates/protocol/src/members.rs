@@ -56,6 +56,7 @@ impl<'de> Deserialize<'de> for DiskId {
 
 /// The request of every change of the members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangeMembers {
     /// The node to remove, replace or drain; with `transfer`, the node that shall lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +79,7 @@ pub struct ChangeMembers {
     /// With `rotate_key`, instead of `old_until_ms`: for how long, at most [`OLD_KEY_FOR_MS_MAX`]. By default
     /// [`OLD_KEY_FOR_MS_DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = OLD_KEY_FOR_MS_MAX)))]
     pub old_for_ms: Option<u64>,
     /// Only if the members have this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +88,7 @@ pub struct ChangeMembers {
 
 /// The answer to every change of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MembersReply {
     /// The version of the members that have the change.
     pub members_version: u64,
@@ -96,6 +99,7 @@ pub struct MembersReply {
 
 /// The state of a change of the members, in the view of the node that answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MembersStatus {
     /// The version of the wanted members; 0 until shard 0 had its first leader.
     pub version: u64,
@@ -108,6 +112,7 @@ pub struct MembersStatus {
 
 /// Snapshots on their way to nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapshotsSent {
     /// How many bytes were sent.
     pub sent_bytes: u64,
@@ -117,6 +122,7 @@ pub struct SnapshotsSent {
 
 /// A node that asks to be added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CandidateStatus {
     /// Names it in `add_node` and `replace_node`.
     pub disk: DiskId,
@@ -131,6 +137,7 @@ pub struct CandidateStatus {
 
 /// A key of the cluster, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyReply {
     /// The key's id.
     pub id: u8,
@@ -149,6 +156,7 @@ impl From<KeyPrint> for KeyReply {
 
 /// The key in force and its rotation, in the view of the node that answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeyStatus {
     /// The id of the key in force: new tickets are signed with it.
     pub in_force: u8,
@@ -168,6 +176,7 @@ pub struct KeyStatus {
 
 /// The answer to `members_changes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MembersChangesReply {
     /// The newest 64, the oldest first.
     pub changes: Vec<MembersChangeReply>,
@@ -181,6 +190,7 @@ pub struct MembersChangesReply {
 
 /// A change of the members that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MembersChangeReply {
     /// The version of the members that it made.
     pub members_version: u64,
@@ -199,7 +209,26 @@ pub struct MembersChangeReply {
     pub reason: Option<String>,
 }
 
+/// The fields of one operation's request, besides those of every change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangeFields {
+    pub(crate) required: &'static [&'static str],
+    pub(crate) optional: &'static [&'static str],
+}
+
 impl ChangeMembers {
+    pub(crate) fn fields_of(op: Operation) -> ChangeFields {
+        let (required, optional): (&[&str], &[&str]) = match op {
+            Operation::AddNode => (&["disk"], &[]),
+            Operation::RemoveNode => (&["node"], &[]),
+            Operation::ReplaceNode => (&["node", "disk"], &[]),
+            Operation::Drain => (&["node"], &["drained"]),
+            Operation::RotateKey => (&["key_id"], &["old_until_ms", "old_for_ms"]),
+            _ => (&["shards"], &["node"]),
+        };
+        ChangeFields { required, optional }
+    }
+
     /// Checks that exactly these fields are there, besides those of every change.
     pub fn check(&self, op: Operation) -> Result<(), ApiError> {
         let has = [
@@ -211,20 +240,13 @@ impl ChangeMembers {
             ("old_until_ms", self.old_until_ms.is_some()),
             ("old_for_ms", self.old_for_ms.is_some()),
         ];
-        let (needs, may_have): (&[&str], &[&str]) = match op {
-            Operation::AddNode => (&["disk"], &[]),
-            Operation::RemoveNode => (&["node"], &[]),
-            Operation::ReplaceNode => (&["node", "disk"], &[]),
-            Operation::Drain => (&["node"], &["drained"]),
-            Operation::RotateKey => (&["key_id"], &["old_until_ms", "old_for_ms"]),
-            _ => (&["shards"], &["node"]),
-        };
+        let ChangeFields { required, optional } = ChangeMembers::fields_of(op);
         let op = op.name();
         for (field, there) in has {
-            if needs.contains(&field) && !there {
+            if required.contains(&field) && !there {
                 return Err(ApiError::bad_request(format!("{field}: is needed by {op}")));
             }
-            if there && !needs.contains(&field) && !may_have.contains(&field) {
+            if there && !required.contains(&field) && !optional.contains(&field) {
                 return Err(ApiError::bad_request(format!("{field}: is not for {op}")));
             }
         }

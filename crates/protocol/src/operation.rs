@@ -10,7 +10,7 @@ use crate::admin::{
     CallNext, CalledReply, CapacityTold, ClusterStatus, ClusterStatusRequest, Configure,
     ConfigureLines, ConfigureLinesReply, Create, Delete, DeleteReply, Import, Journal,
     JournalReply, Kick, KickReply, LineList, LineReply, ListLines, ListMembersChanges, ListTokens,
-    MembersChangesReply, Move, Show, Take, TokensReply,
+    MembersChangesReply, Move, Show, ShowJwks, Take, TokensReply,
 };
 use crate::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
@@ -21,6 +21,7 @@ use crate::limits::{
     ApplyRules, Check, CheckReply, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
     ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules, TestLimits,
 };
+use crate::pass::Jwks;
 use crate::subject::unknown_op;
 use crate::user::{
     Callback, CallbackReply, Claim, Complete, Enter, Find, Info, InfoReply, Jump, Leave, Renew,
@@ -124,6 +125,19 @@ macro_rules! operations {
                 is_write!($effect, self)
             }
         })?)*)*
+
+        /// The schemas of the request and the reply of each operation whose request names it.
+        #[cfg(feature = "schema")]
+        pub(crate) fn payloads(
+            requests: &mut schemars::SchemaGenerator,
+            replies: &mut schemars::SchemaGenerator,
+        ) -> Vec<(Operation, schemars::Schema, schemars::Schema)> {
+            vec![$($($((
+                Operation::$name,
+                requests.subschema_for::<$request>(),
+                replies.subschema_for::<$reply>(),
+            ),)?)*)*]
+        }
     };
 }
 
@@ -163,7 +177,7 @@ operations! {
         ClusterStatus Read "cluster_status": ClusterStatusRequest => ClusterStatus,
         ListLines Read "list_lines": ListLines => LineList,
         MembersChanges Read "members_changes": ListMembersChanges => MembersChangesReply,
-        Jwks Read "jwks",
+        Jwks Read "jwks": ShowJwks => Jwks,
         ConfigureLines Try "configure_lines": ConfigureLines => ConfigureLinesReply,
     }
     Members {

@@ -3,6 +3,8 @@
 //! each setting is defined; here is how a value of each kind looks. Values are read
 //! with their ranges at hand, so that a refusal can name them.
 
+#[cfg(feature = "schema")]
+pub(crate) mod described;
 mod parts;
 mod reply;
 

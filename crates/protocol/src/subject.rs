@@ -184,6 +184,11 @@ impl Subjects {
         format!("{}.event.kv.{bucket}.{}", self.prefix, key_hash(key))
     }
 
+    /// The events of all keys of a bucket.
+    pub fn kv_events(&self, bucket: &LineName) -> String {
+        format!("{}.event.kv.{}.*", self.prefix, bucket.as_str())
+    }
+
     /// The line of a NATS server's configuration that maps plain requests to their shards.
     pub fn mapping_line(&self, shards: u32) -> String {
         let prefix = &self.prefix;

@@ -22,6 +22,7 @@ const LOOKS_MAX: usize = 8_192;
 
 /// `list_tokens`: a page of a line's live tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListTokens {
     /// Only tokens in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +31,7 @@ pub struct ListTokens {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
     /// By number, if left out.
@@ -43,13 +44,14 @@ pub struct ListTokens {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u64, 1, LIST_TOKENS_MAX, _>"
+        with = "wire::WithinOption::<1, LIST_TOKENS_MAX>"
     )]
     pub limit: Option<u64>,
 }
 
 /// The order of the tokens in `list_tokens`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TokenOrder {
     /// Lane by lane as the settings list them, each by its numbers.
@@ -61,9 +63,10 @@ pub enum TokenOrder {
 
 /// The answer to `list_tokens`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokensReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -79,9 +82,10 @@ pub struct TokensReply {
 
 /// A token in a [`TokensReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListedToken {
     /// Its lane.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// Its number there.
     pub token: u64,
@@ -89,7 +93,7 @@ pub struct ListedToken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
     /// Its state.
-    #[serde(with = "wire::state")]
+    #[serde(with = "wire::StateWord")]
     pub state: State,
     /// When it entered, on the wall clock of the leader at that time.
     pub entered_at_ms: u64,

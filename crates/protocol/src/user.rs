@@ -23,6 +23,7 @@ pub const HOLES_MAX: usize = 16_384;
 
 /// `find`: the live token of a key, without entering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Find {
     /// The backend's key of the user.
     pub key: Key,
@@ -59,6 +60,7 @@ impl TokenBy {
 
 /// `status`: where a token stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "StatusFields", into = "StatusFields")]
 pub struct StatusRequest {
     /// Which token.
@@ -87,19 +89,25 @@ impl StatusRequest {
 
 /// The fields of a [`StatusRequest`].
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::ticket_or_key))]
 struct StatusFields {
+    /// From the answer to `enter`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
+    /// The key of a live token, instead of the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<Key>,
+    /// By default `leader`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     consistency: Option<Consistency>,
+    /// Whether the reply lists `holes`.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "wire::flag"
     )]
     holes: bool,
+    /// Whether the reply has a `pass` if the token holds a seat. Only by a ticket, and not with the consistency `local`.
     #[serde(
         default,
         skip_serializing_if = "std::ops::Not::not",
@@ -143,6 +151,7 @@ impl From<StatusRequest> for StatusFields {
 
 /// `claim`: goes into checkout with the seat that the token was given.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -157,16 +166,18 @@ pub struct Claim {
 
 /// `renew`: keeps a claimed seat for longer.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Renew {
     /// From the answer to `enter`.
     pub ticket: String,
     /// From the answer to `claim`.
-    #[serde(deserialize_with = "wire::number")]
+    #[serde(with = "wire::Number")]
     pub epoch: u64,
 }
 
 /// `complete`: done; the seat is free.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Complete {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -174,20 +185,21 @@ pub struct Complete {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::number_option"
+        with = "wire::NumberOption"
     )]
     pub epoch: Option<u64>,
     /// How many units of the line's quota its holder used, at most as many as its seat reserves; by default that many.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u32, 0, { PER_VISIT_MAX as u64 }, _>"
+        with = "wire::WithinOption::<0, { PER_VISIT_MAX as u64 }>"
     )]
     pub units: Option<u32>,
 }
 
 /// `leave`: gives up the token, waiting or with a seat.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Leave {
     /// From the answer to `enter`.
     pub ticket: String,
@@ -195,6 +207,7 @@ pub struct Leave {
 
 /// `jump`: moves a waiting token into a lane that allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "JumpFields", into = "JumpFields")]
 pub struct Jump {
     /// Which token.
@@ -205,12 +218,16 @@ pub struct Jump {
 
 /// The fields of a [`Jump`].
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::ticket_or_key))]
 struct JumpFields {
+    /// From the answer to `enter`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
+    /// The key of a live token, instead of the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<Key>,
-    #[serde(with = "wire::name")]
+    /// The lane to move it to.
+    #[serde(with = "wire::Name")]
     to: LaneName,
 }
 
@@ -235,6 +252,7 @@ impl TryFrom<JumpFields> for Jump {
 
 /// `callback`: asks to be told when the line has room for the key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Callback {
     /// The user.
     pub key: Key,
@@ -242,16 +260,17 @@ pub struct Callback {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub lane: Option<LaneName>,
 }
 
 /// The answer to `callback`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CallbackReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -271,8 +290,10 @@ pub const SEEN_MAX: usize = 256;
 
 /// `seen`: marks many tokens as seen by one message, as a `status` of each does.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Seen {
     /// From the answers to `enter`: 1 to [`SEEN_MAX`].
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = SEEN_MAX)))]
     pub tickets: Vec<String>,
 }
 
@@ -298,9 +319,10 @@ impl fmt::Debug for Seen {
 
 /// The answer to `seen`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeenReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
@@ -349,6 +371,7 @@ impl SeenReply {
 
 /// `info`: the board, and the settings that users may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Info {
     /// The consistency of the answer; by default [`Consistency::Leader`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -357,6 +380,7 @@ pub struct Info {
 
 /// The consistency of an answer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
     /// The leader's applied state, within its lease.
@@ -385,19 +409,20 @@ impl<'de> Deserialize<'de> for Consistency {
 
 /// The answer to every operation on a token: its status.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusReply {
     /// The line's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub line: LineName,
     /// Which creation of it.
     pub incarnation: u64,
     /// The lane's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub lane: LaneName,
     /// The number in the lane.
     pub token: u64,
     /// The token's state.
-    #[serde(with = "wire::state")]
+    #[serde(with = "wire::StateWord")]
     pub state: State,
     /// While waiting: 1 + the number of tokens waiting before it in its lane, at most the line's
     /// `position_cap`.
@@ -414,7 +439,7 @@ pub struct StatusReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u64>,
     /// While waiting: the median of the time until it is admitted, in milliseconds;
-    /// `Some(None)`, sent as null, while nothing is known.
+    /// null (`Some(None)`) while nothing is known.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use nowserving_line::{BadName, LABEL_BYTES_MAX, LABELS_MAX, NUMBER_MAX};
+use nowserving_line::{BadName, LABEL_BYTES_MAX, LABELS_MAX, NUMBER_MAX, State};
+use serde::Serialize;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess};
 use serde::de::{Unexpected, Visitor};
 
@@ -27,10 +28,12 @@ pub(crate) fn fill<'de, A: MapAccess<'de>, S: DeserializeSeed<'de>>(
     Ok(())
 }
 
-/// `with` for a [`nowserving_line::LineName`] or [`nowserving_line::LaneName`].
-pub mod name {
-    use super::*;
+/// `with` for a [`nowserving_line::LineName`] or [`nowserving_line::LaneName`]. Like the others here it is a type, so that
+/// the schema of a field comes from the attribute by which it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Name;
 
+impl Name {
     /// Writes the text.
     ///
     /// # Errors
@@ -53,14 +56,14 @@ pub mod name {
     {
         deserializer.deserialize_str(NameVisitor::default())
     }
+}
 
-    /// A name as a type with its own `Deserialize`.
-    pub(crate) struct Name<T>(pub(crate) T);
+/// A name as a type with its own `Deserialize`.
+struct Named<T>(T);
 
-    impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Name<T> {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserialize(deserializer).map(Name)
-        }
+impl<'de, T: for<'a> TryFrom<&'a str, Error = BadName>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Name::deserialize(deserializer).map(Named)
     }
 }
 
@@ -85,10 +88,9 @@ impl<T: for<'a> TryFrom<&'a str, Error = BadName>> Visitor<'_> for NameVisitor<T
 }
 
 /// `with` for an optional name; needs `#[serde(default)]` beside it.
-pub(crate) mod name_option {
-    use super::name::Name;
-    use super::*;
+pub(crate) struct NameOption;
 
+impl NameOption {
     pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
         name: &Option<T>,
         serializer: S,
@@ -104,15 +106,14 @@ pub(crate) mod name_option {
         T: for<'a> TryFrom<&'a str, Error = BadName>,
         D: Deserializer<'de>,
     {
-        Ok(Option::<Name<T>>::deserialize(deserializer)?.map(|name| name.0))
+        Ok(Option::<Named<T>>::deserialize(deserializer)?.map(|name| name.0))
     }
 }
 
 /// `with` for a list of names.
-pub(crate) mod names {
-    use super::name::Name;
-    use super::*;
+pub(crate) struct Names;
 
+impl Names {
     pub(crate) fn serialize<T: AsRef<str>, S: serde::Serializer>(
         names: &[T],
         serializer: S,
@@ -125,24 +126,22 @@ pub(crate) mod names {
         T: for<'a> TryFrom<&'a str, Error = BadName>,
         D: Deserializer<'de>,
     {
-        let names = Vec::<Name<T>>::deserialize(deserializer)?;
+        let names = Vec::<Named<T>>::deserialize(deserializer)?;
         Ok(names.into_iter().map(|name| name.0).collect())
     }
 }
 
 /// `with` for a [`nowserving_line::State`].
-pub(crate) mod state {
-    use nowserving_line::State;
+pub(crate) struct StateWord;
 
-    use super::*;
+pub(crate) const STATES: [State; 4] = [
+    State::Waiting,
+    State::Admitted,
+    State::InCheckout,
+    State::Gone,
+];
 
-    const ALL: [State; 4] = [
-        State::Waiting,
-        State::Admitted,
-        State::InCheckout,
-        State::Gone,
-    ];
-
+impl StateWord {
     pub(crate) fn serialize<S: serde::Serializer>(
         state: &State,
         serializer: S,
@@ -154,7 +153,8 @@ pub(crate) mod state {
         deserializer: D,
     ) -> Result<State, D::Error> {
         let text = String::deserialize(deserializer)?;
-        ALL.into_iter()
+        STATES
+            .into_iter()
             .find(|state| state.as_str() == text)
             .ok_or_else(|| {
                 D::Error::unknown_variant(&text, &["waiting", "admitted", "in_checkout", "gone"])
@@ -202,38 +202,48 @@ impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de> for 
     }
 }
 
-/// `deserialize_with` for a number within limits.
-pub(crate) fn whole<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Whole::<T, MIN, MAX>::deserialize(deserializer).map(|whole| whole.0)
+/// `with` for a number within limits.
+pub(crate) struct Within<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> Within<MIN, MAX> {
+    pub(crate) fn serialize<T: Serialize, S: serde::Serializer>(
+        number: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        number.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        Whole::<T, MIN, MAX>::deserialize(deserializer).map(|whole| whole.0)
+    }
 }
 
-/// `deserialize_with` for an optional number within limits; needs `#[serde(default)]` beside it.
-pub(crate) fn whole_option<
-    'de,
-    T: TryFrom<u64>,
-    const MIN: u64,
-    const MAX: u64,
-    D: Deserializer<'de>,
->(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    let whole = Option::<Whole<T, MIN, MAX>>::deserialize(deserializer)?;
-    Ok(whole.map(|whole| whole.0))
+/// `with` for an optional number within limits; needs `#[serde(default)]` beside it.
+pub(crate) struct WithinOption<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> WithinOption<MIN, MAX> {
+    pub(crate) fn serialize<T: Serialize, S: serde::Serializer>(
+        number: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        number.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        let whole = Option::<Whole<T, MIN, MAX>>::deserialize(deserializer)?;
+        Ok(whole.map(|whole| whole.0))
+    }
 }
 
-/// `deserialize_with` for a number that JSON represents exactly.
-pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    whole::<u64, 0, NUMBER_MAX, D>(deserializer)
-}
+/// `with` for a number that JSON represents exactly.
+pub(crate) type Number = Within<0, NUMBER_MAX>;
 
-/// `deserialize_with` for an optional [`number`]; needs `#[serde(default)]` beside it.
-pub(crate) fn number_option<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<u64>, D::Error> {
-    whole_option::<u64, 0, NUMBER_MAX, D>(deserializer)
-}
+/// `with` for an optional [`Number`]; needs `#[serde(default)]` beside it.
+pub(crate) type NumberOption = WithinOption<0, NUMBER_MAX>;
 
 /// `deserialize_with` that distinguishes a field that is `null` (`Some(None)`) from a
 /// missing one (`None`, by `#[serde(default)]` beside it).
@@ -271,11 +281,22 @@ impl Visitor<'_> for BoolVisitor {
     }
 }
 
-/// `deserialize_with` for labels: no name twice, at most as many as a line can have.
-pub(crate) fn labels<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, String>, D::Error> {
-    deserializer.deserialize_map(LabelsVisitor)
+/// `with` for labels: no name twice, at most as many as a line can have.
+pub(crate) struct LabelMap;
+
+impl LabelMap {
+    pub(crate) fn serialize<S: serde::Serializer>(
+        labels: &BTreeMap<String, String>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        labels.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<String, String>, D::Error> {
+        deserializer.deserialize_map(LabelsVisitor)
+    }
 }
 
 pub(crate) struct LabelsVisitor;

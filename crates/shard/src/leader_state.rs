@@ -199,8 +199,7 @@ impl LeaderState {
         }
         self.limits.look_at_inherited(state.limits().saved());
         let is_due = |due_ms: Option<u64>| due_ms.is_some_and(|due_ms| due_ms <= now_ms);
-        let others = [self.kv_stamp_due_ms(state), self.limits_stamp_due_ms(state)];
-        let others_are_due = others.into_iter().any(is_due);
+        let others_are_due = is_due(self.other_stamp_due_ms(state));
         if !drained && !others_are_due {
             return Vec::new();
         }
@@ -286,12 +285,19 @@ impl LeaderState {
         self.last_stamp_ms = now_ms;
     }
 
-    /// When a stamp is due, for tokens, key-values, or counters of rate limits.
+    /// When a stamp is due.
     fn stamp_due_ms(&self, state: &State) -> Option<u64> {
+        let for_each = [self.token_stamp_due_ms(), self.other_stamp_due_ms(state)];
+        for_each.into_iter().flatten().min()
+    }
+
+    /// For key-values, counters of rate limits, and the memory of requests. Entries forget old requests; the last ones
+    /// need a stamp, once: what comes before that puts it off.
+    fn other_stamp_due_ms(&self, state: &State) -> Option<u64> {
         let for_each = [
-            self.token_stamp_due_ms(),
             self.kv_stamp_due_ms(state),
             self.limits_stamp_due_ms(state),
+            state.requests().all_forgotten_at_ms(),
         ];
         for_each.into_iter().flatten().min()
     }

@@ -5,6 +5,7 @@ use nowserving_line::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::requests::{MEMORY_MS, Origin, RequestId};
 use crate::test_world::World;
 
 #[derive(Debug, Clone)]
@@ -272,6 +273,41 @@ fn key_values_expire_without_other_traffic() {
     assert_eq!(world.step(1), [Command::Stamp]);
     assert!(world.state.kv().is_empty());
     assert_eq!(world.step(60_000), []);
+}
+
+/// A rush whose clients then all wait without asking: no entry follows by itself.
+#[test]
+fn the_memory_of_requests_goes_after_a_rush_with_one_stamp() {
+    let mut world = World::new(Settings::new(2, 100_000));
+    let rush = |world: &mut World, count: u128| {
+        for key in 0..count {
+            let (key, origin) = (key | u128::from(world.now) << 64, Origin::Client);
+            let delete = Command::Kv(kv::Op::Delete {
+                bucket: "visits".into(),
+                key: "k".into(),
+                if_revision: None,
+            });
+            let once = Command::Once(RequestId { key, origin }, Box::new(delete));
+            world.apply_all(vec![once]);
+        }
+    };
+    rush(&mut world, 10_000);
+    world.wait(MEMORY_MS - 1);
+    rush(&mut world, 1);
+    assert_eq!(world.state.requests().len(), 10_001);
+    let allocated = world.state.requests().allocated_bytes();
+    assert!(allocated > 10_000 * 40, "{allocated}");
+    // The second one puts the stamp off.
+    assert_eq!(world.step(MEMORY_MS - 20), []);
+    let due = |world: &World| {
+        let leader_state = &world.leader_state;
+        leader_state.next_proposal_due(&world.state, &world.reachability)
+    };
+    assert_eq!(due(&world), Some(world.now + 20_000));
+    world.wait(20);
+    assert_eq!(under_a_flood(&mut world), [Command::Stamp]);
+    assert_eq!(world.state.requests().allocated_bytes(), 0);
+    assert_eq!((world.step(10 * MEMORY_MS), due(&world)), (vec![], None));
 }
 
 /// What the leader proposes now, with its pauses, while requests are still unread.

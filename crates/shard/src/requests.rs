@@ -173,6 +173,19 @@ impl Requests {
         self.0.forget(now_ms);
     }
 
+    /// From when on [`Requests::forget`] forgets all of them. `None`: none is remembered.
+    #[must_use]
+    pub fn all_forgotten_at_ms(&self) -> Option<u64> {
+        let newest_ms = self.0.newest_ms()?;
+        Some(newest_ms.saturating_add(MEMORY_MS))
+    }
+
+    /// What it has allocated.
+    #[cfg(test)]
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.0.allocated_bytes()
+    }
+
     /// Puts the next answer of a snapshot at the end.
     pub(crate) fn add(&mut self, key: u128, remembered: Remembered) -> Result<(), Malformed> {
         let is_earlier = (self.0.newest_ms()).is_some_and(|newest| newest > remembered.at_ms);

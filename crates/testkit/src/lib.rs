@@ -1,4 +1,5 @@
-//! What tests of several crates share: golden files ([`golden`]), and fuzz targets for parsers. In no build of a node.
+//! What tests of several crates share: golden files ([`golden`]), a nats-server ([`nats`]), and fuzz targets for parsers. In
+//! no build of a node.
 //!
 //! A target takes good inputs and changes them: a few bytes, a cut, bytes behind the end. So it comes past the checks
 //! that random bytes fail at once. Targets of public parsers are in `tests/parsers`, those of private ones beside
@@ -8,6 +9,7 @@
 //! `cargo bolero test -p nowserving-testkit <target>` guided by coverage (needs `cargo install cargo-bolero` and clang).
 
 pub mod golden;
+pub mod nats;
 
 use bolero::{TypeGenerator, generator};
 

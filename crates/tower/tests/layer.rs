@@ -5,7 +5,6 @@
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -13,55 +12,18 @@ use std::time::Duration;
 
 use http::StatusCode;
 use nowserving_client::{Ask, Client, ClientOptions, Guard, GuardOptions, OnUnavailable, SlotKind};
+use nowserving_testkit::nats::Nats;
 use nowserving_tower::{AskBy, Blocked, ConcurrencyGuardLayer, Respond};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// A nats-server of the test's own.
-struct Nats {
-    server: Child,
-    url: String,
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-impl Nats {
-    fn start() -> Nats {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let named = std::env::var_os("NATS_SERVER").map(std::path::PathBuf::from);
-        let usual = ["/usr/sbin/nats-server", "/usr/local/bin/nats-server"];
-        let mut found = usual.iter().map(std::path::PathBuf::from);
-        let found = found.find(|path| path.exists());
-        let program = named.or(found).unwrap_or_else(|| "nats-server".into());
-        let server = Command::new(program)
-            .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nats-server; name it with NATS_SERVER");
-        let url = format!("nats://127.0.0.1:{port}");
-        Nats { server, url }
-    }
-
-    async fn guard(&self, on_unavailable: OnUnavailable) -> Guard {
-        let client = loop {
-            match Client::connect(&self.url).await {
-                Ok(client) => break client,
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        };
-        let mut options = GuardOptions::default();
-        options.on_unavailable = on_unavailable;
-        options.patience = Duration::from_millis(100);
-        Guard::new(client.line("nobody-serves-it").unwrap(), options)
-    }
+/// Over a NATS without a cluster.
+async fn guard_over(nats: &Nats, on_unavailable: OnUnavailable) -> Guard {
+    let client = Client::connect(&nats.url()).await.unwrap();
+    let mut options = GuardOptions::default();
+    options.on_unavailable = on_unavailable;
+    options.patience = Duration::from_millis(100);
+    Guard::new(client.line("nobody-serves-it").unwrap(), options)
 }
 
 /// Of a service that is there before NATS is.
@@ -187,8 +149,8 @@ async fn the_next_request_runs_however_the_last_one_ended() {
 
 #[tokio::test]
 async fn a_long_wait_is_a_504_and_each_request_may_ask_for_its_own() {
-    let nats = Nats::start();
-    let guard = nats.guard(OnUnavailable::Local(1)).await;
+    let nats = Nats::start(&[]);
+    let guard = guard_over(&nats, OnUnavailable::Local(1)).await;
     let slot = guard.acquire(Ask::default()).await.unwrap();
     // From now on all of the wait is for the slot.
     until_away(&guard).await;
@@ -205,15 +167,15 @@ async fn a_long_wait_is_a_504_and_each_request_may_ask_for_its_own() {
 
 #[tokio::test]
 async fn without_a_cluster_deny_is_a_503() {
-    let nats = Nats::start();
-    let guard = nats.guard(OnUnavailable::Deny).await;
+    let nats = Nats::start(&[]);
+    let guard = guard_over(&nats, OnUnavailable::Deny).await;
     let layer = ConcurrencyGuardLayer::new(guard.clone()).respond_with(said);
     let service = layer.layer(Handler::default());
     let denied = Ok(Said::Blocked(StatusCode::SERVICE_UNAVAILABLE));
     assert_eq!(ask(&service, Does::Returns).await, denied);
     until_away(&guard).await;
     assert_eq!(ask(&service, Does::Returns).await, denied);
-    let allowed = nats.guard(OnUnavailable::Allow).await;
+    let allowed = guard_over(&nats, OnUnavailable::Allow).await;
     let slot = allowed.acquire(Ask::default()).await.unwrap();
     assert_eq!(slot.kind(), SlotKind::Allowed);
     let layer = ConcurrencyGuardLayer::new(allowed).respond_with(said);
@@ -254,8 +216,8 @@ async fn it_fits_services_of_http() {
     respond(nowserving_tower::HttpResponses, nowserving_tower::Anyone);
     respond(nowserving_tower::GrpcResponses, nowserving_tower::Anyone);
 
-    let nats = Nats::start();
-    let guard = nats.guard(OnUnavailable::Deny).await;
+    let nats = Nats::start(&[]);
+    let guard = guard_over(&nats, OnUnavailable::Deny).await;
     let http = ConcurrencyGuardLayer::new(guard.clone()).layer(Page);
     let response = ask(&http, http::Request::new(String::new())).await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -110,6 +110,8 @@ export class Following {
   #heardAt = now();
   /** When the present visit came, by the clock of this machine. */
   #visitAt = 0;
+  /** The text that was told last. */
+  #notice: string | undefined;
   #lostAt: number | undefined;
   #toldLoss = false;
 
@@ -292,6 +294,9 @@ export class Following {
       const text = data["text"];
       const lang = data["lang"];
       const notice = typeof text === "string" && text ? { text, ...(typeof lang === "string" ? { lang } : {}) } : undefined;
+      // Each stream begins with it.
+      if (notice?.text === this.#notice) return;
+      this.#notice = notice?.text;
       return this.#options.onNotice?.(notice);
     }
     if (event === "place") {

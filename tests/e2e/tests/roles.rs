@@ -166,9 +166,12 @@ pub fn are_those_of_the_table() -> Result<()> {
 pub fn follow_the_operations() -> Result<()> {
     let of_clients = |op: &Operation| op.on() != On::LimitLeader;
     let all: Vec<_> = Operation::all().filter(of_clients).collect();
-    let name = LineName::try_from("a")?;
-    let subjects = all.iter().map(|op| (*op, subjects_of(*op, &name)));
-    let subjects: Vec<_> = subjects.collect();
+    let mut subjects = Vec::new();
+    // Some rights are for one bucket.
+    for name in ["a", "notices"] {
+        let name = LineName::try_from(name)?;
+        subjects.extend(all.iter().map(|op| (*op, subjects_of(*op, &name))));
+    }
     for (role, Rights { publish, .. }) in of_the_file()? {
         let may = |subject: &String| publish[0].iter().any(|right| covers(right, subject));
         for (op, subjects) in &subjects {
@@ -229,7 +232,7 @@ const ALL: &str =
     "nodes backends operators auditors capacity dispatchers key-values limits edges gateways";
 
 /// Who may publish to a subject.
-const PUBLISH: [(&str, &str); 32] = [
+const PUBLISH: [(&str, &str); 36] = [
     (
         "nowserving.line.a.enter",
         "nodes backends operators gateways",
@@ -255,6 +258,19 @@ const PUBLISH: [(&str, &str); 32] = [
     ),
     (
         "nowserving.shard.0.kv.b.put",
+        "nodes backends operators key-values",
+    ),
+    ("nowserving.kv.b.get", "nodes backends operators key-values"),
+    (
+        "nowserving.kv.notices.get",
+        "nodes backends operators key-values gateways",
+    ),
+    (
+        "nowserving.shard.0.kv.notices.get",
+        "nodes backends operators key-values gateways",
+    ),
+    (
+        "nowserving.kv.notices.put",
         "nodes backends operators key-values",
     ),
     (
@@ -307,7 +323,7 @@ const PUBLISH: [(&str, &str); 32] = [
 ];
 
 /// Who may subscribe to a subject.
-const SUBSCRIBE: [(&str, &str); 28] = [
+const SUBSCRIBE: [(&str, &str); 29] = [
     (
         "nowserving.event.a.board",
         "nodes backends operators auditors gateways push-services",
@@ -327,6 +343,10 @@ const SUBSCRIBE: [(&str, &str); 28] = [
     (
         "nowserving.event.kv.b.0",
         "nodes backends operators auditors key-values",
+    ),
+    (
+        "nowserving.event.kv.notices.*",
+        "nodes backends operators auditors key-values gateways",
     ),
     // These overlap the events of key-values.
     ("nowserving.event.>", "nodes backends operators auditors"),

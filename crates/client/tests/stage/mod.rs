@@ -1,6 +1,5 @@
 //! A nats-server of one's own, and a node that answers as the test says.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use nowserving_protocol::codec;
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, ERROR_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
 };
+use nowserving_testkit::nats::{Nats, free_port};
 use serde_json::{Value, json};
 
 /// All steps take milliseconds; an event that does not come at all must fail the test.
@@ -20,54 +20,26 @@ pub async fn timeout<F: Future>(future: F) -> F::Output {
 }
 
 pub struct Stage {
-    port: u16,
+    nats: Nats,
     monitor_port: u16,
-    server: Child,
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
 }
 
 impl Stage {
-    pub async fn open() -> Stage {
-        let (port, monitor_port) = (free_port(), free_port());
-        let stage = Stage {
-            port,
-            monitor_port,
-            server: start(port, monitor_port),
-        };
-        stage.up().await;
-        stage
+    pub fn open() -> Stage {
+        let monitor_port = free_port();
+        let nats = Nats::start(&["--http_port", &monitor_port.to_string()]);
+        Stage { nats, monitor_port }
     }
 
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        self.nats.url()
     }
 
     /// The server dies, and is back on the same port after a moment.
     pub async fn restart(&mut self) {
-        self.server.kill().unwrap();
-        self.server.wait().unwrap();
+        self.nats.kill();
         tokio::time::sleep(Duration::from_millis(300)).await;
-        self.server = start(self.port, self.monitor_port);
-        self.up().await;
-    }
-
-    async fn up(&self) {
-        for _ in 0..200 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", self.port))
-                .await
-                .is_ok()
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("nats-server does not listen on {}", self.port);
+        self.nats.start_again();
     }
 
     /// A node; `shards`: what it tells service discovery, if it answers that at all.
@@ -295,26 +267,4 @@ pub fn line_event(event: &str) -> Value {
         "line": "shop-1", "incarnation": 7, "version": 101, "prev_version": 90, "at_ms": 101,
         "event": event
     })
-}
-
-fn start(port: u16, monitor_port: u16) -> Child {
-    let named = std::env::var_os("NATS_SERVER").map(std::path::PathBuf::from);
-    let usual = ["/usr/sbin/nats-server", "/usr/local/bin/nats-server"];
-    let found = usual
-        .iter()
-        .map(std::path::PathBuf::from)
-        .find(|path| path.exists());
-    let program = named.or(found).unwrap_or_else(|| "nats-server".into());
-    Command::new(program)
-        .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
-        .args(["--http_port", &monitor_port.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nats-server; name it with NATS_SERVER")
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }

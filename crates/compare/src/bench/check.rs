@@ -130,12 +130,27 @@ impl Checks {
 
     /// Makes so many counters, and waits until they are written.
     pub async fn fill(&self, bench: &Bench, cluster: &Ours, counters: u64) -> Result<()> {
-        let asked = Asked::Nats(Requests {
+        fill(bench, self.of_each(cluster), counters).await?;
+        rest(&cluster.client).await
+    }
+
+    /// Checks of [`COUNTERS`] in any order, once they are there and written.
+    pub async fn filled(&self, cluster: &Ours) -> Result<Source> {
+        let load = Load {
+            asked: self.of_each(cluster),
+            counter: Arc::default(),
+        };
+        load.each_up_to(AT_ONCE, COUNTERS).await?;
+        rest(&cluster.client).await?;
+        Ok(source(self.subject.clone(), spread(COUNTERS)))
+    }
+
+    /// Checks of one counter after the other.
+    fn of_each(&self, cluster: &Ours) -> Asked {
+        Asked::Nats(Requests {
             nats: cluster.nats.clone(),
             source: source(self.subject.clone(), Arc::new(|number| number)),
-        });
-        fill(bench, asked, counters).await?;
-        rest(&cluster.client).await
+        })
     }
 }
 

@@ -37,11 +37,11 @@ use nowserving_terminal::progress::Progress;
 use nowserving_terminal::{duration, number};
 use serde::Serialize;
 
-use machine::Machine;
 use ours::Ours;
 use report::{Report, Section};
 
 pub use echo::{EchoArgs, run as echo};
+pub use machine::Machine;
 pub use profile::{ProfileArgs, run as profile};
 
 /// What can be measured, in the order of a whole run.

@@ -13,6 +13,7 @@ use nowserving_terminal::{duration, number};
 use tokio::process::Command;
 
 use super::asked::Asked;
+use super::check::Checks;
 use super::enter::MANY;
 use super::lines::names;
 use super::load::{Load, Requests, Source};
@@ -32,6 +33,8 @@ enum What {
     Lines,
     /// `status` of 10,000 waiting tokens
     Status,
+    /// Checks of a rate limit, of a million counters in any order
+    Check,
 }
 
 /// Records where nodes and nats-server spend their processor time
@@ -91,6 +94,7 @@ async fn source(cluster: &Ours, what: What) -> Result<Source> {
             let polled = cluster.lines.fill_polled(&names(1)[0], POLLED).await?;
             return Ok(polled.source(polled.subject.clone()));
         }
+        What::Check => return Checks::prepare(cluster).await?.filled(cluster).await,
     };
     let names = names(count);
     cluster.lines.create(&names, 1).await?;

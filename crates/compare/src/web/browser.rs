@@ -27,14 +27,14 @@ impl Gateways {
         }
     }
 
-    /// To the next one that takes connections.
-    pub async fn connect(&self) -> io::Result<Wire> {
+    /// To the next one that takes connections, and which one that is.
+    async fn connect(&self) -> io::Result<(Wire, usize)> {
         let mut error = io::Error::from(io::ErrorKind::NotFound);
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         for nth in 0..self.addresses.len() {
             let next = (first + nth) % self.addresses.len();
             match Wire::open(self.addresses[next]).await {
-                Ok(wire) => return Ok(wire),
+                Ok(wire) => return Ok((wire, next)),
                 Err(refused) => error = refused,
             }
         }
@@ -98,12 +98,8 @@ impl Browser {
 
     /// Somebody else's browser that has the ticket already.
     pub fn take_ticket(&mut self, ticket: &str) {
-        for prefix in ["", "__Host-"] {
-            self.cookies.push((
-                format!("{prefix}nowserving-{}", self.line),
-                ticket.to_owned(),
-            ));
-        }
+        let name = format!("__Host-nowserving-{}", self.line);
+        self.cookies.push((name, ticket.to_owned()));
     }
 
     /// A page of the shop is asked for; the proxy asks the gateway first.
@@ -148,25 +144,25 @@ impl Browser {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no JSON"))
     }
 
-    /// Opens the stream. `Err(status)`: the gateway gives none.
-    pub async fn stream(&mut self) -> io::Result<Result<Wire, u16>> {
+    /// Opens the stream, and says at which gateway. `Err(status)`: the gateway gives none.
+    pub async fn stream(&mut self) -> io::Result<Result<(Wire, usize), u16>> {
         let path = format!("/_nowserving/v1/lines/{}/events", self.line);
         let mut wish = of_script(Wish::get(&path)).with("Accept", "text/event-stream");
         wish.keeps = true;
-        let (wire, head) = self.begin(wish).await?;
+        let (wire, gateway, head) = self.begin(wish).await?;
         Ok(match head.status {
-            200 => Ok(wire),
+            200 => Ok((wire, gateway)),
             status => Err(status),
         })
     }
 
     async fn ask(&mut self, wish: Wish<'_>) -> io::Result<(Head, String)> {
-        let (mut wire, head) = self.begin(wish).await?;
+        let (mut wire, _, head) = self.begin(wish).await?;
         let body = wire.body(&head).await?;
         Ok((head, body))
     }
 
-    async fn begin(&mut self, wish: Wish<'_>) -> io::Result<(Wire, Head)> {
+    async fn begin(&mut self, wish: Wish<'_>) -> io::Result<(Wire, usize, Head)> {
         let mut wish = wish
             .with("Host", HOST)
             .with("X-Forwarded-Host", HOST)
@@ -180,11 +176,11 @@ impl Browser {
                 .collect();
             wish = wish.with("Cookie", pairs.join("; "));
         }
-        let mut wire = self.gateways.connect().await?;
+        let (mut wire, gateway) = self.gateways.connect().await?;
         let head = wire.ask(&wish).await?;
         let set: Vec<String> = head.all("set-cookie").map(str::to_owned).collect();
         set.iter().for_each(|cookie| self.set(cookie));
-        Ok((wire, head))
+        Ok((wire, gateway, head))
     }
 
     fn set(&mut self, cookie: &str) {

@@ -1,131 +1,247 @@
-//! Admitted visitors ask for pages of the shop: how many checks a gateway answers, and how fast.
+//! Admitted visitors ask for pages of the shop: how many checks the gateways answer, and how fast, at several loads.
+//!
+//! With as many requests as are answered, latency is that of a queue before full cores, which the requester shares. So
+//! there are loads with a pace, too.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use nowserving_client::{Change, SettingsPatch};
+use serde::Serialize;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use super::Stage;
+use super::stage::{LINE, SHOP, Stage};
 use super::wire::{Wire, Wish};
+use super::{CrowdHttpArgs, Steps};
 use crate::cpu;
 
 const HOUR_MS: u64 = 3_600_000;
+/// Connections, as a proxy keeps them open, each with one request at a time; and requests a second over all of them, if
+/// not the next one as soon as one is answered.
+const LOADS: [(usize, Option<u32>); 6] = [
+    (16, Some(1_000)),
+    (16, Some(4_000)),
+    (8, None),
+    (16, None),
+    (64, None),
+    (256, None),
+];
 
-#[derive(clap::Args)]
-pub struct ChecksArgs {
-    /// Visitors who hold seats
-    #[arg(long, default_value_t = 1_000)]
-    visitors: u32,
-    /// Connections, as a proxy keeps them open; one request at a time on each
-    #[arg(long, default_value_t = 16)]
-    connections: usize,
-    /// Seconds
-    #[arg(long = "for", default_value_t = 10)]
-    lasts_s: u64,
-    /// Processes of the gateways, whose use of processors is told
-    #[arg(long, value_delimiter = ',')]
-    pids: Vec<u32>,
+#[derive(Debug, Serialize)]
+pub struct Section {
+    /// Visitors who hold seats.
+    holders: u32,
+    rows: Vec<Row>,
 }
 
-pub async fn run(stage: &Stage, args: ChecksArgs) -> Result<ExitCode> {
+#[derive(Debug, Serialize)]
+struct Row {
+    connections: usize,
+    /// Requests a second that were wanted; null: as many as are answered.
+    pace: Option<u32>,
+    checks_per_s: f64,
+    median_us: u64,
+    p99_us: u64,
+    max_us: u64,
+    /// Processor time of both gateways.
+    gateways_cores: Option<f64>,
+    checks_per_s_a_core: Option<f64>,
+    /// Admitted visitors who were not let in.
+    refused: u64,
+}
+
+impl Section {
+    pub fn is_well(&self) -> bool {
+        self.rows.iter().all(|row| row.refused == 0)
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = "\n## checks\n\n| connections | load | checks/s | median | 99 % | slowest | gateways' cores | checks/s \
+                        a core | not let in |\n|---|---|---|---|---|---|---|---|---|"
+            .to_owned();
+        for row in &self.rows {
+            let load = match row.pace {
+                Some(pace) => format!("{pace}/s"),
+                None => "each asks on as it is answered".to_owned(),
+            };
+            let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            let ms = |us: u64| us as f64 / 1e3;
+            text += &format!(
+                "\n| {} | {load} | {:.0} | {:.2} ms | {:.2} ms | {:.1} ms | {} | {} | {} |",
+                row.connections,
+                row.checks_per_s,
+                ms(row.median_us),
+                ms(row.p99_us),
+                ms(row.max_us),
+                or_none(row.gateways_cores.map(|cores| format!("{cores:.2}"))),
+                or_none(row.checks_per_s_a_core.map(|rate| format!("{rate:.0}"))),
+                row.refused
+            );
+        }
+        text
+    }
+}
+
+pub async fn run(steps: &Steps, args: &CrowdHttpArgs) -> Result<Section> {
+    steps.begin("checks: starting nats-server, three nodes and two gateways");
+    let stage = Stage::start().await?;
     let settings = SettingsPatch {
-        seats: Some(Change::Set(args.visitors)),
-        queue_limit: Some(Change::Set(args.visitors)),
+        seats: Some(Change::Set(args.holders)),
+        queue_limit: Some(Change::Set(args.holders)),
         claim_timeout_ms: Some(Change::Set(HOUR_MS)),
         checkout_timeout_ms: Some(Change::Set(HOUR_MS)),
         checkout_max_ms: Some(Change::Set(2 * HOUR_MS)),
         ..SettingsPatch::default()
     };
     let line = stage.line(settings).await?;
+    steps.begin(&format!("checks: {} visitors are let in", args.holders));
     let mut tickets = Vec::new();
-    for nth in 0..args.visitors {
+    for nth in 0..args.holders {
         let entered = line.enter(format!("visitor-{nth}")).await?;
         tickets.push(entered.ticket.context("no ticket")?);
     }
     let tickets: Arc<[String]> = tickets.into();
-    // Each is claimed, and known to each gateway.
-    round(
-        stage,
-        &tickets,
-        &args,
-        args.visitors as usize * stage.addresses.len() / args.connections + 1,
-        None,
-    )
-    .await?;
-    let processes: Vec<_> = args.pids.iter().map(|pid| cpu::of_pid(*pid)).collect();
-    let (before, began) = (cpu::spent(&processes), Instant::now());
-    let end = began + Duration::from_secs(args.lasts_s);
-    let (latency_us, refused) = round(stage, &tickets, &args, usize::MAX, Some(end)).await?;
-    let took = began.elapsed().as_secs_f64();
-    let rate = latency_us.len() as f64 / took;
-    let at = |share| latency_us.value_at_quantile(share) as f64 / 1e3;
-    println!(
-        "{rate:.0} checks/s; median {:.2} ms, 99 % {:.2} ms; {refused} were not let in",
-        at(0.5),
-        at(0.99)
-    );
-    if let Some((before, after)) = before.zip(cpu::spent(&processes)) {
-        let cores = after.saturating_sub(before).as_secs_f64() / took;
-        println!(
-            "gateways used {cores:.2} cores: {:.0} checks/s a core",
-            rate / cores
-        );
-    }
-    stage.delete().await;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Until so many checks a connection, or the end.
-async fn round(
-    stage: &Stage,
-    tickets: &Arc<[String]>,
-    args: &ChecksArgs,
-    times: usize,
-    end: Option<Instant>,
-) -> Result<(Histogram<u64>, u64)> {
-    let mut connections = JoinSet::new();
-    for nth in 0..args.connections {
-        let address = stage.addresses[nth % stage.addresses.len()];
-        let (tickets, name) = (Arc::clone(tickets), stage.name.clone());
-        let step = args.connections / stage.addresses.len().max(1);
-        connections.spawn(async move {
-            let (mut latency_us, mut refused) = (Histogram::<u64>::new(3)?, 0);
-            let mut wire = Wire::open(address).await?;
-            for (n, at) in (nth..).step_by(step.max(1)).take(times).enumerate() {
-                if n % 64 == 0 && end.is_some_and(|end| Instant::now() >= end) {
-                    break;
-                }
-                let ticket = &tickets[at % tickets.len()];
-                let cookie =
-                    format!("nowserving-{name}={ticket}; __Host-nowserving-{name}={ticket}");
-                let mut wish = Wish::get("/gate/nginx")
-                    .with("Host", "shop.example")
-                    .with("X-Original-Method", "GET")
-                    .with("X-Original-URI", "/checkout")
-                    .with("X-Forwarded-Proto", "https")
-                    .with("X-Forwarded-For", "192.0.2.1")
-                    .with("Accept", "text/html")
-                    .with("Cookie", cookie);
-                wish.keeps = true;
-                let asked = Instant::now();
-                let head = wire.ask(&wish).await?;
-                wire.body(&head).await?;
-                latency_us.record(asked.elapsed().as_micros() as u64)?;
-                refused += u64::from(head.status != 204);
-            }
-            anyhow::Ok((latency_us, refused))
+    let mut rows = Vec::new();
+    for (connections, pace) in LOADS {
+        let load = Load { connections, pace };
+        steps.begin(&format!("checks: {connections} connections"));
+        // Each visitor is claimed, and known to each gateway.
+        let once = Until::Times(tickets.len() * stage.gateways.len() / connections + 1);
+        load.round(&stage, &tickets, once).await?;
+        let processes = stage.cpu()?;
+        let (before, began) = (cpu::spent(&processes), Instant::now());
+        let end = began + Duration::from_millis(args.measure_ms);
+        let (latency_us, refused) = load.round(&stage, &tickets, Until::End(end)).await?;
+        let took = began.elapsed().as_secs_f64();
+        let spent = before.zip(cpu::spent(&processes));
+        let cores = spent.map(|(before, after)| after.saturating_sub(before).as_secs_f64() / took);
+        let checks_per_s = latency_us.len() as f64 / took;
+        rows.push(Row {
+            connections,
+            pace,
+            checks_per_s,
+            median_us: latency_us.value_at_quantile(0.5),
+            p99_us: latency_us.value_at_quantile(0.99),
+            max_us: latency_us.max(),
+            gateways_cores: cores,
+            checks_per_s_a_core: cores
+                .filter(|cores| *cores > 0.0)
+                .map(|it| checks_per_s / it),
+            refused,
         });
     }
-    let (mut latency_us, mut refused) = (Histogram::<u64>::new(3)?, 0);
-    while let Some(connection) = connections.join_next().await {
-        let (its_latency_us, its_refused) = connection??;
-        latency_us.add(its_latency_us)?;
-        refused += its_refused;
+    Ok(Section {
+        holders: args.holders,
+        rows,
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    /// So many checks a connection.
+    Times(usize),
+    End(Instant),
+}
+
+struct Load {
+    connections: usize,
+    pace: Option<u32>,
+}
+
+impl Load {
+    /// How long each check took, and how many were refused.
+    async fn round(
+        &self,
+        stage: &Stage,
+        tickets: &Arc<[String]>,
+        until: Until,
+    ) -> Result<(Histogram<u64>, u64)> {
+        let mut connections = JoinSet::new();
+        let gateways = stage.gateways.len();
+        for nth in 0..self.connections {
+            let address = stage.gateways[nth % gateways].addr();
+            let step = (self.connections / gateways).max(1);
+            // The connections have their turns evenly.
+            let every = match until {
+                Until::End(_) => self.pace.map(|pace| {
+                    let every = Duration::from_secs(1) * self.connections as u32 / pace;
+                    (
+                        Instant::now() + every * nth as u32 / self.connections as u32,
+                        every,
+                    )
+                }),
+                Until::Times(_) => None,
+            };
+            let connection = Connection {
+                tickets: Arc::clone(tickets),
+                nth,
+                step,
+                every,
+                until,
+            };
+            connections.spawn(async move { connection.run(Wire::open(address).await?).await });
+        }
+        let (mut latency_us, mut refused) = (Histogram::<u64>::new(3)?, 0);
+        while let Some(connection) = connections.join_next().await {
+            let (its_latency_us, its_refused) = connection??;
+            latency_us.add(its_latency_us)?;
+            refused += its_refused;
+        }
+        Ok((latency_us, refused))
     }
-    Ok((latency_us, refused))
+}
+
+struct Connection {
+    tickets: Arc<[String]>,
+    /// Its first visitor, and how far the next one is.
+    nth: usize,
+    step: usize,
+    /// When it asks first, and how often.
+    every: Option<(Instant, Duration)>,
+    until: Until,
+}
+
+impl Connection {
+    async fn run(self, mut wire: Wire) -> Result<(Histogram<u64>, u64)> {
+        let (mut latency_us, mut refused) = (Histogram::<u64>::new(3)?, 0);
+        let mut due = self.every;
+        for (n, at) in (self.nth..).step_by(self.step).enumerate() {
+            match self.until {
+                Until::Times(times) if n >= times => break,
+                Until::End(end) if Instant::now() >= end => break,
+                _ => {}
+            }
+            let mut asked = Instant::now();
+            if let Some((next, every)) = &mut due {
+                match asked < *next {
+                    true => {
+                        sleep_until(*next).await;
+                        // The timer's own lateness is not the gateway's.
+                        asked = Instant::now();
+                    }
+                    // It was to be asked while the last one was not answered: that counts.
+                    false => asked = *next,
+                }
+                *next += *every;
+            }
+            let ticket = &self.tickets[at % self.tickets.len()];
+            let mut wish = Wish::get("/gate/nginx")
+                .with("Host", "shop.example")
+                .with("X-Original-Method", "GET")
+                .with("X-Original-URI", SHOP)
+                .with("X-Forwarded-Proto", "https")
+                .with("X-Forwarded-For", "192.0.2.1")
+                .with("Accept", "text/html")
+                .with("Cookie", format!("__Host-nowserving-{LINE}={ticket}"));
+            wish.keeps = true;
+            let head = wire.ask(&wish).await?;
+            wire.body(&head).await?;
+            latency_us.record(asked.elapsed().as_micros() as u64)?;
+            refused += u64::from(head.status != 204);
+        }
+        Ok((latency_us, refused))
+    }
 }

@@ -1,174 +1,222 @@
-//! A crowd of browsers before gateways that run already: with the books that `nowserving crowd` keeps, but as browsers saw
-//! it. Also how long a move takes to thousands of streams, and how many checks of admitted visitors a gateway answers.
+//! `cargo xtask crowd-http`: a crowd of browsers before two gateways, with the books that `nowserving crowd` keeps, but as
+//! browsers saw it. Also how long a move takes to thousands of streams, and how many checks of admitted visitors a gateway
+//! answers.
+//!
+//! Each part has a cluster of its own: nats-server, three nodes and two gateways, all of them processes.
 
 mod browser;
 mod checks;
+mod crowd;
 mod shopper;
+mod stage;
 mod streams;
 mod wire;
 
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nowserving_client::{Client, ClientOptions, Create, Delete, Line, SettingsPatch};
-use nowserving_tools::crowd::audit::audit;
-use nowserving_tools::crowd::ledger::Ledger;
-use nowserving_tools::crowd::plan::{Plan, Size};
-use nowserving_tools::crowd::{Crowd, Outcome, create_line};
-use tokio::task::JoinSet;
+use clap::ValueEnum;
+use nowserving_e2e::use_program;
+use nowserving_terminal::duration;
+use nowserving_terminal::progress::Progress;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
 
-use self::browser::Gateways;
+use crate::bench::Machine;
 
-/// How long the gateways may take to know the line.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+/// Open files beside streams.
+const OTHER_FILES: u64 = 500;
 
-/// A crowd of browsers before gateways
-#[derive(clap::Args)]
-pub struct WebArgs {
-    /// The gateways, as 127.0.0.1:8090,127.0.0.1:8091. Each believes the forwarded headers of this machine
-    #[arg(long, value_delimiter = ',', required = true)]
-    gateways: Vec<SocketAddr>,
-    /// The cluster's NATS server
-    #[arg(long, default_value = "nats://127.0.0.1:4222")]
-    nats: String,
-    /// The line that the gateways have before /checkout. It is made, and deleted in the end
-    #[arg(long, default_value = "crowd-http")]
-    line: String,
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(clap::Subcommand)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Visitors come, wait on the page, are let in, buy, leave or vanish; do to gateways and cluster whatever you like
-    Crowd {
-        #[arg(long, default_value_t = 1_000)]
-        visitors: u32,
-        #[arg(long, default_value_t = 50)]
-        seats: u32,
-        /// Seconds
-        #[arg(long = "for", default_value_t = 60)]
-        lasts_s: u64,
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-    },
-    /// Opens streams of visitors who wait, and measures when each hears of a move
-    Streams(streams::StreamsArgs),
-    /// Admitted visitors ask for pages of the shop, as fast as the gateways answer
-    Checks(checks::ChecksArgs),
+    /// Visitors come, wait on the page, are let in, buy, leave or vanish; meanwhile the leader is killed, and a gateway
+    Crowd,
+    /// Thousands watch their places by streams; then a gateway is killed, and the leader
+    Streams,
+    /// Admitted visitors ask for pages of the shop, at several loads
+    Checks,
+    /// All of these, one after the other
+    All,
 }
 
-pub async fn run(args: WebArgs) -> Result<ExitCode> {
-    let mut options = ClientOptions::default();
-    options.deadline = Duration::from_secs(30);
-    let client = Client::connect_with(&args.nats, options).await?;
-    let gateways = Arc::new(Gateways::new(args.gateways.clone()));
-    let stage = Stage {
-        client,
-        gateways,
-        addresses: args.gateways,
-        name: args.line,
+/// Puts a crowd of browsers before two gateways, and kills a leader and a gateway
+///
+/// Everything runs on this machine, in processes of its own. Exit code 1 if a book does not balance: somebody was
+/// overtaken, a seat was sold twice, a number was lost, a watcher did not come back or with another number, or an admitted
+/// visitor was not let in.
+#[derive(Debug, clap::Args)]
+pub struct CrowdHttpArgs {
+    #[arg(value_enum, default_value = "all")]
+    what: What,
+    /// One line of JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Of the crowd
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    visitors: u32,
+    /// Seats that the crowd shares
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seats: u32,
+    /// How long the crowd takes if all goes well, 10s to 1h
+    #[arg(
+        long = "for", value_name = "TIME", default_value = "60s",
+        value_parser = duration::between(10_000..=3_600_000)
+    )]
+    lasts_ms: u64,
+    /// Of the crowd's dice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many watch by streams. A process may have some thousand open files: 18,000 need 20,000
+    #[arg(long, default_value_t = 18_000, value_parser = clap::value_parser!(u32).range(10..=18_000))]
+    watchers: u32,
+    /// How many of them watch while the leader is killed
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=18_000))]
+    leader_watchers: u32,
+    /// Moves of the line while they watch, 3 s apart
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    moves: u32,
+    /// Visitors in the shop whose requests are checked
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    holders: u32,
+    /// How long each load of checks lasts, 1s to 1m
+    #[arg(
+        long = "measure", value_name = "TIME", default_value = "5s",
+        value_parser = duration::between(1_000..=60_000)
+    )]
+    measure_ms: u64,
+    /// The `nowserving` that is measured [default: built from these sources]
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+}
+
+/// The line of JSON.
+#[derive(Debug, Serialize)]
+struct Report {
+    build: String,
+    machine: Machine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crowd: Option<crowd::Section>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streams: Option<streams::Section>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<checks::Section>,
+    is_well: bool,
+}
+
+/// What a person who waits is shown on stderr.
+pub struct Steps(Progress);
+
+impl Steps {
+    fn new() -> Steps {
+        let progress = Progress::new(None, "{spinner} {msg}  {elapsed}");
+        progress.bar.enable_steady_tick(Duration::from_millis(200));
+        Steps(progress)
+    }
+
+    /// Something begins that takes a while.
+    fn begin(&self, what: &str) {
+        self.0.bar.set_message(what.to_owned());
+        self.0.bar.tick();
+        if self.0.bar.is_hidden() {
+            self.0.say(what);
+        }
+    }
+
+    /// A line that stays.
+    fn say(&self, text: &str) {
+        self.0.say(text);
+    }
+
+    fn print(&self, text: &str) {
+        self.0.bar.suspend(|| println!("{text}"));
+    }
+}
+
+/// Does all that was asked for, and tells.
+///
+/// # Errors
+/// A process cannot be started, or the cluster does not come up.
+pub async fn run(args: CrowdHttpArgs) -> Result<ExitCode> {
+    if let Some(binary) = &args.binary {
+        use_program(binary.canonicalize().context("--binary")?)?;
+    }
+    raise_open_files(u64::from(args.watchers) + OTHER_FILES);
+    let steps = Steps::new();
+    steps.begin("building nowserving");
+    let mut report = Report {
+        build: nowserving_e2e::build().await?,
+        machine: Machine::look(&std::env::temp_dir())?,
+        crowd: None,
+        streams: None,
+        checks: None,
+        is_well: true,
     };
-    match args.what {
-        What::Crowd {
-            visitors,
-            seats,
-            lasts_s,
-            seed,
-        } => {
-            let size = Size {
-                shoppers: visitors,
-                seats,
-                lasts: Duration::from_secs(lasts_s),
-            };
-            crowd(&stage, seed, size).await
+    if !args.json {
+        let (build, machine) = (&report.build, report.machine.text());
+        steps.print(&format!("{build}; {machine}"));
+    }
+    let does = |what| args.what == what || args.what == What::All;
+    let tell = |text: String| {
+        if !args.json {
+            steps.print(&text);
         }
-        What::Streams(args) => streams::run(&stage, args).await,
-        What::Checks(args) => checks::run(&stage, args).await,
+    };
+    if does(What::Crowd) {
+        let section = crowd::run(&steps, &args).await.context("crowd")?;
+        tell(section.text());
+        report.is_well &= section.is_well();
+        report.crowd = Some(section);
     }
+    if does(What::Streams) {
+        let section = streams::run(&steps, &args).await.context("streams")?;
+        tell(section.text());
+        report.is_well &= section.is_well();
+        report.streams = Some(section);
+    }
+    if does(What::Checks) {
+        let section = checks::run(&steps, &args).await.context("checks")?;
+        tell(section.text());
+        report.is_well &= section.is_well();
+        report.checks = Some(section);
+    }
+    drop(steps);
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    }
+    Ok(ExitCode::from(u8::from(!report.is_well)))
 }
 
-/// A cluster, and gateways before it.
-struct Stage {
-    client: Client,
-    gateways: Arc<Gateways>,
-    addresses: Vec<SocketAddr>,
-    name: String,
-}
-
-impl Stage {
-    /// A new line with these settings, known to the gateways.
-    async fn line(&self, settings: SettingsPatch) -> Result<Line> {
-        self.delete().await;
-        let create = Create { settings };
-        self.client
-            .admin()
-            .line(&self.name)?
-            .create(&create)
-            .await?;
-        self.ready().await?;
-        Ok(self.client.line(&self.name)?)
-    }
-
-    async fn ready(&self) -> Result<()> {
-        let ready = async {
-            for address in &self.addresses {
-                loop {
-                    let wish = wire::Wish::get("/readyz").with("Host", "gateway");
-                    if let Ok(mut wire) = wire::Wire::open(*address).await
-                        && let Ok(head) = wire.ask(&wish).await
-                        && head.status == 200
-                    {
-                        break;
-                    }
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-            }
+/// Of this process; the gateways do the same.
+fn raise_open_files(needed: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = Rlimit {
+            current: Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed))),
+            maximum: limit.maximum,
         };
-        let ready = tokio::time::timeout(READY_WITHIN, ready).await;
-        ready.context("a gateway is not ready: GET /readyz says why")
-    }
-
-    async fn delete(&self) {
-        let everybody = Delete {
-            force: true,
-            ..Delete::default()
-        };
-        if let Ok(line) = self.client.admin().line(&self.name) {
-            // There may be none.
-            let _ = line.delete(&everybody).await;
-        }
+        // Streams that cannot be opened are counted.
+        let _ = setrlimit(Resource::Nofile, raised);
     }
 }
 
-async fn crowd(stage: &Stage, seed: u64, size: Size) -> Result<ExitCode> {
-    let Plan { parts, mut times } = Plan::draw(seed, size);
-    // A gateway may die: its visitors come back after up to ten seconds, and none of them is to be taken for gone.
-    times.waiting_idle = Duration::from_secs(40);
-    times.claim = Duration::from_secs(12);
-    times.checkout = Duration::from_secs(15);
-    times.deadline = size.lasts * 4 + Duration::from_secs(60);
-    stage.delete().await;
-    let line = create_line(&stage.client, &stage.name, size, times).await?;
-    stage.ready().await?;
-    let nodes = stage.client.admin().cluster_status().await?.nodes.len();
-    let crowd = Arc::new(Crowd::new(line, times, Ledger::new(nodes, size)));
-    let mut visits: JoinSet<()> = parts
-        .into_iter()
-        .map(|part| shopper::visit(Arc::clone(&crowd), Arc::clone(&stage.gateways), part))
-        .collect();
-    while let Some(visit) = visits.join_next().await {
-        if let Err(error) = visit {
-            crowd.trouble(format!("a visitor broke down: {error}"));
-        }
+/// Milliseconds below which this share of all times is; `times` are sorted.
+fn quantile_ms(times: &[Duration], share: f64) -> u64 {
+    let nth = (times.len() as f64 * share).ceil() as usize;
+    let time = times.get(nth.max(1) - 1);
+    time.map_or(0, |time| time.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_a_time_that_was_measured() {
+        let times: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
+        let at = |share| quantile_ms(&times, share);
+        assert_eq!([at(0.0), at(0.5), at(0.99), at(1.0)], [1, 100, 198, 200]);
+        assert_eq!(quantile_ms(&[], 0.5), 0);
     }
-    audit(Arc::clone(&crowd)).await;
-    let outcome = Outcome::of(&crowd);
-    if outcome.is_well() {
-        stage.delete().await;
-    }
-    outcome.tell(false)
 }

@@ -12,16 +12,15 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::browser::{Browser, Gateways, LetIn, Page};
+use super::stage::SHOP;
 use super::wire::{Event, EventReader};
 
-/// Where they want to go.
-const SHOP: &str = "/checkout";
 /// A page in the shop asks for more, by its script.
 const ACTIVE_EVERY: Duration = Duration::from_secs(1);
 /// After an answer that is none.
 const RETRY_MS: std::ops::Range<u64> = 500..2_000;
 /// After a stream that was refused, as the page's script does.
-const REFUSED_MS: std::ops::Range<u64> = 2_000..10_000;
+pub const REFUSED_MS: std::ops::Range<u64> = 2_000..10_000;
 
 /// Plays one part from arrival to end. What happened stands in the crowd's book.
 pub async fn visit(crowd: Arc<Crowd>, gateways: Arc<Gateways>, part: Part) {
@@ -42,19 +41,7 @@ pub async fn visit(crowd: Arc<Crowd>, gateways: Arc<Gateways>, part: Part) {
     let Some(number) = shopper.number.clone() else {
         return crowd.trouble(format!("a visitor without a number: {verdict:?}"));
     };
-    let number = &number;
-    match verdict {
-        Verdict::Gone(reason) if shopper.may_have_expired(&reason) => crowd.note(|book, at| {
-            book.leaving(at, number);
-            book.gone(number, &reason);
-        }),
-        Verdict::Gone(reason) => crowd.note(|book, at| book.found_gone(at, number, &reason)),
-        Verdict::Unknown => crowd.note(|book, at| book.lost(at, number)),
-        Verdict::Trouble(text) => {
-            crowd.note(|book, at| book.leaving(at, number));
-            crowd.trouble(format!("token {}: {text}", number.token));
-        }
-    }
+    crowd.broke_off(&number, verdict, |reason| shopper.may_have_expired(reason));
 }
 
 struct Shopper<'a> {
@@ -173,7 +160,7 @@ impl Shopper<'_> {
     /// Follows the stream until it ends. Whether the visitor was called.
     async fn watch(&mut self, end: At) -> Result<bool, Verdict> {
         let mut wire = match self.browser.stream().await {
-            Ok(Ok(wire)) => wire,
+            Ok(Ok((wire, _))) => wire,
             // It is over: the status says how.
             Ok(Err(204)) => return Ok(false),
             Ok(Err(_)) => {
@@ -428,7 +415,7 @@ fn number(visit: &Value) -> Option<Number> {
     })
 }
 
-async fn pause(ms: std::ops::Range<u64>) {
+pub async fn pause(ms: std::ops::Range<u64>) {
     let ms = rand::rng().random_range(ms);
     sleep(Duration::from_millis(ms)).await;
 }

@@ -13,7 +13,7 @@ use crate::shard::Shard;
 use crate::snapshots::file::SnapshotFile;
 use crate::snapshots::{LogSize, Snapshots};
 
-/// Concurrent snapshots at most, of all loops.
+/// Concurrent snapshots at most, of all loops; but one in each.
 const SNAPSHOTS_MAX: usize = 4;
 
 impl Engine {

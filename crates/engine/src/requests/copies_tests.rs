@@ -4,7 +4,7 @@
 use nowserving_line::{Op, Settings, TakeBy, TokenRef};
 use nowserving_protocol::error::Code;
 use nowserving_shard::command::{Command, EntryBuilder, FORMAT};
-use nowserving_shard::requests::{Origin, RequestId};
+use nowserving_shard::requests::{MEMORY_MS, Origin, RequestId};
 
 use crate::delivery::Via;
 use crate::io::Input;
@@ -68,6 +68,29 @@ fn a_copy_is_answered_with_what_another_leader_did_before_what_this_one_refused(
     rig.lead();
     send(&mut rig, enter("b"));
     assert_eq!(rig.numbers(), [Ok(2)]);
+}
+
+/// Also by a node that leads no more, in a shard in which nothing happens.
+#[test]
+fn refusals_are_forgotten_after_two_minutes() {
+    for leads in [true, false] {
+        let mut rig = Rig::new(&[1, 2, 3]);
+        rig.lead();
+        send(&mut rig, enter("b"));
+        assert_eq!(rig.numbers(), [Err(Code::LineNotFound)]);
+        if !leads {
+            let (term, last) = (rig.replica().term(), rig.replica().last_index());
+            rig.overwrite(term + 1, last + 1, last + 1);
+        }
+        assert_eq!(rig.is_leader(), leads);
+        rig.now += 1_000 * MEMORY_MS - 1;
+        rig.turn();
+        assert_eq!(rig.shard().pending.refusals(), 1);
+        // And what its maintenance takes.
+        rig.now += 50_000;
+        rig.turn();
+        assert_eq!(rig.shard().pending.refusals(), 0);
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub(crate) struct Pending {
     /// The number of copies of each request with an id that is queued or in the log and not yet applied.
     in_log: HashMap<u128, u32>,
     /// Requests that this node, as the leader, refused from its state. They are not in the log; their copies
-    /// are refused too.
+    /// are refused too. Remembered by the node's own clock, which also goes on while another node leads.
     refused: Requests,
     /// By index and term. An index can be there twice: a node that lost the lead and got it again may
     /// propose at lower indexes than before, while the outcome of those is still open.
@@ -124,8 +124,8 @@ impl Pending {
     }
 
     /// Copies of a request get the same answer, from this leader.
-    pub fn remember_refusal(&mut self, id: RequestId, answer: Answer, now_ms: u64) {
-        self.refused.remember(id, answer, now_ms);
+    pub fn remember_refusal(&mut self, id: RequestId, answer: Answer, now: Micros) {
+        self.refused.remember(id, answer, now / 1_000);
     }
 
     pub fn refused(&self, id: RequestId) -> Option<Answer> {
@@ -210,9 +210,15 @@ impl Pending {
         self.kicks.lead_lost(leader, ctx);
     }
 
-    /// Answers the requests whose deadline has come.
+    #[cfg(test)]
+    pub fn refusals(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Answers the requests whose deadline has come, and forgets refusals that are too old.
     pub fn expire(&mut self, mut leader_state: Option<&mut LeaderState>, ctx: &mut NodeCtx) {
         let now = ctx.now.us;
+        self.refused.forget(now / 1_000);
         for read in self.reads.expired(now) {
             ctx.at_deadline(read.waiter);
         }

@@ -260,8 +260,8 @@ impl Shard {
 
     /// Copies get the same answer, from this leader.
     pub(crate) fn remember_refusal(&mut self, waiter: &Waiter, answer: Answer, ctx: &NodeCtx) {
-        if let (Some(id), Some(now_ms)) = (waiter.id, self.service_ms(&ctx.reachability)) {
-            self.pending.remember_refusal(id, answer, now_ms);
+        if let Some(id) = waiter.id {
+            self.pending.remember_refusal(id, answer, ctx.now.us);
         }
     }
 
@@ -510,7 +510,7 @@ impl Shard {
         self.pending.lead_lost(self.known_leader(), ctx);
     }
 
-    /// Answers the requests whose deadline has come.
+    /// Answers the requests whose deadline has come, and forgets refusals that are too old.
     pub fn expire_requests(&mut self, ctx: &mut NodeCtx) {
         self.pending.expire(self.leader_state.as_mut(), ctx);
     }

@@ -41,11 +41,16 @@ function parts(values) {
 }
 
 function lineOf(values, end) {
-  return parts(values).map((part) => {
+  return parts(values).filter((part) => part.length > 1).map((part) => {
     const points = part.map((at) => `${digits(x(at, values.length))} ${digits(y(values[at], end))}`);
-    // A value alone between gaps is a dot.
-    return `M${points.join("L")}${points.length === 1 ? "h.1" : ""}`;
+    return `M${points.join("L")}`;
   }).join("");
+}
+
+/** Values alone between gaps. A line of hardly any length with round ends is a dot, also in a plot that is stretched. */
+function dotsOf(values, end) {
+  return parts(values).filter((part) => part.length === 1)
+    .map(([at]) => `M${digits(x(at, values.length))} ${digits(y(values[at], end))}h-.1`).join("");
 }
 
 function areaOf(values, end) {
@@ -65,7 +70,8 @@ export function spark(values) {
   const end = Math.max(1, ...values.filter(known));
   return plot({ class: "spark", "aria-hidden": "true" },
     h("path", { class: "area", d: areaOf(values, end) }),
-    h("path", { class: "stroke", d: lineOf(values, end) }));
+    h("path", { class: "stroke", d: lineOf(values, end) }),
+    h("path", { class: "stroke dots", d: dotsOf(values, end) }));
 }
 
 /**
@@ -99,10 +105,13 @@ export function chart({ title, series, times, format, scale, over, point }) {
       h("path", { class: "grid", d: `M0 0H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT}H${WIDTH}` }),
       h("path", { class: "area", d: areaOf(main.values, end) }),
       h("path", { class: "stroke", d: lineOf(main.values, end) }),
+      h("path", { class: "stroke dots", d: dotsOf(main.values, end) }),
       other && h("path", { class: "other", d: lineOf(other.values, end) }),
+      other && h("path", { class: "other dots", d: dotsOf(other.values, end) }),
       over !== null && h("path", { class: "rule", d: `M${digits(x(over, times.length))} 0V${HEIGHT}` }))),
     h("p", { class: "axis", "aria-hidden": "true" },
-      hour && [times[0], times[Math.floor((times.length - 1) / 2)], times.at(-1)].map((ms) => h("span", {}, clock(ms)))),
+      hour && [times[0], times[Math.floor((times.length - 1) / 2)], times.at(-1)]
+        .map((ms) => clock(ms)).map((label, nth, labels) => h("span", {}, label === labels[nth - 1] ? "" : label))),
     !some.length && h("p", { class: "soft none" }, "Nothing is known yet."));
 }
 

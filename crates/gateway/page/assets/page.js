@@ -46,9 +46,11 @@ function take(event, data, age = 0) {
     return paint();
   }
   if (event === "notice") {
-    visit = { ...visit, notice: data?.text ? data : undefined };
+    const notice = data?.text ? data : undefined;
+    if (notice?.text === visit.notice?.text) return; // each stream begins with it
+    visit = { ...visit, notice };
     paint();
-    return say(data?.text, true);
+    return say(notice?.text, true);
   }
   const next = data.page;
   if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's
@@ -346,6 +348,7 @@ const name = `nowserving ${line}`;
 let channel = null;
 let leading = null; // ends the lock
 let waiting = null; // ends the wait for the lock
+let locksFail = false;
 let source = null;
 let failures = 0;
 let timer = null; // the next status
@@ -404,7 +407,7 @@ function remaining() {
 /** Waits for the lock, or takes it from a tab that does not answer: one that the system has put to sleep. */
 async function lead(steal = false) {
   if (leading || (waiting && !steal)) return;
-  if (!navigator.locks) {
+  if (!navigator.locks || locksFail) {
     leading = () => {};
     return begin();
   }
@@ -418,7 +421,12 @@ async function lead(steal = false) {
       leading = release;
       begin();
     }));
-  } catch {
+  } catch (error) {
+    if (error?.name === "SecurityError") {
+      locksFail = true; // a browser that keeps nothing for this site
+      waiting = null;
+      return lead();
+    }
     if (signal.aborted || !leading) return;
     // Another tab took the lock, because this one did not answer.
     leading = null;
@@ -605,10 +613,11 @@ function tick() {
 }
 
 function start() {
-  if (window.BroadcastChannel) {
+  try {
     channel = new BroadcastChannel(name);
     channel.addEventListener("message", onMessage);
-  } else {
+  } catch {
+    // There is none, or a browser without cookies forbids it: each tab is alone.
     channel = { postMessage() {}, close() {} };
   }
   heardAt = now();

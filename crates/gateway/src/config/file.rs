@@ -60,6 +60,7 @@ struct File {
     address_connections_max: Option<usize>,
     tls: Option<TlsFiles>,
     address_limits: Option<LimitsSection>,
+    notices_bucket: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -105,6 +106,8 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
     // Its message names the line and the field.
     let file: File = toml::from_str(text)
         .map_err(|error| ConfigError::new("the configuration", error.to_string().trim_end()))?;
+    // Before the secret: that it is required is not what is wrong then.
+    check_insecure_cookies(file.insecure_cookies, file.listen)?;
     let secret = secret(&file, folder)?;
     let mut lines = Vec::new();
     for (nth, section) in file.line.into_iter().enumerate() {
@@ -142,6 +145,7 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
         domain: limits.domain,
         requests: limits.requests.unwrap_or_else(|| vec!["enter".to_owned()]),
     });
+    config.notices_bucket = file.notices_bucket;
     Ok(config)
 }
 
@@ -157,7 +161,9 @@ fn secret(file: &File, folder: &Path) -> Result<Secret, ConfigError> {
             Secret::random().map_err(bad)
         }
         None => Err(bad(
-            "required: the same file for all gateways of a shop".to_owned()
+            "required: the same file for all gateways of a shop. Only one that is tried on a loopback address, with \
+             insecure_cookies = true, needs none"
+                .to_owned(),
         )),
     }
 }
@@ -281,12 +287,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
         );
     }
     config.admin.check(config.admin_listen)?;
-    if config.insecure_cookies && !config.listen.ip().is_loopback() {
-        return refuse(
-            "insecure_cookies",
-            "only with a loopback address in `listen`".to_owned(),
-        );
-    }
+    check_insecure_cookies(config.insecure_cookies, config.listen)?;
     if config.insecure_cookies && config.tls.is_some() {
         return refuse("insecure_cookies", "not with `tls`".to_owned());
     }
@@ -310,6 +311,20 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
         Some(limits) => check_limits(limits),
         None => Ok(()),
     }
+}
+
+fn check_insecure_cookies(insecure_cookies: bool, listen: SocketAddr) -> Result<(), ConfigError> {
+    if !insecure_cookies || listen.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        "insecure_cookies",
+        format!(
+            "only with a loopback address in `listen`, as 127.0.0.1:{}, not {listen}: elsewhere tickets could be read on \
+             their way. Leave it out, and give the proxy or the gateway (`tls`) a certificate",
+            listen.port()
+        ),
+    ))
 }
 
 fn check_line(at: &str, rule: &LineRule) -> Result<(), ConfigError> {

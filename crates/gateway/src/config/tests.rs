@@ -26,6 +26,7 @@ fn a_whole_file_is_read() {
         other_hosts = "pass"
         shop = { name = "Nordlicht", url = "/" }
         address_limits = { domain = "web", requests = ["enter", "status"] }
+        notices_bucket = "notices"
 
         [[line]]
         line = "spring-sale"
@@ -147,8 +148,8 @@ fn what_is_wrong_is_named_with_its_limit() {
         ),
         (
             format!("{}{LINE}", BASE.replace("127.0.0.1", "0.0.0.0")),
-            "secret_file",
-            "required",
+            "insecure_cookies",
+            "as 127.0.0.1:8090, not 0.0.0.0:8090",
         ),
     ] {
         let error = parse(&text).unwrap_err();

@@ -11,10 +11,10 @@ use axum::http::HeaderValue;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use nowserving_client::{Error, LaneName, LineName, State, StatusReply};
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-use tracing::debug;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
 
 use super::cache::{Cache, Gaps, Held, Looked, Recent, Seat, TicketHash, TokenHash};
 use crate::config::Config;
@@ -58,6 +58,8 @@ struct Inner {
     permits: Arc<Semaphore>,
     /// They wait for some seconds, so they take no places of questions.
     completions: Arc<Semaphore>,
+    /// The gateway stops: visits are completed at once.
+    stops: watch::Sender<bool>,
 }
 
 /// Tokens, as events name them.
@@ -123,6 +125,7 @@ impl Admissions {
             under_way: Mutex::default(),
             permits: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             completions: Arc::new(Semaphore::new(COMPLETIONS_MAX)),
+            stops: watch::Sender::new(false),
         });
         let follow = |(line, view): (&LineName, &LineView)| {
             let changes = view.token_changes();
@@ -212,8 +215,10 @@ impl Admissions {
             return;
         }
         let (inner, view, ticket) = (Arc::clone(&self.inner), view.clone(), ticket.to_owned());
+        let mut stops = inner.stops.subscribe();
         tokio::spawn(async move {
-            sleep(COMPLETE_AFTER).await;
+            // Also when it has stopped already.
+            let _ = timeout(COMPLETE_AFTER, stops.wait_for(|stops| *stops)).await;
             for _ in 0..COMPLETE_ATTEMPTS {
                 let done = match epoch {
                     Some(_) => view.line().complete(&ticket, epoch, None).await,
@@ -232,6 +237,19 @@ impl Admissions {
             inner.remove(hash);
             drop(permit);
         });
+    }
+
+    /// Completes at once what is to be completed, and waits for that, for so long.
+    pub async fn finish(&self, within: Duration) {
+        self.inner.stops.send_replace(true);
+        let all = self.inner.completions.acquire_many(COMPLETIONS_MAX as u32);
+        if timeout(within, all).await.is_err() {
+            let left = COMPLETIONS_MAX - self.inner.completions.available_permits();
+            warn!(
+                left,
+                "visits were not completed: their seats come back with their times"
+            );
+        }
     }
 }
 

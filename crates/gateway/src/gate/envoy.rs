@@ -111,7 +111,9 @@ impl Authorization for Service {
         let from = request.remote_addr().map(|addr: SocketAddr| addr.ip());
         let trusted = from.filter(|from| self.gateway.config.trusts(*from));
         let Some(from) = trusted else {
-            warn!(?from, "asked by somebody who is not in trusted_proxies");
+            if let Some(from) = from {
+                self.gateway.strangers.note(from);
+            }
             return Err(Status::permission_denied(
                 "this address is not in trusted_proxies of the gateway",
             ));

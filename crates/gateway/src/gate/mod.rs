@@ -6,8 +6,9 @@ mod cache;
 #[cfg(feature = "envoy")]
 pub(crate) mod envoy;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,17 +18,18 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::any;
 use metrics::counter;
-use nowserving_client::State;
+use nowserving_client::{LineName, State, StatusReply};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
+use tracing::warn;
 
 pub(crate) use self::admissions::Admissions;
 use self::admissions::{Checked, Unanswered};
 use self::cache::{Held, Looked};
 use crate::Shared;
 use crate::address::{Asked, BadRequest};
-use crate::config::{LineRule, OnUnavailable};
-use crate::http::{self, Answer};
+use crate::config::{Config, LineRule, OnUnavailable};
+use crate::http::{self, About, Answer, Noted};
 use crate::lines::LineView;
 use crate::visit::Visit;
 
@@ -40,6 +42,8 @@ const LINE: &str = "nowserving-line";
 const WAIT: &str = "nowserving-wait";
 /// Proxies have little room for headers of answers. The way back to a longer address is its path, or the root.
 const WAY_BACK_BYTES_MAX: usize = 2_000;
+/// More addresses are not told of.
+const STRANGERS_MAX: usize = 100;
 
 /// How long the answer about somebody who held a seat some seconds ago is waited for.
 const HELD_PATIENCE: Duration = Duration::from_millis(300);
@@ -124,6 +128,11 @@ impl<'a> Gate<'a, '_> {
                         ..held.clone()
                     })
                 }
+                // The page that is shown after a purchase can be read again.
+                None if self.has_completed(&checked.status) => {
+                    count("completed");
+                    Decision::Through { pass: None }
+                }
                 None => {
                     count(match checked.status.state {
                         State::Waiting => "waiting",
@@ -162,6 +171,14 @@ impl<'a> Gate<'a, '_> {
             // It is unavailable.
             Err(Unanswered::Busy) => self.unadmitted(Visit::unavailable(true, None)),
         }
+    }
+
+    /// Whether this only reads the path that completes a visit, by the ticket of a visit that was completed.
+    fn has_completed(&self, status: &StatusReply) -> bool {
+        let completes = self.rule.complete_path.as_ref();
+        status.reason.as_deref() == Some("completed")
+            && matches!(self.asked.method, Method::GET | Method::HEAD)
+            && completes.is_some_and(|path| path.fits(&self.asked.path))
     }
 
     /// Nobody waits for a line that is known to be away. Somebody who is known to have held a seat waits for a moment only: the
@@ -215,16 +232,15 @@ pub(crate) fn routes(gateway: Shared) -> Router {
 /// `auth_request` of nginx: takes 2xx, 401 and 403, and makes a 500 of all others.
 async fn nginx(Of(gateway): Of<Shared>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let asked = match asked(&parts, |peer| {
-        Asked::original(&parts, peer, &gateway.config)
-    }) {
+    let asked = match asked(&gateway, &parts, Asked::original) {
         Ok(asked) => asked,
-        Err(_) => return StatusCode::FORBIDDEN.into_response(),
+        Err(bad) => return http::problem(StatusCode::FORBIDDEN, "Forbidden", bad.what),
     };
     match decide(&gateway, &asked).await {
         Decision::Through { pass } => passed(StatusCode::NO_CONTENT, pass),
         Decision::Unadmitted { rule, .. } => {
             let mut answer = StatusCode::UNAUTHORIZED.into_response();
+            note(&mut answer, &asked, &rule.line);
             let headers = [
                 (LINE, rule.line.as_str()),
                 (WAIT, &waiting_page(rule, &asked)),
@@ -257,9 +273,7 @@ fn waiting_page(rule: &LineRule, asked: &Asked) -> String {
 /// `forwardAuth` of Traefik and `forward_auth` of Caddy: the client gets whatever is not 2xx.
 async fn forward(Of(gateway): Of<Shared>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let asked = match asked(&parts, |peer| {
-        Asked::forwarded(&parts, peer, &gateway.config)
-    }) {
+    let asked = match asked(&gateway, &parts, Asked::forwarded) {
         Ok(asked) => asked,
         Err(bad) => return http::bad(&bad),
     };
@@ -271,6 +285,7 @@ async fn forward(Of(gateway): Of<Shared>, request: Request) -> Answer {
             if answer.status().is_success() {
                 *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             }
+            note(&mut answer, &asked, &rule.line);
             answer
         }
         Decision::UnknownHost => http::bad(&BadRequest::UNKNOWN_HOST),
@@ -278,15 +293,49 @@ async fn forward(Of(gateway): Of<Shared>, request: Request) -> Answer {
 }
 
 fn asked(
+    gateway: &Shared,
     parts: &Parts,
-    read: impl FnOnce(IpAddr) -> Result<Asked, BadRequest>,
+    read: fn(&Parts, IpAddr, &Config) -> Result<Asked, BadRequest>,
 ) -> Result<Asked, BadRequest> {
-    match parts.extensions.get::<ConnectInfo<SocketAddr>>() {
-        Some(ConnectInfo(peer)) => read(peer.ip()),
-        None => Err(BadRequest {
+    let Some(ConnectInfo(peer)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() else {
+        return Err(BadRequest {
             what: "it is not known who asks",
             is_forbidden: true,
-        }),
+        });
+    };
+    let asked = read(parts, peer.ip(), &gateway.config);
+    if asked.as_ref().is_err_and(|bad| bad.is_forbidden) {
+        gateway.strangers.note(peer.ip());
+    }
+    asked
+}
+
+/// For the access log: a question of a proxy is about a request of a visitor.
+fn note(answer: &mut Answer, asked: &Asked, line: &LineName) {
+    let noted = answer.extensions_mut().get_or_insert_default::<Noted>();
+    noted.line.get_or_insert_with(|| line.to_string());
+    noted.about = Some(About {
+        method: asked.method.clone(),
+        host: asked.host.clone(),
+        path: asked.path.clone(),
+    });
+}
+
+/// Who asked the gates without being a trusted proxy. Each is told of once.
+#[derive(Default)]
+pub(crate) struct Strangers(Mutex<BTreeSet<IpAddr>>);
+
+impl Strangers {
+    pub fn note(&self, peer: IpAddr) {
+        let peer = peer.to_canonical();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < STRANGERS_MAX && known.insert(peer) {
+            warn!(
+                %peer,
+                "asks whether a request may pass, and is refused: if it is the proxy before the shop, add \"{peer}\" to \
+                 trusted_proxies"
+            );
+        }
     }
 }
 
@@ -304,7 +353,7 @@ fn passed(status: StatusCode, pass: Option<HeaderValue>) -> Answer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::config::{Config, Secret};
+    use crate::config::Secret;
 
     /// A request of a client without a proxy; `None` if it is refused.
     pub(super) fn asked(

@@ -32,13 +32,15 @@ pub(super) async fn status(
         Ok(rule) => rule,
         Err(answer) => return *answer,
     };
-    let found = match limited(&gateway, "status", &asked).await {
+    let mut found = match limited(&gateway, "status", &asked).await {
         Some(refused) => refused,
         None => match by_ticket(&gateway, &asked, rule).await {
             Some(found) => found,
             None => Found::of(newcomer(&gateway, rule)),
         },
     };
+    let language = gateway.language(&asked.headers, None);
+    gateway.announce(&mut found.visit, &rule.line, language);
     let status = found.status.unwrap_or(match found.visit.page {
         "unavailable" | "unavailable_new" => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
@@ -58,7 +60,7 @@ pub(super) async fn status(
     answer.extensions_mut().insert(Noted {
         line: Some(line),
         page: Some(found.visit.page),
-        reference: None,
+        ..Noted::default()
     });
     answer
 }

@@ -300,8 +300,12 @@ pub(super) fn show(
     asked: &Asked,
     rule: Option<&LineRule>,
     wish: &Wish,
-    found: Found,
+    mut found: Found,
 ) -> Answer {
+    let language = gateway.language(&asked.headers, wish.language.as_deref());
+    if let Some(rule) = rule {
+        gateway.announce(&mut found.visit, &rule.line, language);
+    }
     let line = rule.map_or("", |rule| rule.line.as_str());
     let page = found.visit.page;
     let status = StatusCode::from_u16(gateway.config.page_status);
@@ -318,13 +322,14 @@ pub(super) fn show(
             .get("reference")
             .and_then(Value::as_str)
             .map(str::to_owned),
+        about: None,
     };
     let retry_after_s = found.visit.asks_again_after_s().unwrap_or(RETRY_AFTER_S);
     let is_away = matches!(page, "unavailable" | "unavailable_new");
     let is_denied = is_away && gateway.config.on_unavailable == OnUnavailable::Deny;
     let wants_html = asked.wants_html() && !is_denied;
     let mut answer = match wants_html {
-        true => html(gateway, asked, rule, wish, &found.visit, status),
+        true => html(gateway, rule, wish, &found.visit, status, language),
         false => unadmitted_problem(line, wish, &found.visit, status),
     };
     metrics::shown(line, page);
@@ -363,18 +368,12 @@ fn is_without_number(page: &str) -> bool {
 
 fn html(
     gateway: &Shared,
-    asked: &Asked,
     rule: Option<&LineRule>,
     wish: &Wish,
     visit: &Visit,
     status: StatusCode,
+    language: &str,
 ) -> Answer {
-    let cookie = gateway.cookies.language(&asked.headers);
-    let accept = asked.headers.get(header::ACCEPT_LANGUAGE);
-    let accept = accept.and_then(|accept| accept.to_str().ok());
-    let language = gateway
-        .pages
-        .language(wish.language.as_deref(), cookie, accept);
     let shown = Shown {
         visit,
         line: rule.map_or("", |rule| rule.line.as_str()),

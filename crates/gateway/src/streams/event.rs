@@ -7,6 +7,7 @@ use nowserving_client::HeldBackReply;
 use rand::RngExt as _;
 use serde::Serialize;
 
+use crate::notices::{self, Notice};
 use crate::visit::Visit;
 
 /// When browsers come back after a stream has ended: spread, so that all those of a gateway that has stopped do not come
@@ -44,13 +45,23 @@ pub(super) struct PlaceData<'a> {
     pub admitted_through: u64,
 }
 
-pub(super) fn whole(name: Whole, visit: &Visit) -> Bytes {
+/// `notice`: with the language of the stream's reader.
+pub(super) fn whole(name: Whole, visit: &Visit, notice: Option<(&Notice, &str)>) -> Bytes {
     let name = match name {
         Whole::Phase => "phase",
         Whole::Admitted => "admitted",
         Whole::Gone => "gone",
     };
-    event(name, &visit.to_json())
+    let mut visit = visit.to_json();
+    if let Some((notice, language)) = notice {
+        visit["notice"] = notice.for_reader(language);
+    }
+    event(name, &visit)
+}
+
+/// The announcement has changed, or is what it is when the stream begins.
+pub(super) fn notice(notice: Option<&Notice>, language: &str) -> Bytes {
+    event("notice", &notices::event_data(notice, language))
 }
 
 pub(super) fn place(data: &PlaceData<'_>) -> Bytes {
@@ -112,7 +123,11 @@ mod tests {
         visit.put("note", "two\nlines");
         let expected =
             "event: phase\ndata: {\"note\":\"two\\nlines\",\"page\":\"unavailable\"}\n\n";
-        assert_eq!(whole(Whole::Phase, &visit), expected);
+        assert_eq!(whole(Whole::Phase, &visit, None), expected);
+        assert_eq!(
+            notice(None, "en"),
+            "event: notice\ndata: {\"text\":null}\n\n"
+        );
         assert_eq!(beat(), "event: beat\ndata: {}\n\n");
     }
 

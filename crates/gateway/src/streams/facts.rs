@@ -8,6 +8,8 @@ use std::time::Duration;
 use nowserving_client::{BoardReply, HeldBackReply, InfoReply, LaneName, State, StatusReply};
 use tokio::time::Instant;
 
+use crate::notices::Notice;
+
 /// Older answers say nothing about forecasts any more.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(30);
 /// Parts of a doubling of the position in which one answer is kept: positions within a fifth of each other have one.
@@ -25,6 +27,8 @@ pub(super) struct Facts {
     pub held_version: u64,
     /// Grows when the state of the page can be another one for all.
     pub page_version: u64,
+    /// The operators' announcement.
+    pub notice: Option<Arc<Notice>>,
     curves: BTreeMap<LaneName, Curve>,
 }
 

@@ -22,6 +22,7 @@ use super::outlet::Outlet;
 use super::visitor::{Next, Visitor};
 use crate::config::LineRule;
 use crate::lines::{Change, LineView, TokenChange, is_unavailable};
+use crate::notices::LineNotice;
 use crate::visit::Visit;
 
 /// A place is told at most this often.
@@ -70,6 +71,8 @@ pub(super) struct LineStreams {
     view: LineView,
     rule: LineRule,
     facts: Facts,
+    /// `None`: there are no announcements.
+    notice: Option<LineNotice>,
     visitors: BTreeMap<Id, Visitor>,
     by_token: BTreeMap<(LaneName, u64), Id>,
     next_id: Id,
@@ -89,12 +92,13 @@ pub(super) struct LineStreams {
 }
 
 impl LineStreams {
-    pub fn new(view: LineView, rule: LineRule) -> LineStreams {
+    pub fn new(view: LineView, rule: LineRule, notice: Option<LineNotice>) -> LineStreams {
         let now = Instant::now();
         LineStreams {
             view,
             rule,
             facts: Facts::default(),
+            notice,
             visitors: BTreeMap::new(),
             by_token: BTreeMap::new(),
             next_id: 0,
@@ -116,6 +120,7 @@ impl LineStreams {
         let mut token_changes = self.view.token_changes();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.facts.notice = self.notice.as_ref().and_then(LineNotice::now);
         loop {
             self.ask_some();
             let tell_at = self
@@ -131,6 +136,7 @@ impl LineStreams {
                 change = token_changes.recv() => self.changed(change),
                 Ok(()) = changes.changed(), if tell_at.is_none() => self.mark_dirty(),
                 () = wait, if tell_at.is_some() => self.tell().await,
+                () = announced(&mut self.notice) => self.announce().await,
                 Some((id, answer)) = self.asking.next() => self.answered(id, answer),
                 Some((ids, reply)) = self.seeing.next() => self.seen(ids, reply),
                 now = ticks.tick() => self.tick(now),
@@ -180,6 +186,13 @@ impl LineStreams {
         let Some(visitor) = self.visitors.get_mut(&id) else {
             return;
         };
+        if self.notice.is_some() {
+            // Also that there is none any more: the reader may know one from its last stream.
+            outlet.notice(event::notice(
+                self.facts.notice.as_deref(),
+                &outlet.language,
+            ));
+        }
         visitor.join(outlet, &self.facts, &self.rule);
         if visitor.status.is_none() {
             visitor.away();
@@ -334,6 +347,27 @@ impl LineStreams {
             if self.place(id, standing) {
                 self.quiet_until = self.quiet_until.max(Instant::now() + PLACE_EVERY);
             }
+            if nth % BATCH == BATCH - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Tells all streams another announcement.
+    async fn announce(&mut self) {
+        let notice = self.notice.as_ref().and_then(LineNotice::now);
+        if self.facts.notice == notice {
+            return;
+        }
+        self.facts.notice = notice;
+        let mut events = BTreeMap::new();
+        let outlets = self.visitors.values().flat_map(|visitor| &visitor.outlets);
+        for (nth, outlet) in outlets.enumerate() {
+            let event = events.entry(&*outlet.language);
+            let event = event.or_insert_with_key(|language| {
+                event::notice(self.facts.notice.as_deref(), language)
+            });
+            outlet.notice(event.clone());
             if nth % BATCH == BATCH - 1 {
                 tokio::task::yield_now().await;
             }
@@ -517,6 +551,14 @@ impl LineStreams {
                 self.by_token.remove(&token);
             }
         }
+    }
+}
+
+/// Never, where there are none.
+async fn announced(notice: &mut Option<LineNotice>) {
+    match notice {
+        Some(notice) => notice.changed().await,
+        None => std::future::pending().await,
     }
 }
 

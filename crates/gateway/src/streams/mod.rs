@@ -31,6 +31,7 @@ use crate::address::Asked;
 use crate::config::{Config, LineRule};
 use crate::http::{self, Answer};
 use crate::lines::{LineView, is_unavailable};
+use crate::notices::Notices;
 
 /// Streams of a line that wait to be begun.
 const JOINS_MAX: usize = 1_024;
@@ -57,7 +58,11 @@ impl Drop for Streams {
 
 impl Streams {
     /// None is open yet.
-    pub fn new(config: &Config, lines: &BTreeMap<LineName, LineView>) -> Streams {
+    pub fn new(
+        config: &Config,
+        lines: &BTreeMap<LineName, LineView>,
+        notices: &Notices,
+    ) -> Streams {
         let stop = watch::Sender::new(false);
         let mut joins = BTreeMap::new();
         let mut tasks = Vec::new();
@@ -65,7 +70,7 @@ impl Streams {
             let (join, joined) = mpsc::channel(JOINS_MAX);
             let rule = config.rule_of(name).cloned();
             let rule = rule.unwrap_or_else(|| LineRule::new(name.clone()));
-            let line = LineStreams::new(view.clone(), rule);
+            let line = LineStreams::new(view.clone(), rule, notices.follow(name));
             tasks.push(tokio::spawn(line.run(joined, stop.subscribe())));
             joins.insert(name.clone(), join);
         }
@@ -116,7 +121,7 @@ pub(crate) async fn events(gateway: &Shared, asked: &Asked, line: &LineName) -> 
         // It is told so, and of its place once the line answers.
         Ok(Err(_)) | Err(_) => None,
     };
-    let outlet = Outlet::new(event::retry());
+    let outlet = Outlet::new(event::retry(), gateway.language(&asked.headers, None));
     let joined = Join {
         ticket: ticket.to_owned(),
         status,

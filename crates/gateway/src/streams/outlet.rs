@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// The writing side of one stream.
 pub(super) struct Outlet {
+    /// Of the reader, as a catalogue is named.
+    pub language: Box<str>,
     pending: Mutex<Pending>,
     reader: AtomicWaker,
 }
@@ -22,6 +24,7 @@ struct Pending {
     /// The `retry` of its beginning or end.
     retry: Option<Bytes>,
     whole: Option<Bytes>,
+    notice: Option<Bytes>,
     place: Option<Bytes>,
     beat: Option<Bytes>,
     /// When something was last put here.
@@ -32,11 +35,13 @@ struct Pending {
 
 impl Outlet {
     /// It begins with this `retry`.
-    pub fn new(retry: Bytes) -> Arc<Outlet> {
+    pub fn new(retry: Bytes, language: &str) -> Arc<Outlet> {
         Arc::new(Outlet {
+            language: language.into(),
             pending: Mutex::new(Pending {
                 retry: Some(retry),
                 whole: None,
+                notice: None,
                 place: None,
                 beat: None,
                 put_at: Instant::now(),
@@ -53,6 +58,10 @@ impl Outlet {
             pending.place = None;
             pending.whole = Some(event);
         });
+    }
+
+    pub fn notice(&self, event: Bytes) {
+        self.put(|pending| pending.notice = Some(event));
     }
 
     pub fn place(&self, event: Bytes) {
@@ -102,6 +111,7 @@ impl Pending {
         let all = [
             &mut self.retry,
             &mut self.whole,
+            &mut self.notice,
             &mut self.place,
             &mut self.beat,
         ];
@@ -182,7 +192,7 @@ mod tests {
     }
 
     fn stream(open: &Arc<AtomicUsize>) -> (Arc<Outlet>, Events) {
-        let outlet = Outlet::new(bytes("retry;"));
+        let outlet = Outlet::new(bytes("retry;"), "en");
         let place = Place::take(open, 1).unwrap();
         let events = Events {
             outlet: Arc::clone(&outlet),
@@ -206,7 +216,12 @@ mod tests {
             outlet.place(bytes("place 2;"));
         }
         outlet.place(bytes("place 3;"));
-        assert_eq!(next(&mut events).await.unwrap(), "retry;phase 2;place 3;");
+        outlet.notice(bytes("notice 1;"));
+        outlet.notice(bytes("notice 2;"));
+        assert_eq!(
+            next(&mut events).await.unwrap(),
+            "retry;phase 2;notice 2;place 3;"
+        );
         outlet.whole(bytes("phase 3;"));
         assert_eq!(next(&mut events).await.unwrap(), "phase 3;");
     }

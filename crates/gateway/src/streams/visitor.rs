@@ -47,6 +47,7 @@ struct Told {
     turn: Option<u64>,
     eta_ms: Option<u64>,
     call_ahead: bool,
+    is_draining: bool,
     expires_at_ms: Option<u64>,
 }
 
@@ -87,6 +88,15 @@ impl Visitor {
 
     pub fn is_waiting(&self) -> bool {
         self.state() == Some(State::Waiting)
+    }
+
+    /// Waits in a line that takes nobody new.
+    fn is_draining(&self) -> bool {
+        let phase = self
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        self.is_waiting() && phase == Some("draining")
     }
 
     /// Takes an answer of the line. Tells the streams if the state of the page is another one; the place follows with the
@@ -136,7 +146,7 @@ impl Visitor {
 
     /// An error that stays, or the end of the line: the streams end.
     pub fn ended(&mut self, visit: &Visit) {
-        let event = event::whole(Whole::Gone, visit);
+        let event = event::whole(Whole::Gone, visit, None);
         for outlet in &self.outlets {
             outlet.whole(event.clone());
             outlet.end(None);
@@ -147,7 +157,8 @@ impl Visitor {
     pub fn away(&mut self) {
         let visit = Visit::unavailable(true, None);
         if self.told.page.replace(visit.page) != Some(visit.page) {
-            let event = event::whole(Whole::Phase, &visit);
+            // The page goes on to show what it knows.
+            let event = event::whole(Whole::Phase, &visit, None);
             self.outlets
                 .iter()
                 .for_each(|outlet| outlet.whole(event.clone()));
@@ -161,10 +172,10 @@ impl Visitor {
 
     /// Begins a stream.
     pub fn join(&mut self, outlet: Arc<Outlet>, facts: &Facts, rule: &LineRule) {
-        if let Some((page, event)) = self.whole(facts, rule) {
-            outlet.whole(event);
+        if let Some((name, visit)) = self.whole(facts, rule) {
+            outlet.whole(whole_for(&outlet, name, &visit, facts));
             if self.outlets.is_empty() {
-                self.note(facts, page);
+                self.note(facts, visit.page);
             }
         }
         self.outlets.push(outlet);
@@ -255,21 +266,23 @@ impl Visitor {
             (Some(told), Some(new)) => told.abs_diff(new) > SAME_DEADLINE_MS,
             (told, new) => told.is_some() != new.is_some(),
         };
-        let must = self.is_renumbered || deadline_moved;
+        // The page of somebody who waits says so, and is the same page.
+        let drains = told.is_draining != self.is_draining();
+        let must = self.is_renumbered || deadline_moved || drains;
         if !must && !may_be_other {
             return (false, Next::Stays);
         }
-        let Some((page, event)) = self.whole(facts, rule) else {
+        let Some((name, visit)) = self.whole(facts, rule) else {
             return (false, Next::Stays);
         };
-        if !must && self.told.page == Some(page) {
+        if !must && self.told.page == Some(visit.page) {
             self.told.page_version = facts.page_version;
             return (false, Next::Stays);
         }
-        self.outlets
-            .iter()
-            .for_each(|outlet| outlet.whole(event.clone()));
-        self.note(facts, page);
+        for outlet in &self.outlets {
+            outlet.whole(whole_for(outlet, name, &visit, facts));
+        }
+        self.note(facts, visit.page);
         self.is_renumbered = false;
         if self.state() != Some(State::Gone) {
             return (true, Next::Stays);
@@ -278,8 +291,8 @@ impl Visitor {
         (true, Next::Ends)
     }
 
-    /// A whole visit, and the page that it shows.
-    fn whole(&self, facts: &Facts, rule: &LineRule) -> Option<(&'static str, Bytes)> {
+    /// A whole visit, and as which event it is told.
+    fn whole(&self, facts: &Facts, rule: &LineRule) -> Option<(Whole, Visit)> {
         let status = self.status.as_ref()?;
         let name = match status.state {
             State::Waiting => Whole::Phase,
@@ -287,7 +300,7 @@ impl Visitor {
             State::Gone => Whole::Gone,
         };
         let visit = Visit::of_status(status, facts.info.as_deref(), rule);
-        Some((visit.page, event::whole(name, &visit)))
+        Some((name, visit))
     }
 
     fn place(&self) -> Option<Bytes> {
@@ -334,6 +347,7 @@ impl Visitor {
             turn: status.turn,
             eta_ms: status.eta_ms.flatten(),
             call_ahead: status.call_ahead,
+            is_draining: self.is_draining(),
             expires_at_ms: status.expires_at_ms,
         };
     }
@@ -343,6 +357,13 @@ impl Visitor {
         self.outlets.retain(|outlet| !outlet.is_over());
         !self.outlets.is_empty()
     }
+}
+
+/// With the announcement in the language of the stream's reader: the page takes a whole visit in place of all that it knows.
+fn whole_for(outlet: &Outlet, name: Whole, visit: &Visit, facts: &Facts) -> Bytes {
+    let notice = facts.notice.as_deref();
+    let notice = notice.map(|notice| (notice, &*outlet.language));
+    event::whole(name, visit, notice)
 }
 
 #[cfg(test)]

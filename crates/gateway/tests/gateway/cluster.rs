@@ -1,48 +1,13 @@
 //! A made-up cluster: a nats-server, and a task that answers for one line.
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::StreamExt as _;
-use nowserving_client::{Claim, Code, Enter, Leave, StatusRequest, TokenBy};
+use nowserving_client::{Claim, Code, Complete, Enter, Leave, StatusRequest, TokenBy};
 use nowserving_protocol::codec;
+use nowserving_testkit::nats::Nats;
 use serde_json::{Value, json};
-
-/// A nats-server of the test's own.
-struct Nats {
-    server: Child,
-    url: String,
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-impl Nats {
-    fn start() -> Nats {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let named = std::env::var_os("NATS_SERVER").map(std::path::PathBuf::from);
-        let usual = ["/usr/sbin/nats-server", "/usr/local/bin/nats-server"];
-        let mut found = usual.iter().map(std::path::PathBuf::from);
-        let found = found.find(|path| path.exists());
-        let program = named.or(found).unwrap_or_else(|| "nats-server".into());
-        let server = Command::new(program)
-            .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nats-server; name it with NATS_SERVER");
-        let url = format!("nats://127.0.0.1:{port}");
-        Nats { server, url }
-    }
-}
 
 /// The line `sale`, which has as many seats as a test gives it.
 #[derive(Default)]
@@ -70,13 +35,8 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start(seats: usize) -> Cluster {
-        let nats = Nats::start();
-        let client = loop {
-            match async_nats::connect(&nats.url).await {
-                Ok(client) => break client,
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        };
+        let nats = Nats::start(&[]);
+        let client = async_nats::connect(nats.url()).await.unwrap();
         let sale = Arc::new(Mutex::new(Sale {
             seats,
             ..Sale::default()
@@ -106,8 +66,8 @@ impl Cluster {
         Cluster { nats, sale }
     }
 
-    pub fn url(&self) -> &str {
-        &self.nats.url
+    pub fn url(&self) -> String {
+        self.nats.url()
     }
 
     /// How often an operation was asked.
@@ -162,6 +122,14 @@ impl Sale {
                     }
                 };
                 self.of(&claim.ticket, claims, claim.pass)
+            }
+            "complete" => {
+                let complete: Complete = codec::decode(payload).unwrap();
+                let completes = |token: &mut Token| {
+                    token.state = "gone";
+                    token.reason = "completed";
+                };
+                self.of(&complete.ticket, completes, false)
             }
             "leave" => {
                 let leave: Leave = codec::decode(payload).unwrap();

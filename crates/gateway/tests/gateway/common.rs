@@ -48,6 +48,16 @@ impl Gateway {
         Gateway::start("nats://127.0.0.1:1", change).await
     }
 
+    /// Waits until it has found its line.
+    pub async fn ready(&self) {
+        let ready = async {
+            while self.get("/readyz", &[]).await.status != 200 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ready).await.unwrap();
+    }
+
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.ask("GET", path, headers, "").await
     }

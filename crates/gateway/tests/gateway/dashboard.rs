@@ -1,6 +1,5 @@
 //! The dashboard over HTTP: with a made-up cluster, and with a login that may ask for little.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use futures::StreamExt as _;
 use nowserving_client::{CallNext, Client, ClientOptions, Configure, Journal, Kick};
 use nowserving_gateway::{Config, LineRule, Secret, Server};
 use nowserving_protocol::codec;
+use nowserving_testkit::nats::Nats;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,54 +16,30 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_secs(20);
 const OWN: &str = "Sec-Fetch-Site: same-origin\r\n";
 
-/// A nats-server; users without a name may send requests of users alone.
-struct Nats {
-    server: Child,
-    port: u16,
+/// A nats-server whose user `few` may send requests of users alone.
+struct Logins {
+    nats: Nats,
     _folder: tempfile::TempDir,
 }
 
-impl Drop for Nats {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-impl Nats {
-    async fn start() -> Nats {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+impl Logins {
+    fn start() -> Logins {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("nats.conf");
         let users = "authorization { users = [
             { user: all, password: all }
             { user: few, password: few, permissions: { publish: { deny: \"nowserving.admin.>\" } } }
-        ] }";
-        let text = format!("listen: \"127.0.0.1:{port}\"\n{users}\n");
-        std::fs::write(&config, text).unwrap();
-        let named = std::env::var_os("NATS_SERVER").map(std::path::PathBuf::from);
-        let usual = ["/usr/sbin/nats-server", "/usr/local/bin/nats-server"];
-        let mut found = usual.iter().map(std::path::PathBuf::from);
-        let found = found.find(|path| path.exists());
-        let program = named.or(found).unwrap_or_else(|| "nats-server".into());
-        let server = Command::new(program)
-            .arg("-c")
-            .arg(&config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nats-server; name it with NATS_SERVER");
-        Nats {
-            server,
-            port,
+        ] }\n";
+        std::fs::write(&config, users).unwrap();
+        let nats = Nats::start(&["-c", config.to_str().unwrap()]);
+        Logins {
+            nats,
             _folder: folder,
         }
     }
 
     fn url(&self, user: &str) -> String {
-        format!("nats://{user}:{user}@127.0.0.1:{}", self.port)
+        format!("nats://{user}:{user}@127.0.0.1:{}", self.nats.port())
     }
 }
 
@@ -71,20 +47,10 @@ impl Nats {
 type Changes = Arc<Mutex<Vec<(String, Value, String, String)>>>;
 
 /// Answers as `dashboard/preview/` has it, with the line `tickets-tour-7`.
-async fn cluster(nats: &Nats) -> Changes {
-    let address = format!("127.0.0.1:{}", nats.port);
+async fn cluster(logins: &Logins) -> Changes {
     let name = "all".to_owned();
     let all = async_nats::ConnectOptions::with_user_and_password(name.clone(), name);
-    let connect = async {
-        loop {
-            match all.clone().connect(&address).await {
-                Ok(client) => break client,
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    };
-    let client = tokio::time::timeout(PATIENCE, connect).await;
-    let client = client.expect("a nats-server");
+    let client = all.connect(logins.nats.url()).await.unwrap();
     let changes = Changes::default();
     let mut requests = client.subscribe("nowserving.>").await.unwrap();
     client.flush().await.unwrap();
@@ -188,7 +154,7 @@ struct Dashboard {
 }
 
 impl Dashboard {
-    async fn start(nats: &Nats, user: &str, allow_changes: bool) -> Dashboard {
+    async fn start(nats: &Logins, user: &str, allow_changes: bool) -> Dashboard {
         let rule = LineRule::new("tickets-tour-7".parse().unwrap());
         let any = "127.0.0.1:0".parse().unwrap();
         let mut config = Config::new(any, Secret::from([7; 32]), vec![rule]);
@@ -256,7 +222,7 @@ impl Dashboard {
 
 #[tokio::test]
 async fn the_dashboard_shows_what_the_cluster_says() {
-    let nats = Nats::start().await;
+    let nats = Logins::start();
     cluster(&nats).await;
     let dashboard = Dashboard::start(&nats, "all", false).await;
     let overview = dashboard.get("/api/overview?first=2&sort=waiting").await;
@@ -304,7 +270,7 @@ async fn the_dashboard_shows_what_the_cluster_says() {
 
 #[tokio::test]
 async fn changes_have_a_name_and_a_reason() {
-    let nats = Nats::start().await;
+    let nats = Logins::start();
     let changes = cluster(&nats).await;
     let body = json!({
         "by": "ann", "reason": "the printer", "request_id": "0123456789abcdef0123456789abcdef",
@@ -366,7 +332,7 @@ async fn changes_have_a_name_and_a_reason() {
 
 #[tokio::test]
 async fn what_the_login_may_not_ask_is_not_permitted() {
-    let nats = Nats::start().await;
+    let nats = Logins::start();
     cluster(&nats).await;
     let dashboard = Dashboard::start(&nats, "few", true).await;
     let overview = dashboard.get("/api/overview").await;

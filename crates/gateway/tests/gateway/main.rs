@@ -3,6 +3,7 @@
 
 mod cluster;
 mod common;
+mod completes;
 mod dashboard;
 mod hostile;
 mod http2;

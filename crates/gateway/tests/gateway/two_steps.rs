@@ -1,7 +1,5 @@
 //! From the first request to the shop and back: two steps, waiting, admission, leaving.
 
-use std::time::Duration;
-
 use nowserving_client::Code;
 
 use crate::cluster::Cluster;
@@ -58,19 +56,12 @@ impl<'a> Browser<'a> {
 }
 
 async fn before(cluster: &Cluster) -> Gateway {
-    let gateway = Gateway::start(cluster.url(), |config| {
+    let gateway = Gateway::start(&cluster.url(), |config| {
         config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
         config.patience_ms = 5_000;
     })
     .await;
-    let ready = async {
-        while gateway.get("/readyz", &[]).await.status != 200 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), ready)
-        .await
-        .unwrap();
+    gateway.ready().await;
     gateway
 }
 

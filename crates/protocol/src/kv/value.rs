@@ -104,6 +104,11 @@ impl KvValue {
 }
 
 /// A value that is base64 (with padding) in JSON.
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(with = "Blob")
+)]
 pub(super) struct Base64(KvValue);
 
 impl Serialize for Base64 {
@@ -128,10 +133,14 @@ impl<'de> Deserialize<'de> for Base64 {
 macro_rules! with_value {
     ($fields:ident of $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         #[derive(Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::value_or_base64))]
         struct $fields {
+            /// The key.
             key: KvKey,
+            /// The value.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             value: Option<KvValue>,
+            /// In JSON, and instead of `value`: a value that is not UTF-8.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             value_base64: Option<value::Base64>,
             $($(#[$attribute])* $field: $type,)*

@@ -16,18 +16,20 @@ pub const DESCRIPTOR_SHOWN_BYTES: usize = 256;
 
 /// `admin.limit.changes`: what operators changed of rules and counters, and who, when and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListLimitChanges {
     /// Only of this domain.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "wire::name_option"
+        with = "wire::NameOption"
     )]
     pub domain: Option<LineName>,
 }
 
 /// The answer to `changes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitChangesReply {
     /// The newest changes of rules and the newest resets, at most [`LIMIT_CHANGES_MAX`] and [`LIMIT_CHANGES_BYTES_MAX`] of each,
     /// the oldest first.
@@ -80,13 +82,14 @@ pub fn shown(descriptor: &[Entry]) -> String {
 
 /// A change of rate limits that an operator made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitChangeReply {
     /// When, on the wall clock of the leader at that time.
     pub at_ms: u64,
     /// `apply`, `delete` or `reset`.
     pub op: String,
     /// Whose rules or counter.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub domain: LineName,
     /// Of the rules, since this change: of `apply` and `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

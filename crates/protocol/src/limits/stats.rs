@@ -14,18 +14,20 @@ pub const STATS_SHARDS_MAX: u32 = 64;
 
 /// `admin.limit.stats`: the counters of all shards, [`STATS_SHARDS_MAX`] a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitStats {
     /// The [`LimitStatsReply::next`] of the page before. Only the first page, without it, has the hits of rules.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "wire::whole_option::<u32, 0, SHARD_NUMBER_MAX, _>"
+        with = "wire::WithinOption::<0, SHARD_NUMBER_MAX>"
     )]
     pub from: Option<u32>,
 }
 
 /// The answer to `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitStatsReply {
     /// By number.
     pub shards: Vec<ShardLimitStats>,
@@ -57,6 +59,7 @@ impl LimitStatsReply {
 
 /// The counters of one shard's leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShardLimitStats {
     /// The shard.
     pub shard: u32,
@@ -88,6 +91,7 @@ pub struct ShardLimitStats {
 
 /// The hits that one rule decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleHits {
     /// Where it stands, as `show` lists it; `other`: all for which there was no room.
     pub rule: String,
@@ -99,6 +103,7 @@ pub struct RuleHits {
 
 /// A node whose counts are among [`LimitStatsReply::rules`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeCounts {
     /// Its number.
     pub node: u64,

@@ -17,9 +17,14 @@ use crate::{time, wire};
 
 /// An admission rate in a request; both parts are required.
 #[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AdmissionRate")
+)]
 pub(super) struct RateParts {
     per_second: PerSecond,
-    #[serde(deserialize_with = "wire::whole::<u32, 1, { RATE_BURST_MAX as u64 }, _>")]
+    #[serde(with = "wire::Within::<1, { RATE_BURST_MAX as u64 }>")]
     burst: u32,
 }
 
@@ -34,38 +39,43 @@ impl From<RateParts> for AdmissionRate {
 
 /// A quota in a request.
 #[derive(Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Quota")
+)]
 pub(super) struct QuotaParts {
-    #[serde(deserialize_with = "wire::whole::<u64, 1, QUOTA_TOTAL_MAX, _>")]
+    #[serde(with = "wire::Within::<1, QUOTA_TOTAL_MAX>")]
     total: u64,
     #[serde(
         default,
-        deserialize_with = "wire::whole_option::<u32, 0, { STANDBY_PERCENT_MAX as u64 }, _>"
+        with = "wire::WithinOption::<0, { STANDBY_PERCENT_MAX as u64 }>"
     )]
     standby_percent: Option<u32>,
     #[serde(default)]
     renew: Option<RenewParts>,
-    #[serde(
-        default,
-        deserialize_with = "wire::whole_option::<u32, 1, { PER_VISIT_MAX as u64 }, _>"
-    )]
+    #[serde(default, with = "wire::WithinOption::<1, { PER_VISIT_MAX as u64 }>")]
     per_visit: Option<u32>,
 }
 
 /// When a quota is renewed, in a request.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "RenewFields")]
+#[cfg_attr(
+    feature = "schema",
+    schemars(rename = "QuotaRenewal", with = "RenewFields")
+)]
 struct RenewParts(Renew);
 
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::time_or_interval))]
 struct RenewFields {
     #[serde(default)]
     at: Option<String>,
     #[serde(default)]
     zone: Option<String>,
-    #[serde(
-        default,
-        deserialize_with = "wire::whole_option::<u64, RENEW_MS_MIN, RENEW_MS_MAX, _>"
-    )]
+    #[serde(default, with = "wire::WithinOption::<RENEW_MS_MIN, RENEW_MS_MAX>")]
     every_ms: Option<u64>,
 }
 
@@ -101,20 +111,19 @@ impl From<QuotaParts> for Quota {
 
 /// A lane in a request; all parts but the name can be left out or null.
 #[derive(Deserialize)]
-struct LaneParts {
-    #[serde(with = "wire::name")]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Lane")
+)]
+pub(super) struct LaneParts {
+    #[serde(with = "wire::Name")]
     name: LaneName,
-    #[serde(
-        default,
-        deserialize_with = "wire::whole_option::<u64, 0, BOOST_MS_MAX, _>"
-    )]
+    #[serde(default, with = "wire::WithinOption::<0, BOOST_MS_MAX>")]
     boost_ms: Option<u64>,
     #[serde(default)]
     absolute: Option<wire::Flag>,
-    #[serde(
-        default,
-        deserialize_with = "wire::whole_option::<u32, 0, { QUEUE_LIMIT_MAX as u64 }, _>"
-    )]
+    #[serde(default, with = "wire::WithinOption::<0, { QUEUE_LIMIT_MAX as u64 }>")]
     queue_limit: Option<u32>,
     #[serde(default)]
     jump: Option<wire::Flag>,
@@ -246,10 +255,20 @@ impl<'de> DeserializeSeed<'de> for NextChange {
 
 /// A change of a schedule in a request.
 #[derive(Deserialize)]
-struct ChangeParts {
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "ScheduledChange")
+)]
+pub(super) struct ChangeParts {
     #[serde(deserialize_with = "time_of")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "crate::schema::time"))]
     at: u64,
     #[serde(deserialize_with = "settings_of")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(schema_with = "super::described::scheduled")
+    )]
     set: SettingsPatch,
 }
 

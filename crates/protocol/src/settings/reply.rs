@@ -41,6 +41,7 @@ macro_rules! define {
         /// All settings of a line; `None`: it is not set. Words for which there is an enum are
         /// texts here: later releases may have more of them.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub struct SettingsReply {
             $(#[doc = $text] #[serde(default)] pub $name: field_type!($default $type),)*
         }
@@ -97,6 +98,7 @@ as_reply! {
 
 /// How fast seats are given.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AdmissionRateReply {
     /// Admissions per second.
     pub per_second: PerSecond,
@@ -115,9 +117,10 @@ impl From<AdmissionRate> for AdmissionRateReply {
 
 /// One lane of the settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneSettingsReply {
     /// The lane's name.
-    #[serde(with = "wire::name")]
+    #[serde(with = "wire::Name")]
     pub name: LaneName,
     /// Its tokens count as having entered this much earlier.
     #[serde(default)]
@@ -147,6 +150,7 @@ impl From<&LaneSettings> for LaneSettingsReply {
 
 /// A change of settings at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduledChangeReply {
     /// The time, RFC 3339 in UTC.
     pub at: String,
@@ -166,6 +170,7 @@ impl From<&ScheduledChange> for ScheduledChangeReply {
 
 /// How many units of something can be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuotaReply {
     /// The number of units.
     pub total: u64,
@@ -190,6 +195,7 @@ fn is_one(units: &u32) -> bool {
 
 /// When a quota is renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum RenewReply {
     /// Each day.

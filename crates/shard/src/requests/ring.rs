@@ -124,9 +124,16 @@ impl Ring {
 
     /// Forgets the answers that are older than [`MEMORY_MS`].
     pub fn forget(&mut self, now_ms: u64) {
+        let is_old = |at_ms: u64| at_ms.saturating_add(MEMORY_MS) <= now_ms;
+        if self.newest_ms().is_some_and(is_old) {
+            // All at once: a leader waits until all of a rush are old.
+            self.removed = 0;
+            self.places.clear();
+            return self.give_back();
+        }
         let before = self.places.len();
         while let Some(at_ms) = self.oldest_ms()
-            && at_ms.saturating_add(MEMORY_MS) <= now_ms
+            && is_old(at_ms)
         {
             self.pop_first();
         }
@@ -143,6 +150,11 @@ impl Ring {
         } else if capacity > PLACES_KEPT && capacity >= len * 4 {
             self.places.shrink_to((len * 2).max(PLACES_KEPT));
         }
+    }
+
+    #[cfg(test)]
+    pub fn allocated_bytes(&self) -> usize {
+        self.places.capacity() * size_of::<Place>() + self.table.capacity() * size_of::<u32>()
     }
 
     pub fn remove(&mut self, key: u128) {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nowserving_client::{Change, Client, Code, Create, Error, Line, SettingsPatch, StatusReply};
+use serde::Serialize;
 
 pub use self::command::{CrowdArgs, run};
 use self::ledger::{At, Ledger, Number};
@@ -45,7 +46,7 @@ pub struct Visit {
 }
 
 /// Shoppers that had to stop because of errors that lost nothing.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Serialize)]
 pub struct Troubles {
     pub count: u64,
     /// The first few, in words.
@@ -98,6 +99,27 @@ impl Crowd {
         troubles.count += 1;
         if troubles.first.len() < TROUBLES_SHOWN {
             troubles.first.push(text);
+        }
+    }
+
+    /// A shopper could not play to the end. `may_have_expired`: whether its token's timeout for this reason may have passed.
+    pub fn broke_off(
+        &self,
+        number: &Number,
+        verdict: Verdict,
+        may_have_expired: impl FnOnce(&str) -> bool,
+    ) {
+        match verdict {
+            Verdict::Gone(reason) if may_have_expired(&reason) => self.note(|book, at| {
+                book.leaving(at, number);
+                book.gone(number, &reason);
+            }),
+            Verdict::Gone(reason) => self.note(|book, at| book.found_gone(at, number, &reason)),
+            Verdict::Unknown => self.note(|book, at| book.lost(at, number)),
+            Verdict::Trouble(text) => {
+                self.note(|book, at| book.leaving(at, number));
+                self.trouble(format!("token {}: {text}", number.token));
+            }
         }
     }
 
@@ -176,8 +198,10 @@ fn set_ms(duration: Duration) -> Option<Change<u64>> {
 
 /// What became of a crowd.
 pub struct Outcome {
-    report: Report,
-    troubles: Troubles,
+    /// What was counted.
+    pub report: Report,
+    /// Who could not go on.
+    pub troubles: Troubles,
 }
 
 impl Outcome {

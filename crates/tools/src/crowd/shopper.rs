@@ -40,19 +40,9 @@ pub async fn visit(crowd: Arc<Crowd>, part: Part) {
     let Err(verdict) = shopper.play(&entered).await else {
         return;
     };
-    let number = &shopper.number;
-    match verdict {
-        Verdict::Gone(reason) if shopper.may_have_expired(&reason) => crowd.note(|book, at| {
-            book.leaving(at, number);
-            book.gone(number, &reason);
-        }),
-        Verdict::Gone(reason) => crowd.note(|book, at| book.found_gone(at, number, &reason)),
-        Verdict::Unknown => crowd.note(|book, at| book.lost(at, number)),
-        Verdict::Trouble(text) => {
-            crowd.note(|book, at| book.leaving(at, number));
-            crowd.trouble(format!("token {}: {text}", number.token));
-        }
-    }
+    crowd.broke_off(&shopper.number, verdict, |reason| {
+        shopper.may_have_expired(reason)
+    });
 }
 
 /// Takes a number; `None` if turned away.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{Cluster, HOUR_MS, Process, eventually, http, program};
+use nowserving_e2e::{self as e2e, Cluster, HOUR_MS, Process, eventually};
 use serde_json::json;
 
 use super::proxy::{Away, Behind, Kind, Proxy, loopback};
@@ -37,36 +37,26 @@ pub async fn make_lines(cluster: &Cluster, seats: u32) -> Result<()> {
     Ok(())
 }
 
-/// A running `nowserving gateway`.
+/// A gateway before both lines, with which Envoy speaks, too.
 pub struct Gateway {
-    pub process: Process,
-    pub listen: SocketAddr,
+    gateway: e2e::Gateway,
     grpc: SocketAddr,
-    name: String,
-    args: Vec<String>,
-    log: PathBuf,
 }
 
 impl Gateway {
     /// Starts one that does this while the cluster is away, and waits until it has found the lines.
     pub async fn start(cluster: &Cluster, on_unavailable: &str) -> Result<Gateway> {
         let name = format!("gateway-{on_unavailable}");
-        let setting = format!("on_unavailable = \"{on_unavailable}\"");
-        Gateway::start_with(cluster, &name, &setting).await
+        let settings =
+            format!("on_unavailable = \"{on_unavailable}\"\nnotices_bucket = \"notices\"");
+        Gateway::start_with(cluster, &name, &settings).await
     }
 
     /// The same, with lines of its file.
     pub async fn start_with(cluster: &Cluster, name: &str, settings: &str) -> Result<Gateway> {
         let (listen, grpc) = (loopback()?, loopback()?);
-        let secret = cluster.folder().join("gateway.secret");
-        if !secret.exists() {
-            write_secret(&secret)?;
-        }
-        let text = format!(
-            r#"listen = "{listen}"
-envoy_listen = "{grpc}"
-secret_file = "gateway.secret"
-trusted_proxies = ["127.0.0.1/32"]
+        let more = format!(
+            r#"envoy_listen = "{grpc}"
 {settings}
 
 [[line]]
@@ -90,68 +80,37 @@ methods = ["OPTIONS"]
 from = ["{PARTNER}"]
 "#
         );
-        let file = cluster.folder().join(format!("{name}.toml"));
-        std::fs::write(&file, text)?;
-        let file = file.to_string_lossy().into_owned();
-        let nats = cluster.nats_urls();
-        let args = ["gateway", "--nats", &nats, "--config", &file];
-        let args: Vec<String> = args.map(str::to_owned).into();
-        let log = cluster.folder().join(format!("{name}.log"));
-        let program = program().await?;
-        let process = Process::start(name, program.as_os_str(), &args, &log).await?;
-        let gateway = Gateway {
-            process,
-            listen,
-            grpc,
-            name: name.to_owned(),
-            args,
-            log,
-        };
-        let ready = gateway.ready().await;
-        if ready.is_err() {
-            eprintln!("{}", gateway.process.tail(20));
-        }
-        ready.map(|()| gateway)
+        let gateway = e2e::Gateway::start(cluster, name, listen, &more).await?;
+        gateway.ready().await?;
+        Ok(Gateway { gateway, grpc })
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.gateway.addr()
+    }
+
+    pub fn process(&self) -> &Process {
+        &self.gateway.process
     }
 
     /// kill -9.
     pub async fn kill(&mut self) -> Result<()> {
-        self.process.kill().await.map(drop)
+        self.gateway.kill().await
     }
 
     /// Another one, at the same addresses.
     pub async fn start_again(&mut self) -> Result<()> {
-        let program = program().await?;
-        let args = &self.args;
-        self.process = Process::start(&self.name, program.as_os_str(), args, &self.log).await?;
-        self.ready().await
+        self.gateway.start_again().await?;
+        self.gateway.ready().await
     }
 
     pub fn behind(&self, shop: &Shop) -> Behind {
         Behind {
-            gateway: self.listen,
+            gateway: self.addr(),
             gateway_grpc: self.grpc,
             shop: shop.addr,
         }
     }
-
-    async fn ready(&self) -> Result<()> {
-        eventually("the gateway knows its lines", PATIENCE, async || {
-            let (status, why) = http::get(self.listen, "/readyz").await?;
-            ensure!(status == 200, "{why}");
-            Ok(Some(()))
-        })
-        .await
-    }
-}
-
-fn write_secret(path: &std::path::Path) -> Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    Ok(writeln!(file?, "{}", "5e".repeat(32))?)
 }
 
 /// All of it, with one program.
@@ -213,7 +172,7 @@ impl Front {
 
     pub fn show_logs(&self) {
         eprint!("{}", self.proxy.process.tail(30));
-        eprint!("{}", self.gateway.process.tail(30));
+        eprint!("{}", self.gateway.process().tail(30));
     }
 }
 

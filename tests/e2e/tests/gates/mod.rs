@@ -8,6 +8,7 @@ mod away;
 pub mod front;
 pub mod kept_out;
 pub mod let_in;
+mod notices;
 pub mod proxy;
 pub mod shop;
 pub mod visitor;
@@ -27,6 +28,11 @@ use self::visitor::Visitor;
 pub async fn each_once(cluster: &mut Cluster) -> Result<()> {
     make_lines(cluster, 10).await?;
     let gateway = Gateway::start(cluster, "hold").await?;
+    let noticed = notices::are_shown(cluster, &gateway).await;
+    if noticed.is_err() {
+        eprintln!("{}", gateway.process().tail(20));
+    }
+    noticed.context("announcements")?;
     for kind in Kind::ALL {
         let name = kind.name();
         let Some(program) = kind.program() else {
@@ -43,7 +49,7 @@ pub async fn each_once(cluster: &mut Cluster) -> Result<()> {
         };
         let outcome = outcome.await;
         if outcome.is_err() {
-            eprintln!("{}{}", proxy.process.tail(20), gateway.process.tail(20));
+            eprintln!("{}{}", proxy.process.tail(20), gateway.process().tail(20));
         }
         outcome.with_context(|| name.to_owned())?;
     }

@@ -21,10 +21,10 @@ const WAIT: &str = "/_nowserving/wait?line=vip&to=%2Fvip%2Fa";
 const FORM: &str = "line=vip&to=%2Fvip%2Fa";
 
 pub async fn all(gateway: &mut Gateway) -> Result<()> {
-    let addr = gateway.listen;
+    let addr = gateway.addr();
     // What it needs once.
     others_are_served(addr).await?;
-    let before = memory_kib(&gateway.process)?;
+    let before = memory_kib(gateway.process())?;
     let bounded = |what: &str, process: &Process| {
         let more = memory_kib(process)?.saturating_sub(before);
         eprintln!("{what}: {more} KiB more");
@@ -34,16 +34,16 @@ pub async fn all(gateway: &mut Gateway) -> Result<()> {
 
     let open = half_open(addr).await.context("half-open")?;
     others_are_served(addr).await.context("while half-open")?;
-    bounded("half-open", &gateway.process)?;
+    bounded("half-open", gateway.process())?;
     drop(open);
 
     large_headers(addr).await.context("large headers")?;
     others_are_served(addr).await.context("large headers")?;
-    bounded("large headers", &gateway.process)?;
+    bounded("large headers", gateway.process())?;
 
     let slow = slow_readers(addr).await.context("slow readers")?;
     others_are_served(addr).await.context("slow readers")?;
-    bounded("slow readers", &gateway.process)?;
+    bounded("slow readers", gateway.process())?;
     drop(slow);
     others_are_served(addr).await
 }

@@ -26,20 +26,20 @@ pub async fn by_address(cluster: &Cluster) -> Result<()> {
     let gateway = Gateway::start_with(cluster, "gateway-limits", settings).await?;
     let outcome = two_each(cluster, &gateway).await;
     if outcome.is_err() {
-        eprint!("{}", gateway.process.tail(20));
+        eprint!("{}", gateway.process().tail(20));
     }
     outcome
 }
 
 async fn two_each(cluster: &Cluster, gateway: &Gateway) -> Result<()> {
-    let mut first = Visitor::new(gateway.listen);
+    let mut first = Visitor::new(gateway.addr());
     let mut second = first.clone();
     for visitor in [&mut first, &mut second] {
         let entered = enter(visitor).await?;
         ensure!(entered.status == 303, "{entered:?}");
     }
     let before = next_token(cluster).await?;
-    let mut third = Visitor::new(gateway.listen);
+    let mut third = Visitor::new(gateway.addr());
     let refused = enter(&mut third).await?;
     ensure!(refused.status == 429, "{refused:?}");
     let after_s = refused.head.get("retry-after").unwrap_or_default();
@@ -49,7 +49,7 @@ async fn two_each(cluster: &Cluster, gateway: &Gateway) -> Result<()> {
     let status = format!("/_nowserving/v1/lines/{TICKETS}/status");
     let status = first.fetch(&status, None).await?;
     ensure!(status.status == 200, "{status:?}");
-    let mut other = Visitor::new(gateway.listen);
+    let mut other = Visitor::new(gateway.addr());
     other.from = OTHER;
     let entered = enter(&mut other).await?;
     ensure!(entered.status == 303, "{entered:?}");

@@ -22,7 +22,7 @@ pub async fn everything(cluster: &mut Cluster) -> Result<()> {
     let mut gateway = Gateway::start_with(cluster, "gateway-crowds", settings).await?;
     let crowds = Box::pin(crowds::all(&mut gateway)).await;
     if crowds.is_err() {
-        eprint!("{}", gateway.process.tail(20));
+        eprint!("{}", gateway.process().tail(20));
     }
     crowds.context("crowds")?;
     drop(gateway);

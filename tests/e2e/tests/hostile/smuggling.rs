@@ -28,14 +28,14 @@ pub async fn through(front: &Front) -> Result<()> {
             !seen.iter().any(|it| it.contains("/tickets")),
             "{name}: the shop saw {seen:?}"
         );
-        let log = front.gateway.process.printed()?;
+        let log = front.gateway.process().printed()?;
         ensure!(!log.contains(&smuggled), "{name}: the gateway was asked");
     }
     // Had it come, the log would have it.
-    let mut direct = Visitor::new(front.gateway.listen);
+    let mut direct = Visitor::new(front.gateway.addr());
     direct.page(&smuggled).await?;
     eventually("the log has it", PATIENCE, async || {
-        let log = front.gateway.process.printed()?;
+        let log = front.gateway.process().printed()?;
         Ok(log.contains(&smuggled).then_some(()))
     })
     .await

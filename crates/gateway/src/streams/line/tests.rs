@@ -38,13 +38,13 @@ impl Scene {
         let view = LineView::start(&client, &line, &config);
         let (joins, joined) = mpsc::channel(4);
         let stop = watch::Sender::new(false);
-        let streams = LineStreams::new(view, rule);
+        let streams = LineStreams::new(view, rule, None);
         let task = tokio::spawn(streams.run(joined, stop.subscribe()));
         Scene { joins, stop, task }
     }
 
     async fn join(&self, status: Option<StatusReply>) -> Events {
-        let outlet = Outlet::new(event::retry());
+        let outlet = Outlet::new(event::retry(), "en");
         let place = Place::take(&std::sync::Arc::new(AtomicUsize::new(0)), 1).unwrap();
         let joined = Join {
             ticket: "ticket".to_owned(),

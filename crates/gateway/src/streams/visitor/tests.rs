@@ -68,7 +68,7 @@ fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 
 impl Scene {
     fn new(first: &Value) -> Scene {
-        let outlet = Outlet::new(Bytes::new());
+        let outlet = Outlet::new(Bytes::new(), "en");
         let place = Place::take(&Arc::new(AtomicUsize::new(0)), 1).unwrap();
         let events = Events {
             outlet: Arc::clone(&outlet),
@@ -221,6 +221,27 @@ fn the_page_changes_with_the_phase_of_the_line_without_a_question() {
     assert_eq!(scene.sent()[0].1["page"], "waiting");
 }
 
+/// The page of somebody who waits has the same name, and says that nobody new comes.
+#[test]
+fn that_the_line_takes_nobody_new_is_told_and_taken_back() {
+    let mut scene = Scene::new(&status("waiting", Some(50)));
+    scene.sent();
+    for (version, phase) in [(11, "draining"), (12, "open")] {
+        scene.board["phase"] = json!(phase);
+        scene.board["version"] = json!(version);
+        scene.at(50);
+        let sent = scene.sent();
+        assert_eq!(sent.len(), 1);
+        let (event, visit) = &sent[0];
+        assert_eq!(
+            (event.as_str(), &visit["page"], &visit["phase"]),
+            ("phase", &json!("waiting"), &json!(phase))
+        );
+        scene.at(50);
+        assert!(scene.sent().is_empty());
+    }
+}
+
 #[test]
 fn admission_checkout_and_the_end_are_told_whole_and_the_end_ends_the_stream() {
     let mut scene = Scene::new(&status("waiting", Some(1)));
@@ -336,7 +357,7 @@ fn places_past_the_cap_are_not_told() {
 fn streams_of_one_ticket_are_bounded_and_all_are_told() {
     let mut scene = Scene::new(&status("waiting", Some(50)));
     let more: Vec<_> = (0..2 * OUTLETS_MAX)
-        .map(|_| Outlet::new(Bytes::new()))
+        .map(|_| Outlet::new(Bytes::new(), "en"))
         .collect();
     for outlet in &more {
         scene
