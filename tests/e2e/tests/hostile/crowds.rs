@@ -152,7 +152,7 @@ async fn large_headers(addr: SocketAddr) -> Result<()> {
 /// Many requests on each connection, and streams, whose answers nobody reads.
 async fn slow_readers(addr: SocketAddr) -> Result<Vec<TcpStream>> {
     const CONNECTIONS: usize = 100;
-    const REQUESTS: usize = 500;
+    const REQUESTS: usize = 100;
     const VISITORS: usize = 5;
     const STREAMS: usize = 8;
     let mut open = Vec::new();

@@ -17,7 +17,9 @@ const USUAL: [Kind; 2] = [Kind::Nginx, Kind::Haproxy];
 
 pub async fn everything(cluster: &mut Cluster) -> Result<()> {
     make_lines(cluster, 20).await?;
-    let mut gateway = Gateway::start(cluster, "hold").await?;
+    // On a slow machine the crowd and the cluster share a processor.
+    let settings = "patience_ms = 20000";
+    let mut gateway = Gateway::start_with(cluster, "gateway-crowds", settings).await?;
     let crowds = Box::pin(crowds::all(&mut gateway)).await;
     if crowds.is_err() {
         eprint!("{}", gateway.process().tail(20));
