@@ -63,10 +63,7 @@ impl Section {
                         a core | not let in |\n|---|---|---|---|---|---|---|---|---|"
             .to_owned();
         for row in &self.rows {
-            let load = match row.pace {
-                Some(pace) => format!("{pace}/s"),
-                None => "each asks on as it is answered".to_owned(),
-            };
+            let load = said(row.pace);
             let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
             let ms = |us: u64| us as f64 / 1e3;
             text += &format!(
@@ -82,6 +79,13 @@ impl Section {
             );
         }
         text
+    }
+}
+
+fn said(pace: Option<u32>) -> String {
+    match pace {
+        Some(pace) => format!("{pace}/s"),
+        None => "each asks on as it is answered".to_owned(),
     }
 }
 
@@ -107,7 +111,10 @@ pub async fn run(steps: &Steps, args: &CrowdHttpArgs) -> Result<Section> {
     let mut rows = Vec::new();
     for (connections, pace) in LOADS {
         let load = Load { connections, pace };
-        steps.begin(&format!("checks: {connections} connections"));
+        steps.begin(&format!(
+            "checks: {connections} connections, {}",
+            said(pace)
+        ));
         // Each visitor is claimed, and known to each gateway.
         let once = Until::Times(tickets.len() * stage.gateways.len() / connections + 1);
         load.round(&stage, &tickets, once).await?;

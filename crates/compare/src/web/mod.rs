@@ -124,6 +124,11 @@ impl Steps {
         }
     }
 
+    /// What is under way.
+    fn now(&self) -> String {
+        self.0.bar.message()
+    }
+
     /// A line that stays.
     fn say(&self, text: &str) {
         self.0.say(text);
@@ -164,19 +169,25 @@ pub async fn run(args: CrowdHttpArgs) -> Result<ExitCode> {
         }
     };
     if does(What::Crowd) {
-        let section = crowd::run(&steps, &args).await.context("crowd")?;
+        let section = crowd::run(&steps, &args)
+            .await
+            .with_context(|| steps.now())?;
         tell(section.text());
         report.is_well &= section.is_well();
         report.crowd = Some(section);
     }
     if does(What::Streams) {
-        let section = streams::run(&steps, &args).await.context("streams")?;
+        let section = streams::run(&steps, &args)
+            .await
+            .with_context(|| steps.now())?;
         tell(section.text());
         report.is_well &= section.is_well();
         report.streams = Some(section);
     }
     if does(What::Checks) {
-        let section = checks::run(&steps, &args).await.context("checks")?;
+        let section = checks::run(&steps, &args)
+            .await
+            .with_context(|| steps.now())?;
         tell(section.text());
         report.is_well &= section.is_well();
         report.checks = Some(section);
