@@ -59,5 +59,6 @@ pub use scenario::{Scenarios, run, under_one_leader};
 pub use site::{Site, write_program};
 pub use skip::skipped;
 pub use strace::{fail_syncs, strace_works};
+pub use tap::{Message, Side};
 pub use traffic::{Checked, Traffic};
 pub use wait::{eventually, free_port};

@@ -2,6 +2,7 @@
 //! replies, and events.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -31,6 +32,12 @@ const EVENTS: &str = "nowserving.event.";
 pub struct Checked {
     pub replies: u64,
     pub events: u64,
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} replies, {} events", self.replies, self.events)
+    }
 }
 
 /// What the nodes of a cluster have been asked, and what they said.

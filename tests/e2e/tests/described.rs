@@ -1,7 +1,7 @@
 //! The check of all messages against docs/asyncapi.yaml: that it sees them, and that it fails when it should.
 
 use anyhow::{Context, Result, ensure};
-use nowserving_e2e::{Cluster, Described, Format, Kind, Route};
+use nowserving_e2e::{Cluster, Described, Format, Kind, Message, Route, Side, Traffic};
 use nowserving_protocol::codec::{self, Format as Encoding};
 use nowserving_protocol::user::{Key, StatusRequest, TokenBy};
 use serde_json::{Value, json};
@@ -33,7 +33,48 @@ pub async fn all_messages_are_seen(cluster: &mut Cluster) -> Result<()> {
     let after = traffic.checked()?;
     ensure!(after.replies >= before.replies + 4, "{before:?} {after:?}");
     ensure!(after.events > before.events, "{before:?} {after:?}");
+    noticed()?;
     altered(cluster).await
+}
+
+/// What a cluster must not say, told as a mistake with its subject.
+fn noticed() -> Result<()> {
+    const INBOX: &str = "_INBOX.any";
+    let said = |asked: Option<&str>, subject: &str, payload: &str| -> Result<String> {
+        let traffic = Traffic::new()?;
+        let message = |subject, reply, payload| Message {
+            subject,
+            reply,
+            payload,
+        };
+        if let Some(asked) = asked {
+            traffic.saw(Side::Server, &message(asked, Some(INBOX), b"{}"));
+        }
+        traffic.saw(Side::Node, &message(subject, None, payload.as_bytes()));
+        let told = traffic.checked().map(|checked| checked.to_string());
+        Ok(told.unwrap_or_else(|error| format!("{error:#}")))
+    };
+    let mood = "nowserving.event.described.mood";
+    let list = "nowserving.shard.3.kv.described.list";
+    for (asked, subject, payload, told) in [
+        (Some(ENTER), INBOX, r#"{"token": 1}"#, ENTER),
+        (Some(ENTER), INBOX, "[]", ENTER),
+        (Some(list), INBOX, r#"{"entries": []}"#, list),
+        (None, BOARD, r#"{"line": "described"}"#, BOARD),
+        (None, mood, "{}", mood),
+        // No answer to anything that was asked.
+        (None, INBOX, "{}", "0 replies, 0 events"),
+        (
+            Some("nowserving.raft.e2e.1.2"),
+            INBOX,
+            "{}",
+            "0 replies, 0 events",
+        ),
+    ] {
+        let all = said(asked, subject, payload)?;
+        ensure!(all.starts_with(told), "{told}: {all}");
+    }
+    Ok(())
 }
 
 /// Real messages, of which one thing at a time is not as described, and a description that is not of them.
