@@ -94,7 +94,7 @@ pub struct LineRule {
     /// One of these fits. Empty: all paths.
     pub paths: Vec<PathRule>,
     /// An admitted request to this path completes the visit, for shops that do not do so themselves. It belongs to the line
-    /// even if `paths` do not name it.
+    /// even if `paths` do not name it. One address, without `/*`: whoever has completed may read it again.
     pub complete_path: Option<PathRule>,
     /// How many seconds after the admission a visible tab enters by itself, 0 to 600; 0: never.
     pub auto_enter_s: u32,

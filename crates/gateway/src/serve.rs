@@ -41,6 +41,8 @@ use crate::{Gateway, Shared, http, metrics, own_shop};
 struct Bounds {
     /// A request's headers must come within this, also on a connection that is kept.
     headers_within: Duration,
+    /// How many headers a request has over HTTP/1. The array for them exists only while they are read.
+    headers_max: usize,
     /// Headers of a request, and what a slow reader is sent ahead (over HTTP/2 for each stream).
     buffer_bytes: u32,
     http2_streams: u32,
@@ -49,6 +51,7 @@ struct Bounds {
 /// A browser's cookies are some thousand bytes, and the page is a few files and one stream.
 const OF_BROWSERS: Bounds = Bounds {
     headers_within: Duration::from_secs(15),
+    headers_max: 100,
     buffer_bytes: 16 * 1024,
     http2_streams: 32,
 };
@@ -56,6 +59,8 @@ const OF_BROWSERS: Bounds = Bounds {
 /// refuse those would be no answer for it, and where the shop is open without one, a way in.
 const OF_PROXIES: Bounds = Bounds {
     headers_within: Duration::from_secs(75),
+    // None is shorter than 4 bytes: they are too large before they are too many.
+    headers_max: 64 * 1024 / 4,
     buffer_bytes: 64 * 1024,
     http2_streams: 100,
 };
@@ -477,6 +482,7 @@ impl Connection {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(bounds.headers_within)
+            .max_headers(bounds.headers_max)
             // One read may go beyond the buffer.
             .max_buf_size(bounds.buffer_bytes as usize)
             .max_header_size(bounds.buffer_bytes as usize)

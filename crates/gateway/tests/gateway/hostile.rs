@@ -51,6 +51,14 @@ async fn a_trusted_proxy_may_send_more_headers() {
     let cookies = "x".repeat(70_000);
     let answer = gateway.get("/gate/nginx", &[("Cookie", &cookies)]).await;
     assert_eq!(answer.status, 431);
+    // Many ones, which come by several reads: a refusal before all is read would be lost with the connection.
+    let many = format!(
+        "GET /gate/nginx HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Original-Method: GET\r\n\
+         X-Original-URI: /checkout\r\n{}\r\n",
+        "x: \r\n".repeat(12_000)
+    );
+    let answer = gateway.raw(many.as_bytes()).await;
+    assert_eq!(status(&answer), "401", "{answer}");
     gateway.stop().await;
 }
 
