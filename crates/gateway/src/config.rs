@@ -52,7 +52,7 @@ pub struct Config {
     pub other_hosts: OtherHosts,
     /// What happens to a visitor without a known admission while the cluster cannot be reached.
     pub on_unavailable: OnUnavailable,
-    /// How long the cluster may take to answer one question, 50 to 60,000.
+    /// How long the cluster may take to answer one question, 50 to 60,000. A proxy that asks has its answer within 8 s.
     pub patience_ms: u64,
     /// The HTTP status of the waiting page, 200 to 599; 503 by default.
     pub page_status: u16,

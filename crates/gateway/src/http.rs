@@ -20,7 +20,7 @@ use axum::routing::{any, get, post};
 use serde_json::{Value, json};
 
 pub(crate) use self::keys::PublicKeys;
-pub(crate) use self::wait::{back_from, unadmitted};
+pub(crate) use self::wait::{back_from, unadmitted, unavailable};
 
 use crate::address::{Asked, BadRequest};
 use crate::{Gateway, Shared, gate};
@@ -46,6 +46,25 @@ pub(crate) struct About {
     pub method: Method,
     pub host: String,
     pub path: String,
+}
+
+impl About {
+    pub fn of(asked: &Asked) -> About {
+        About {
+            method: asked.method.clone(),
+            host: asked.host.clone(),
+            path: asked.path.clone(),
+        }
+    }
+
+    /// Of a request that cannot be understood. `None` if not even its method can.
+    pub fn said(method: &str, host: &str, uri: &str) -> Option<About> {
+        Some(About {
+            method: Method::from_bytes(method.as_bytes()).ok()?,
+            host: host.to_owned(),
+            path: uri.split(['?', '#']).next().unwrap_or("").to_owned(),
+        })
+    }
 }
 
 /// All paths of the main listener. `shop`: what answers the others.

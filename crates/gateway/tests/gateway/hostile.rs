@@ -208,6 +208,30 @@ async fn connections_that_say_nothing_keep_nobody_out() {
     gateway.stop().await;
 }
 
+/// Where Envoy asks, nobody else takes a connection.
+#[tokio::test]
+async fn strangers_are_not_heard_where_envoy_asks() {
+    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for (trusted, is_greeted) in [("127.0.0.1/32", true), ("192.0.2.1/32", false)] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let envoy = free.local_addr().unwrap();
+        drop(free);
+        let gateway = Gateway::without_cluster(|config| {
+            config.envoy_listen = Some(envoy);
+            config.trusted_proxies = vec![trusted.parse().unwrap()];
+        })
+        .await;
+        let mut stream = TcpStream::connect(envoy).await.unwrap();
+        let _ = stream.write_all(GREETING).await;
+        let mut answer = [0; 1];
+        let read = stream.read(&mut answer);
+        let read = tokio::time::timeout(Duration::from_secs(20), read).await;
+        assert_eq!(matches!(read.unwrap(), Ok(1)), is_greeted, "{trusted}");
+        drop(stream);
+        gateway.stop().await;
+    }
+}
+
 /// One address cannot take all connections, not even by asking for something.
 #[tokio::test]
 async fn one_address_has_a_part_of_the_connections() {
