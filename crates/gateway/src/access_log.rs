@@ -45,6 +45,11 @@ impl Logged {
         }
     }
 
+    /// Whether a proxy asks, or looks whether the gateway lives: not a visitor.
+    pub fn is_of_a_proxy(&self) -> bool {
+        matches!(self.endpoint, "gate" | "probe")
+    }
+
     /// Probes, and requests that a gate let through, are counted alone: they are too many.
     pub fn answered<B>(self, response: &Response<B>) {
         let took = self.since.elapsed();

@@ -70,10 +70,11 @@ pub struct Config {
     /// How many connections are open at once, at least 100 more than streams. If its client reads nothing, one takes at most
     /// 80 KiB over HTTP/1, with TLS 180 KiB, and over HTTP/2 2.5 MiB: headers that come, the page, and what is not sent yet.
     /// Trusted proxies may send 64 KiB of headers in place of 16 KiB, and theirs take up to 100 KiB more for each request
-    /// under way.
+    /// under way. If there are any, the last ones (half of those beside streams, at most 1,000) are for their questions; of
+    /// visitors, requests get 503 then.
     pub connections_max: usize,
-    /// How many of them one address has, 10 to 1,000,000; an IPv6 address counts by its first 64 bits. Trusted proxies have
-    /// as many as they want.
+    /// How many of them one address has, 10 to 1,000,000; an IPv6 address counts by its first 64 bits, and four times as
+    /// many are those of its first 48. Trusted proxies have as many as they want.
     pub address_connections_max: usize,
     /// TLS of `listen`; without it a proxy before the gateway has it.
     pub tls: Option<TlsFiles>,

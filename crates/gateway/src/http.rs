@@ -144,6 +144,16 @@ pub(crate) fn bad(why: &BadRequest) -> Answer {
     }
 }
 
+/// The last connections are for questions of proxies.
+pub(crate) fn no_room() -> Answer {
+    let detail = "too many connections are open; ask again";
+    let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "No room", detail);
+    let headers = answer.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
 /// JSON that nobody stores.
 pub(crate) fn json(status: StatusCode, body: &Value) -> Answer {
     let kind = (header::CONTENT_TYPE, "application/json");

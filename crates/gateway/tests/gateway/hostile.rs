@@ -255,6 +255,52 @@ async fn one_address_has_a_part_of_the_connections() {
     gateway.stop().await;
 }
 
+/// All visitors come by one proxy, and so do its questions.
+#[tokio::test]
+async fn a_proxy_finds_room_to_ask_whatever_visitors_do() {
+    let gateway = Gateway::without_cluster(|config| {
+        config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+        config.streams_max = 10;
+        config.connections_max = 110;
+    })
+    .await;
+    // Fewer than half of the 100 beside streams are left.
+    let mut open = Vec::new();
+    for _ in 0..65 {
+        open.push(
+            kept(&gateway, Ipv4Addr::LOCALHOST)
+                .await
+                .expect("one of 110"),
+        );
+    }
+    let answer = gateway.get("/_nowserving/wait?line=sale", &[HTML]).await;
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (503, Some("10"))
+    );
+    let elsewhere = kept(&gateway, Ipv4Addr::new(127, 0, 0, 2)).await;
+    assert!(elsewhere.is_none(), "not by way of the proxy");
+    let question = [
+        ("X-Original-Method", "GET"),
+        ("X-Original-URI", "/checkout"),
+    ];
+    assert_eq!(gateway.get("/gate/nginx", &question).await.status, 401);
+    open.truncate(10);
+    let again = async {
+        while gateway
+            .get("/_nowserving/wait?line=sale", &[HTML])
+            .await
+            .page()
+            != "enter"
+        {}
+    };
+    tokio::time::timeout(Duration::from_secs(20), again)
+        .await
+        .unwrap();
+    drop(open);
+    gateway.stop().await;
+}
+
 /// A connection that has got an answer and stays open; `None` if there was none.
 async fn kept(gateway: &Gateway, from: Ipv4Addr) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
