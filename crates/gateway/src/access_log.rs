@@ -33,6 +33,23 @@ impl Logged {
         }
     }
 
+    /// A question of Envoy, which does not come by such a request.
+    #[cfg(feature = "envoy")]
+    pub fn of_envoy(client: IpAddr) -> Logged {
+        Logged {
+            method: Method::POST,
+            path: "/gate/envoy".to_owned(),
+            endpoint: "gate",
+            client,
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether a proxy asks, or looks whether the gateway lives: not a visitor.
+    pub fn is_of_a_proxy(&self) -> bool {
+        matches!(self.endpoint, "gate" | "probe")
+    }
+
     /// Probes, and requests that a gate let through, are counted alone: they are too many.
     pub fn answered<B>(self, response: &Response<B>) {
         let took = self.since.elapsed();
@@ -49,7 +66,7 @@ impl Logged {
         tracing::info!(
             target: "nowserving_gateway::access",
             method = %about.map_or(&self.method, |about| &about.method),
-            host = about.map(|about| about.host.as_str()),
+            host = about.map(|about| cut(&about.host)),
             path = about.map_or(self.path.as_str(), |about| cut(&about.path)),
             gate = about.map(|_| self.path.as_str()),
             status = status.as_u16(),

@@ -22,10 +22,18 @@ const HOPS_MAX: usize = 20;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(crate) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
-const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
-const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
-const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+/// By which a proxy says what it asks about: the method, the host, and the path with its query.
+pub(crate) const FORWARDED: [HeaderName; 3] = [
+    HeaderName::from_static("x-forwarded-method"),
+    FORWARDED_HOST,
+    HeaderName::from_static("x-forwarded-uri"),
+];
+/// The same of nginx.
+pub(crate) const ORIGINAL: [HeaderName; 3] = [
+    HeaderName::from_static("x-original-method"),
+    HOST,
+    HeaderName::from_static("x-original-uri"),
+];
 
 /// A request that cannot be understood, or that its sender may not make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,21 +103,19 @@ impl Asked {
 
     /// What a proxy asks about by `X-Forwarded-Method`, `-Host` and `-Uri`.
     pub fn forwarded(parts: &Parts, peer: IpAddr, config: &Config) -> Result<Asked, BadRequest> {
-        let of = [&FORWARDED_METHOD, &FORWARDED_HOST, &FORWARDED_URI];
-        Asked::by_headers(parts, peer, config, of)
+        Asked::by_headers(parts, peer, config, &FORWARDED)
     }
 
     /// What nginx asks about by `X-Original-Method`, `X-Original-URI` and `Host`.
     pub fn original(parts: &Parts, peer: IpAddr, config: &Config) -> Result<Asked, BadRequest> {
-        let of = [&ORIGINAL_METHOD, &HOST, &ORIGINAL_URI];
-        Asked::by_headers(parts, peer, config, of)
+        Asked::by_headers(parts, peer, config, &ORIGINAL)
     }
 
     fn by_headers(
         parts: &Parts,
         peer: IpAddr,
         config: &Config,
-        of: [&HeaderName; 3],
+        of: &[HeaderName; 3],
     ) -> Result<Asked, BadRequest> {
         if !config.trusts(peer) {
             return Err(BadRequest {
@@ -117,7 +123,7 @@ impl Asked {
                 is_forbidden: true,
             });
         }
-        let [method, host, uri] = of.map(|name| one(&parts.headers, name));
+        let [method, host, uri] = of.each_ref().map(|name| one(&parts.headers, name));
         let missing = BadRequest::of("the proxy does not say what was asked for");
         let (Some(method), Some(uri)) = (method?, uri?) else {
             return Err(missing);

@@ -52,7 +52,7 @@ pub struct Config {
     pub other_hosts: OtherHosts,
     /// What happens to a visitor without a known admission while the cluster cannot be reached.
     pub on_unavailable: OnUnavailable,
-    /// How long the cluster may take to answer one question, 50 to 60,000.
+    /// How long the cluster may take to answer one question, 50 to 60,000. A proxy that asks has its answer within 8 s.
     pub patience_ms: u64,
     /// The HTTP status of the waiting page, 200 to 599; 503 by default.
     pub page_status: u16,
@@ -70,10 +70,11 @@ pub struct Config {
     /// How many connections are open at once, at least 100 more than streams. If its client reads nothing, one takes at most
     /// 80 KiB over HTTP/1, with TLS 180 KiB, and over HTTP/2 2.5 MiB: headers that come, the page, and what is not sent yet.
     /// Trusted proxies may send 64 KiB of headers in place of 16 KiB, and theirs take up to 100 KiB more for each request
-    /// under way.
+    /// under way. If there are any, the last ones (half of those beside streams, at most 1,000) are for their questions; of
+    /// visitors, requests get 503 then.
     pub connections_max: usize,
-    /// How many of them one address has, 10 to 1,000,000; an IPv6 address counts by its first 64 bits. Trusted proxies have
-    /// as many as they want.
+    /// How many of them one address has, 10 to 1,000,000; an IPv6 address counts by its first 64 bits, and four times as
+    /// many are those of its first 48. Trusted proxies have as many as they want.
     pub address_connections_max: usize,
     /// TLS of `listen`; without it a proxy before the gateway has it.
     pub tls: Option<TlsFiles>,
@@ -94,7 +95,7 @@ pub struct LineRule {
     /// One of these fits. Empty: all paths.
     pub paths: Vec<PathRule>,
     /// An admitted request to this path completes the visit, for shops that do not do so themselves. It belongs to the line
-    /// even if `paths` do not name it.
+    /// even if `paths` do not name it. One address, without `/*`: whoever has completed may read it again.
     pub complete_path: Option<PathRule>,
     /// How many seconds after the admission a visible tab enters by itself, 0 to 600; 0: never.
     pub auto_enter_s: u32,

@@ -20,7 +20,7 @@ use axum::routing::{any, get, post};
 use serde_json::{Value, json};
 
 pub(crate) use self::keys::PublicKeys;
-pub(crate) use self::wait::{back_from, unadmitted};
+pub(crate) use self::wait::{back_from, unadmitted, unavailable};
 
 use crate::address::{Asked, BadRequest};
 use crate::{Gateway, Shared, gate};
@@ -46,6 +46,25 @@ pub(crate) struct About {
     pub method: Method,
     pub host: String,
     pub path: String,
+}
+
+impl About {
+    pub fn of(asked: &Asked) -> About {
+        About {
+            method: asked.method.clone(),
+            host: asked.host.clone(),
+            path: asked.path.clone(),
+        }
+    }
+
+    /// Of a request that cannot be understood. `None` if not even its method can.
+    pub fn said(method: &str, host: &str, uri: &str) -> Option<About> {
+        Some(About {
+            method: Method::from_bytes(method.as_bytes()).ok()?,
+            host: host.to_owned(),
+            path: uri.split(['?', '#']).next().unwrap_or("").to_owned(),
+        })
+    }
 }
 
 /// All paths of the main listener. `shop`: what answers the others.
@@ -123,6 +142,16 @@ pub(crate) fn bad(why: &BadRequest) -> Answer {
         true => problem(StatusCode::FORBIDDEN, "Forbidden", why.what),
         false => problem(StatusCode::BAD_REQUEST, "Bad request", why.what),
     }
+}
+
+/// The last connections are for questions of proxies.
+pub(crate) fn no_room() -> Answer {
+    let detail = "too many connections are open; ask again";
+    let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "No room", detail);
+    let headers = answer.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 /// JSON that nobody stores.

@@ -38,13 +38,13 @@ pub fn answered(endpoint: &'static str, status: StatusCode, took: Duration) {
     histogram!("nowserving_gateway_seconds", "endpoint" => endpoint).record(took.as_secs_f64());
 }
 
-/// So many more are open.
-pub fn connections(more: i8) {
-    gauge!("nowserving_gateway_connections").increment(f64::from(more));
+/// So many are open.
+pub fn connections(open: usize) {
+    gauge!("nowserving_gateway_connections").set(open as f64);
 }
 
-/// `why`: `full`, `address` for one of too many of its address, `silent` for one that had asked for nothing when too many
-/// did, or `idle`.
+/// `why`: `full`, `reserved` for a visitor's where only proxies' questions have room, `address` for one of too many of its
+/// address, `silent` for one that had asked for nothing when too many did, or `idle`.
 pub fn connection_closed(why: &'static str) {
     counter!("nowserving_gateway_connections_closed_total", "why" => why).increment(1);
 }

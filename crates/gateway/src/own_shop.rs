@@ -23,7 +23,8 @@ async fn check(State(gateway): State<Shared>, request: Request, next: Next) -> A
         Ok(asked) => asked,
         Err(why) => return http::bad(&why),
     };
-    match gate::decide(&gateway, &asked).await {
+    let until = gate::answers_until();
+    match gate::decide(&gateway, &asked, until).await {
         Decision::Through { pass } => {
             if let Some(pass) = pass {
                 parts.headers.insert(pass_header, pass);
@@ -31,7 +32,7 @@ async fn check(State(gateway): State<Shared>, request: Request, next: Next) -> A
             next.run(Request::from_parts(parts, body)).await
         }
         Decision::Unadmitted { rule, visit } => {
-            http::unadmitted(&gateway, &asked, rule, visit).await
+            gate::unadmitted(&gateway, &asked, rule, visit, until).await
         }
         Decision::UnknownHost => http::bad(&BadRequest::UNKNOWN_HOST),
     }

@@ -41,6 +41,8 @@ use crate::{Gateway, Shared, http, metrics, own_shop};
 struct Bounds {
     /// A request's headers must come within this, also on a connection that is kept.
     headers_within: Duration,
+    /// How many headers a request has over HTTP/1. The array for them exists only while they are read.
+    headers_max: usize,
     /// Headers of a request, and what a slow reader is sent ahead (over HTTP/2 for each stream).
     buffer_bytes: u32,
     http2_streams: u32,
@@ -49,6 +51,7 @@ struct Bounds {
 /// A browser's cookies are some thousand bytes, and the page is a few files and one stream.
 const OF_BROWSERS: Bounds = Bounds {
     headers_within: Duration::from_secs(15),
+    headers_max: 100,
     buffer_bytes: 16 * 1024,
     http2_streams: 32,
 };
@@ -56,6 +59,8 @@ const OF_BROWSERS: Bounds = Bounds {
 /// refuse those would be no answer for it, and where the shop is open without one, a way in.
 const OF_PROXIES: Bounds = Bounds {
     headers_within: Duration::from_secs(75),
+    // None is shorter than 4 bytes: they are too large before they are too many.
+    headers_max: 64 * 1024 / 4,
     buffer_bytes: 64 * 1024,
     http2_streams: 100,
 };
@@ -68,6 +73,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Open files beside connections of browsers.
 const OTHER_FILES: usize = 100;
+const RESERVE_MAX: usize = 1_000;
 /// Operators at the dashboard, each with some connections.
 const ADMIN_CONNECTIONS_MAX: usize = 200;
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -227,11 +233,13 @@ impl Server {
             ))
         });
         let config = &self.gateway.config;
+        let open = Arc::new(Semaphore::new(config.connections_max));
         let mut accepting = Accepting {
             routes: http::routes(self.gateway.clone(), self.shop),
             gateway: self.gateway.clone(),
             tls: self.tls,
-            open: Arc::new(Semaphore::new(config.connections_max)),
+            open: open.clone(),
+            reserve: reserve(config),
             addresses: Addresses::new(config.address_connections_max),
             stopping: stopping.subscribe(),
             silent: VecDeque::new(),
@@ -246,6 +254,7 @@ impl Server {
                 gateway: self.gateway.clone(),
                 tls: None,
                 open: Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX)),
+                reserve: 0,
                 addresses: Addresses::new(ADMIN_CONNECTIONS_MAX),
                 stopping: stopping.subscribe(),
                 silent: VecDeque::new(),
@@ -256,7 +265,7 @@ impl Server {
         tokio::select! {
             never = accepting.run(&self.listener) => match never {},
             never = serve_admin(admin.as_mut()) => match never {},
-            never = count_streams(&self.gateway) => match never {},
+            never = count_open(&self.gateway, &open) => match never {},
             () = stop => {}
         }
         drop(self.listener);
@@ -292,10 +301,20 @@ async fn serve_admin(admin: Option<&mut (TcpListener, Arc<Dashboard>, Accepting)
     }
 }
 
-async fn count_streams(gateway: &Gateway) -> Infallible {
+async fn count_open(gateway: &Gateway, open: &Semaphore) -> Infallible {
     loop {
+        metrics::connections(gateway.config.connections_max - open.available_permits());
         metrics::streams(gateway.streams.open());
         tokio::time::sleep(COUNT_EVERY).await;
+    }
+}
+
+/// How many of the last connections are for questions of proxies alone: whatever visitors do by way of the same proxy, it
+/// finds room to ask. Half of those that are not for streams.
+fn reserve(config: &Config) -> usize {
+    match config.trusted_proxies.is_empty() {
+        true => 0,
+        false => RESERVE_MAX.min((config.connections_max - config.streams_max) / 2),
     }
 }
 
@@ -333,6 +352,8 @@ struct Accepting {
     tls: Option<Tls>,
     /// As many more connections may be open.
     open: Arc<Semaphore>,
+    /// When fewer than so many are left, only questions of trusted proxies are answered.
+    reserve: usize,
     addresses: Addresses,
     /// Changes when the server stops.
     stopping: watch::Receiver<()>,
@@ -374,15 +395,16 @@ impl Accepting {
                 counted => counted,
             },
         };
-        let Ok(permit) = self.open.clone().try_acquire_owned() else {
+        let has_room = is_trusted || self.open.available_permits() > self.reserve;
+        let permit = self.open.clone().try_acquire_owned().ok();
+        let Some(permit) = permit.filter(|_| has_room) else {
             metrics::connection_closed("full");
             // Those that ask for nothing make room for the next one.
             self.end_oldest_silent();
             return;
         };
-        metrics::connections(1);
         let place = Place {
-            _permit: permit,
+            permit,
             _counted: counted,
         };
         let _ = stream.set_nodelay(true);
@@ -401,6 +423,7 @@ impl Accepting {
             has_asked: has_asked.clone(),
             ends: self.ends.watcher(),
             stopping: self.stopping.clone(),
+            reserve: self.reserve,
             place,
         };
         // Tasks of their own: thousands without TLS take no room for what TLS needs.
@@ -437,20 +460,15 @@ struct Connection {
     has_asked: Arc<AtomicBool>,
     ends: Watcher,
     stopping: watch::Receiver<()>,
+    reserve: usize,
     place: Place,
 }
 
 /// Of an open connection.
 struct Place {
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     /// Of an address that is not trusted.
     _counted: Option<Counted>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        metrics::connections(-1);
-    }
 }
 
 impl Connection {
@@ -477,6 +495,7 @@ impl Connection {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(bounds.headers_within)
+            .max_headers(bounds.headers_max)
             // One read may go beyond the buffer.
             .max_buf_size(bounds.buffer_bytes as usize)
             .max_header_size(bounds.buffer_bytes as usize)
@@ -505,17 +524,29 @@ impl Connection {
             peer,
             has_asked,
             ends,
+            reserve,
             place,
             ..
         } = self;
+        let open = place.permit.semaphore().clone();
         let service = move |request: Request<Incoming>| -> Answered {
             has_asked.store(true, Ordering::Relaxed);
             let (mut routes, gateway) = (routes.clone(), gateway.clone());
+            let has_room = open.available_permits() >= reserve;
             Box::pin(async move {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(ConnectInfo(peer));
                 let logged = Logged::of(&request, peer.ip(), &gateway.config);
-                let Ok(response) = routes.call(request).await;
+                let response = match has_room || logged.is_of_a_proxy() {
+                    true => routes
+                        .call(request)
+                        .await
+                        .unwrap_or_else(|never| match never {}),
+                    false => {
+                        metrics::connection_closed("reserved");
+                        http::no_room()
+                    }
+                };
                 logged.answered(&response);
                 Ok(response)
             })

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{
     AddressLimitsConfig, Admin, BypassRule, Config, ConfigError, LineRule, OnUnavailable,
-    OtherHosts, Secret, Shop, TlsFiles,
+    OtherHosts, PathRule, Secret, Shop, TlsFiles,
 };
 
 pub const PATIENCE_MS: u64 = 2_000;
@@ -106,9 +106,11 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
     // Its message names the line and the field.
     let file: File = toml::from_str(text)
         .map_err(|error| ConfigError::new("the configuration", error.to_string().trim_end()))?;
-    // Before the secret: that it is required is not what is wrong then.
-    check_insecure_cookies(file.insecure_cookies, file.listen)?;
-    let secret = secret(&file, folder)?;
+    // That a secret is required is not what is wrong with insecure cookies at another address.
+    let secret = secret(&file, folder).map_err(|error| {
+        let cookies = check_insecure_cookies(file.insecure_cookies, file.listen);
+        cookies.err().unwrap_or(error)
+    })?;
     let mut lines = Vec::new();
     for (nth, section) in file.line.into_iter().enumerate() {
         lines.push(section.read(&format!("line[{nth}]"))?);
@@ -334,6 +336,10 @@ fn check_line(at: &str, rule: &LineRule) -> Result<(), ConfigError> {
     }
     if rule.hosts.len() > RULES_MAX || rule.paths.len() > RULES_MAX {
         return refuse("hosts", format!("at most {RULES_MAX} hosts and paths"));
+    }
+    if rule.complete_path.as_ref().is_some_and(PathRule::has_below) {
+        let what = "one address, without /*: whoever has completed a visit may read it again";
+        return refuse("complete_path", what.to_owned());
     }
     for host in &rule.hosts {
         let name = host.strip_prefix("*.").unwrap_or(host);

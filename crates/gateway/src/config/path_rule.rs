@@ -14,6 +14,11 @@ pub struct PathRule {
 }
 
 impl PathRule {
+    /// Whether all paths below it fit, too.
+    pub(crate) fn has_below(&self) -> bool {
+        self.below
+    }
+
     /// Whether this path fits: normal, as [`Asked`](crate::address::Asked) has it.
     #[must_use]
     pub fn fits(&self, path: &str) -> bool {

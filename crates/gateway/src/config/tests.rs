@@ -117,6 +117,11 @@ fn what_is_wrong_is_named_with_its_limit() {
             "only at the end",
         ),
         (
+            format!("{BASE}{LINE}complete_path = \"/checkout/*\""),
+            "line[0].complete_path",
+            "one address, without /*",
+        ),
+        (
             format!("{BASE}{LINE}hosts = [\"Shop:80\"]"),
             "line[0].hosts",
             "lower case",

@@ -2,19 +2,26 @@
 //! request, answered by "go on" with the pass, or by the whole response that the client gets.
 //!
 //! Envoy says whom it talks to and what was asked; nothing but Envoy may say so. A connection that does not come from
-//! `trusted_proxies` is refused.
+//! `trusted_proxies` is closed at once.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ::http::header::{CONNECTION, CONTENT_LENGTH, DATE, HOST, TRANSFER_ENCODING};
+use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::body::Body;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tonic::transport::server::TcpIncoming;
+use futures::StreamExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tracing::warn;
@@ -24,10 +31,12 @@ use self::pb::authorization_server::{Authorization, AuthorizationServer};
 use self::pb::check_response::HttpResponse;
 use self::pb::{CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
 use self::pb_core::header_value_option::HeaderAppendAction;
-use super::{Decision, PASS, decide};
+use super::{Decision, PASS, answers_until, decide, note, passed, unadmitted};
 use crate::Shared;
-use crate::address::{Asked, BadRequest, FORWARDED_HOST};
-use crate::http::unadmitted;
+use crate::access_log::Logged;
+use crate::address::{self, Asked, BadRequest, FORWARDED_HOST};
+use crate::http::{self, About, Answer};
+use crate::metrics;
 
 /// The messages and the service, as generated from `proto/envoy`.
 #[allow(clippy::all, dead_code, missing_docs, unreachable_pub)]
@@ -47,6 +56,8 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// Requests of one connection at the same time; Envoy has one connection for each of its threads.
 const STREAMS_MAX: u32 = 4_096;
+/// Open connections. One more is closed.
+const CONNECTIONS_MAX: usize = 1_000;
 /// A connection whose other side is gone is found by this.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Requests that are being answered at the stop have this long. Envoy's watches of the health would last forever.
@@ -78,13 +89,14 @@ pub(crate) async fn serve(
             .await;
         let _ = stops.send(());
     };
+    let taken = taken(gateway.clone(), listener);
     let service = AuthorizationServer::new(Service { gateway });
     let served = tonic::transport::Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .add_service(health)
         .add_service(service.max_decoding_message_size(REQUEST_BYTES_MAX))
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop);
+        .serve_with_incoming_shutdown(taken, stop);
     let late = async {
         // Without an end it is not late.
         if stopping.await.is_err() {
@@ -95,6 +107,84 @@ pub(crate) async fn serve(
     tokio::select! {
         served = served => served,
         () = late => Ok(()),
+    }
+}
+
+/// Connections of trusted proxies, as many as may be open.
+fn taken(gateway: Shared, listener: TcpListener) -> impl futures::Stream<Item = io::Result<Taken>> {
+    let open = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    incoming.filter_map(move |stream| {
+        let taken = stream.and_then(|stream| {
+            let peer = stream.peer_addr()?.ip();
+            if !gateway.config.trusts(peer) {
+                gateway.strangers.note(peer);
+                return Ok(None);
+            }
+            let place = open.clone().try_acquire_owned().ok();
+            if place.is_none() {
+                metrics::connection_closed("full");
+            }
+            Ok(place.map(|place| Taken {
+                stream,
+                _place: place,
+            }))
+        });
+        std::future::ready(taken.transpose())
+    })
+}
+
+/// A connection that is open.
+struct Taken {
+    stream: TcpStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connected for Taken {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Taken {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Taken {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 }
 
@@ -109,15 +199,7 @@ impl Authorization for Service {
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
         let from = request.remote_addr().map(|addr: SocketAddr| addr.ip());
-        let trusted = from.filter(|from| self.gateway.config.trusts(*from));
-        let Some(from) = trusted else {
-            if let Some(from) = from {
-                self.gateway.strangers.note(from);
-            }
-            return Err(Status::permission_denied(
-                "this address is not in trusted_proxies of the gateway",
-            ));
-        };
+        let from = from.ok_or_else(|| Status::permission_denied("it is not known who asks"))?;
         let gateway = self.gateway.clone();
         // In a task of its own: Envoy may give up, and a claim that was begun is still made known.
         let answered = tokio::spawn(async move { answer(&gateway, from, request.get_ref()).await });
@@ -145,22 +227,65 @@ async fn answer(
             "attributes.request.http.headers: empty; leave encode_raw_headers of ext_authz off";
         return Err(Status::invalid_argument(raw));
     }
-    let Some(parts) = parts(asked) else {
-        return denied(bad_request("the request target cannot be read")).await;
+    let source = source(request).unwrap_or(envoy);
+    let parts = parts(asked);
+    let client = match &parts {
+        Some(parts) => address::client(&parts.headers, source, &gateway.config),
+        None => source,
     };
-    let client = source(request).unwrap_or(envoy);
-    let mut as_asked = match Asked::direct(&parts, client, &gateway.config) {
+    let logged = Logged::of_envoy(client);
+    let decided = decided(gateway, source, asked, parts.as_ref()).await;
+    match decided {
+        Decided::Through(pass) => {
+            logged.answered(&passed(StatusCode::OK, None));
+            Ok(through(pass.as_ref()))
+        }
+        Decided::Denied(answer) => {
+            logged.answered(&answer);
+            denied(answer).await
+        }
+    }
+}
+
+enum Decided {
+    /// With this pass.
+    Through(Option<HeaderValue>),
+    /// The client gets this.
+    Denied(Answer),
+}
+
+/// `parts`: of the question, if they can be read. Notes for the access log what was asked for.
+async fn decided(
+    gateway: &Shared,
+    source: IpAddr,
+    asked: &HttpRequest,
+    parts: Option<&Parts>,
+) -> Decided {
+    let until = answers_until();
+    let refused = |mut answer: Answer| {
+        let [host, path] = [&asked.host, &asked.path].map(|it| str::from_utf8(it));
+        let about = host.ok().zip(path.ok());
+        let about = about.and_then(|(host, path)| About::said(&asked.method, host, path));
+        note(&mut answer, about, None);
+        Decided::Denied(answer)
+    };
+    let Some(parts) = parts else {
+        return refused(bad_request("the request target cannot be read"));
+    };
+    let mut as_asked = match Asked::direct(parts, source, &gateway.config) {
         Ok(asked) => asked,
-        Err(bad) => return denied(crate::http::bad(&bad)).await,
+        Err(bad) => return refused(http::bad(&bad)),
     };
     // Envoy is trusted, and knows.
     as_asked.https |= asked.scheme == "https";
-    match decide(gateway, &as_asked).await {
-        Decision::Through { pass } => Ok(through(pass.as_ref())),
+    match decide(gateway, &as_asked, until).await {
+        Decision::Through { pass } => Decided::Through(pass),
         Decision::Unadmitted { rule, visit } => {
-            denied(unadmitted(gateway, &as_asked, rule, visit).await).await
+            let mut answer = unadmitted(gateway, &as_asked, rule, visit, until).await;
+            note(&mut answer, Some(About::of(&as_asked)), Some(&rule.line));
+            Decided::Denied(answer)
         }
-        Decision::UnknownHost => denied(crate::http::bad(&BadRequest::UNKNOWN_HOST)).await,
+        Decision::UnknownHost => refused(http::bad(&BadRequest::UNKNOWN_HOST)),
     }
 }
 
@@ -172,7 +297,7 @@ fn source(request: &CheckRequest) -> Option<IpAddr> {
 }
 
 /// The request that Envoy got, without its body. None if its target is not a path.
-fn parts(asked: &HttpRequest) -> Option<::http::request::Parts> {
+fn parts(asked: &HttpRequest) -> Option<Parts> {
     let target = asked.path.as_slice();
     if !target.starts_with(b"/") {
         return None;
@@ -253,7 +378,7 @@ async fn denied(response: ::http::Response<Body>) -> Result<CheckResponse, Statu
 }
 
 fn bad_request(detail: &str) -> ::http::Response<Body> {
-    crate::http::problem(StatusCode::BAD_REQUEST, "Bad request", detail)
+    http::problem(StatusCode::BAD_REQUEST, "Bad request", detail)
 }
 
 fn status(code: i32) -> rpc::Status {

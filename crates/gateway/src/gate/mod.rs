@@ -20,14 +20,14 @@ use axum::routing::any;
 use metrics::counter;
 use nowserving_client::{LineName, State, StatusReply};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 pub(crate) use self::admissions::Admissions;
 use self::admissions::{Checked, Unanswered};
 use self::cache::{Held, Looked};
 use crate::Shared;
-use crate::address::{Asked, BadRequest};
+use crate::address::{Asked, BadRequest, FORWARDED, ORIGINAL};
 use crate::config::{Config, LineRule, OnUnavailable};
 use crate::http::{self, About, Answer, Noted};
 use crate::lines::LineView;
@@ -45,6 +45,9 @@ const WAY_BACK_BYTES_MAX: usize = 2_000;
 /// More addresses are not told of.
 const STRANGERS_MAX: usize = 100;
 
+/// A question is answered within this, whatever [`Config::patience_ms`] says. A proxy that waits in vain takes the gateway for
+/// dead: HAProxy after 9 s, nginx and Envoy after 10 s. Some open the shop then.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 /// How long the answer about somebody who held a seat some seconds ago is waited for.
 const HELD_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -53,7 +56,7 @@ const HELD_PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) enum Decision<'a> {
     /// It goes on to the shop, with this pass. Without one, the shop must not see one that the client has sent.
     Through { pass: Option<HeaderValue> },
-    /// It gets the answer of [`http::unadmitted`]. `visit`: what is known of the visitor's ticket.
+    /// It gets the answer of [`unadmitted`]. `visit`: what is known of the visitor's ticket.
     Unadmitted {
         rule: &'a LineRule,
         visit: Option<Visit>,
@@ -62,8 +65,13 @@ pub(crate) enum Decision<'a> {
     UnknownHost,
 }
 
-/// Decides about a request. Asks the line only if it is not known that the visitor holds a seat.
-pub(crate) async fn decide<'a>(gateway: &'a Shared, asked: &Asked) -> Decision<'a> {
+/// When the answer to a question that comes now must be there.
+pub(crate) fn answers_until() -> Instant {
+    Instant::now() + ANSWERS_WITHIN
+}
+
+/// Decides about a request, by this time. Asks the line only if it is not known that the visitor holds a seat.
+pub(crate) async fn decide<'a>(gateway: &'a Shared, asked: &Asked, until: Instant) -> Decision<'a> {
     let config = &gateway.config;
     if config.bypass.iter().any(|rule| bypass::fits(rule, asked)) {
         count("bypass");
@@ -95,6 +103,7 @@ pub(crate) async fn decide<'a>(gateway: &'a Shared, asked: &Asked) -> Decision<'
         rule,
         view,
         ticket,
+        until,
     };
     match gateway.admissions.look(view, ticket) {
         Looked::Held(held) => {
@@ -113,6 +122,7 @@ struct Gate<'a, 'b> {
     rule: &'a LineRule,
     view: &'a LineView,
     ticket: &'b str,
+    until: Instant,
 }
 
 impl<'a> Gate<'a, '_> {
@@ -190,10 +200,11 @@ impl<'a> Gate<'a, '_> {
         let claims = self.asked.is_navigation();
         let admissions = &self.gateway.admissions;
         let question = admissions.ask(self.view, self.ticket, claims);
-        if !was_held {
-            return question.await;
-        }
-        let answer = timeout(HELD_PATIENCE, question).await;
+        let until = match was_held {
+            true => self.until.min(Instant::now() + HELD_PATIENCE),
+            false => self.until,
+        };
+        let answer = timeout_at(until, question).await;
         answer.unwrap_or(Err(Unanswered::Busy))
     }
 
@@ -217,6 +228,18 @@ impl<'a> Gate<'a, '_> {
     }
 }
 
+/// The whole answer to a request that is [`Decision::Unadmitted`], by this time.
+pub(crate) async fn unadmitted(
+    gateway: &Shared,
+    asked: &Asked,
+    rule: &LineRule,
+    visit: Option<Visit>,
+    until: Instant,
+) -> Answer {
+    let answer = timeout_at(until, http::unadmitted(gateway, asked, rule, visit)).await;
+    answer.unwrap_or_else(|_| http::unavailable(gateway, asked, rule))
+}
+
 fn count(outcome: &'static str) {
     counter!("nowserving_gateway_checks_total", "outcome" => outcome).increment(1);
 }
@@ -232,15 +255,20 @@ pub(crate) fn routes(gateway: Shared) -> Router {
 /// `auth_request` of nginx: takes 2xx, 401 and 403, and makes a 500 of all others.
 async fn nginx(Of(gateway): Of<Shared>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
+    let until = answers_until();
     let asked = match asked(&gateway, &parts, Asked::original) {
         Ok(asked) => asked,
-        Err(bad) => return http::problem(StatusCode::FORBIDDEN, "Forbidden", bad.what),
+        Err(bad) => {
+            let mut answer = http::problem(StatusCode::FORBIDDEN, "Forbidden", bad.what);
+            note(&mut answer, about(&parts, &ORIGINAL, &bad), None);
+            return answer;
+        }
     };
-    match decide(&gateway, &asked).await {
+    match decide(&gateway, &asked, until).await {
         Decision::Through { pass } => passed(StatusCode::NO_CONTENT, pass),
         Decision::Unadmitted { rule, .. } => {
             let mut answer = StatusCode::UNAUTHORIZED.into_response();
-            note(&mut answer, &asked, &rule.line);
+            note(&mut answer, Some(About::of(&asked)), Some(&rule.line));
             let headers = [
                 (LINE, rule.line.as_str()),
                 (WAIT, &waiting_page(rule, &asked)),
@@ -255,7 +283,11 @@ async fn nginx(Of(gateway): Of<Shared>, request: Request) -> Answer {
             }
             answer
         }
-        Decision::UnknownHost => StatusCode::FORBIDDEN.into_response(),
+        Decision::UnknownHost => {
+            let mut answer = StatusCode::FORBIDDEN.into_response();
+            note(&mut answer, Some(About::of(&asked)), None);
+            answer
+        }
     }
 }
 
@@ -273,22 +305,31 @@ fn waiting_page(rule: &LineRule, asked: &Asked) -> String {
 /// `forwardAuth` of Traefik and `forward_auth` of Caddy: the client gets whatever is not 2xx.
 async fn forward(Of(gateway): Of<Shared>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
+    let until = answers_until();
     let asked = match asked(&gateway, &parts, Asked::forwarded) {
         Ok(asked) => asked,
-        Err(bad) => return http::bad(&bad),
+        Err(bad) => {
+            let mut answer = http::bad(&bad);
+            note(&mut answer, about(&parts, &FORWARDED, &bad), None);
+            return answer;
+        }
     };
-    match decide(&gateway, &asked).await {
+    match decide(&gateway, &asked, until).await {
         Decision::Through { pass } => passed(StatusCode::OK, pass),
         Decision::Unadmitted { rule, visit } => {
-            let mut answer = http::unadmitted(&gateway, &asked, rule, visit).await;
+            let mut answer = unadmitted(&gateway, &asked, rule, visit, until).await;
             // The proxy takes any 2xx for "let through", whatever status the shop's page has.
             if answer.status().is_success() {
                 *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             }
-            note(&mut answer, &asked, &rule.line);
+            note(&mut answer, Some(About::of(&asked)), Some(&rule.line));
             answer
         }
-        Decision::UnknownHost => http::bad(&BadRequest::UNKNOWN_HOST),
+        Decision::UnknownHost => {
+            let mut answer = http::bad(&BadRequest::UNKNOWN_HOST);
+            note(&mut answer, Some(About::of(&asked)), None);
+            answer
+        }
     }
 }
 
@@ -311,14 +352,20 @@ fn asked(
 }
 
 /// For the access log: a question of a proxy is about a request of a visitor.
-fn note(answer: &mut Answer, asked: &Asked, line: &LineName) {
+fn note(answer: &mut Answer, about: Option<About>, line: Option<&LineName>) {
     let noted = answer.extensions_mut().get_or_insert_default::<Noted>();
-    noted.line.get_or_insert_with(|| line.to_string());
-    noted.about = Some(About {
-        method: asked.method.clone(),
-        host: asked.host.clone(),
-        path: asked.path.clone(),
-    });
+    noted.line = noted.line.take().or(line.map(LineName::to_string));
+    noted.about = about;
+}
+
+/// What a proxy asked about in a way that cannot be understood, as far as it can be read: by these headers.
+fn about(parts: &Parts, of: &[HeaderName; 3], bad: &BadRequest) -> Option<About> {
+    let [method, host, uri] = of
+        .each_ref()
+        .map(|name| parts.headers.get(name).and_then(|it| it.to_str().ok()));
+    // Nobody else's word is worth a line that looks like a visitor's.
+    let is_of_a_proxy = !bad.is_forbidden;
+    is_of_a_proxy.then(|| About::said(method?, host?, uri?))?
 }
 
 /// Who asked the gates without being a trusted proxy. Each is told of once.
@@ -373,6 +420,27 @@ mod tests {
             Vec::new(),
         );
         Asked::direct(&parts, client.parse().unwrap(), &config).ok()
+    }
+
+    #[test]
+    fn the_log_has_what_a_proxy_asked_about_also_if_it_cannot_be_understood() {
+        let (parts, ()) = axum::http::Request::builder()
+            .header("host", "Shop.example")
+            .header("x-original-method", "GET")
+            .header("x-original-uri", "/a/%2e%2e%2f?ticket=1")
+            .body(())
+            .unwrap()
+            .into_parts();
+        let bad = |is_forbidden| BadRequest {
+            what: "it is bad",
+            is_forbidden,
+        };
+        let said = about(&parts, &ORIGINAL, &bad(false)).unwrap();
+        assert_eq!(said.method, Method::GET);
+        let (host, path) = (said.host.as_str(), said.path.as_str());
+        assert_eq!((host, path), ("Shop.example", "/a/%2e%2e%2f"));
+        assert!(about(&parts, &FORWARDED, &bad(false)).is_none());
+        assert!(about(&parts, &ORIGINAL, &bad(true)).is_none());
     }
 
     #[test]

@@ -156,6 +156,13 @@ pub(crate) async fn unadmitted(
     answer(gateway, asked, rule, &Wish::of_shop(asked), known).await
 }
 
+/// The same where the cluster did not answer in time.
+pub(crate) fn unavailable(gateway: &Shared, asked: &Asked, rule: &LineRule) -> Answer {
+    let has_number = gateway.cookies.ticket(&asked.headers, &rule.line).is_some();
+    let found = Found::of(Visit::unavailable(has_number, None));
+    show(gateway, asked, Some(rule), &Wish::of_shop(asked), found)
+}
+
 async fn answer(
     gateway: &Shared,
     asked: &Asked,

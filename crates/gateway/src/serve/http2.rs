@@ -20,7 +20,8 @@ use tokio::time::{sleep, timeout};
 use super::{Bounds, STOPS_WITHIN};
 use crate::metrics;
 
-/// A connection without requests and streams ends after this, at the latest after twice as long. Pings do not count.
+/// A connection without requests and streams ends after this, at the latest after twice as long, and so does one that takes
+/// nothing of its answers: a stream has something for it every 15 s. Pings do not count.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The other side must answer a ping within this.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -44,10 +45,7 @@ pub(super) async fn serve<F>(
         let answered = answer(request);
         async move {
             let answer = answered.await?;
-            Ok::<_, Infallible>(answer.map(|body| AnsweredBody {
-                body,
-                _answering: answering,
-            }))
+            Ok::<_, Infallible>(answer.map(|body| AnsweredBody::new(body, answering)))
         }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -78,44 +76,71 @@ struct Open(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
-    now: AtomicUsize,
-    ever: AtomicUsize,
+    /// Requests for which the other side has to wait for the gateway.
+    ours: AtomicUsize,
+    /// Requests, and parts of answers that were taken.
+    steps: AtomicUsize,
 }
 
 /// A request that is being answered, with its body.
-struct Answering(Arc<Counts>);
+struct Answering {
+    counts: Arc<Counts>,
+    is_ours: bool,
+}
 
 impl Open {
     fn begin(&self) -> Answering {
-        self.0.now.fetch_add(1, Ordering::Relaxed);
-        self.0.ever.fetch_add(1, Ordering::Relaxed);
-        Answering(self.0.clone())
+        let counts = self.0.clone();
+        let is_ours = false;
+        let mut answering = Answering { counts, is_ours };
+        answering.step(true);
+        answering
     }
 
-    /// Ends when nothing was asked, and nothing is being answered.
+    /// Ends when nothing was asked, nothing is being answered, and nothing was taken of what is answered.
     async fn idle(&self) {
         let mut before = 0;
         loop {
             sleep(IDLE_MAX).await;
-            let ever = self.0.ever.load(Ordering::Relaxed);
-            if ever == before && self.0.now.load(Ordering::Relaxed) == 0 {
+            let steps = self.0.steps.load(Ordering::Relaxed);
+            if steps == before && self.0.ours.load(Ordering::Relaxed) == 0 {
                 return;
             }
-            before = ever;
+            before = steps;
         }
+    }
+}
+
+impl Answering {
+    /// `is_ours`: the other side waits for the gateway now. Otherwise it has to take something.
+    fn step(&mut self, is_ours: bool) {
+        self.counts.steps.fetch_add(1, Ordering::Relaxed);
+        match (self.is_ours, is_ours) {
+            (false, true) => self.counts.ours.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.counts.ours.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        self.is_ours = is_ours;
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.step(false);
     }
 }
 
 /// A body that is sent: a stream lasts as long as it.
 struct AnsweredBody {
     body: Body,
-    _answering: Answering,
+    answering: Answering,
+}
+
+impl AnsweredBody {
+    fn new(body: Body, mut answering: Answering) -> AnsweredBody {
+        answering.step(false);
+        AnsweredBody { body, answering }
+    }
 }
 
 impl HttpBody for AnsweredBody {
@@ -126,7 +151,10 @@ impl HttpBody for AnsweredBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        // It is asked for the next part when the one before is on its way.
+        let part = Pin::new(&mut self.body).poll_frame(cx);
+        self.answering.step(part.is_pending());
+        part
     }
 
     fn is_end_stream(&self) -> bool {
@@ -151,6 +179,7 @@ mod tests {
     use super::*;
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const DATA: u8 = 0;
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     const GO_AWAY: u8 = 7;
@@ -186,6 +215,15 @@ mod tests {
 
     /// Answers each request with a body that lasts until the sender is dropped.
     fn server(stream: DuplexStream, lasts: Option<oneshot::Receiver<()>>) -> JoinHandle<()> {
+        server_of(stream, b"", lasts)
+    }
+
+    /// The same with a body that begins with this.
+    fn server_of(
+        stream: DuplexStream,
+        begins: &'static [u8],
+        lasts: Option<oneshot::Receiver<()>>,
+    ) -> JoinHandle<()> {
         let lasts = futures::FutureExt::shared(async move {
             if let Some(lasts) = lasts {
                 let _ = lasts.await;
@@ -195,8 +233,10 @@ mod tests {
         tokio::spawn(async move {
             let answer = move |_: Request<Incoming>| {
                 let lasts = lasts.clone();
-                let ends = futures::stream::once(lasts).map(|()| Ok::<_, Infallible>(Bytes::new()));
-                std::future::ready(Ok(Response::new(Body::from_stream(ends))))
+                let begins = futures::stream::iter([Bytes::from_static(begins)]);
+                let ends = futures::stream::once(lasts).map(|()| Bytes::new());
+                let parts = begins.chain(ends).map(Ok::<_, Infallible>);
+                std::future::ready(Ok(Response::new(Body::from_stream(parts))))
             };
             serve(stream, answer, &OF_BROWSERS, stopping).await;
             drop(stops);
@@ -227,6 +267,23 @@ mod tests {
         let client = client(theirs, PREFACE[..10].to_vec());
         server(ours, None).await.unwrap();
         assert!(!client.await.unwrap().contains(&HEADERS));
+    }
+
+    /// Its window is 0, and it answers pings.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_takes_nothing_of_an_answer_ends() {
+        let (theirs, ours) = duplex(64 * 1024);
+        let (_lasts, until) = oneshot::channel::<()>();
+        let window_of_0 = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        let get = frame(HEADERS, END_STREAM_AND_HEADERS, 1, GET);
+        let client = client(theirs, [PREFACE, &window_of_0, &get].concat());
+        let server = server_of(ours, b"a page", Some(until));
+        timeout(3 * IDLE_MAX, server).await.unwrap().unwrap();
+        let kinds = client.await.unwrap();
+        assert!(
+            kinds.contains(&HEADERS) && kinds.contains(&PING) && !kinds.contains(&DATA),
+            "{kinds:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

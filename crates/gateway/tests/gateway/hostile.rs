@@ -51,6 +51,14 @@ async fn a_trusted_proxy_may_send_more_headers() {
     let cookies = "x".repeat(70_000);
     let answer = gateway.get("/gate/nginx", &[("Cookie", &cookies)]).await;
     assert_eq!(answer.status, 431);
+    // Many ones, which come by several reads: a refusal before all is read would be lost with the connection.
+    let many = format!(
+        "GET /gate/nginx HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Original-Method: GET\r\n\
+         X-Original-URI: /checkout\r\n{}\r\n",
+        "x: \r\n".repeat(12_000)
+    );
+    let answer = gateway.raw(many.as_bytes()).await;
+    assert_eq!(status(&answer), "401", "{answer}");
     gateway.stop().await;
 }
 
@@ -200,6 +208,30 @@ async fn connections_that_say_nothing_keep_nobody_out() {
     gateway.stop().await;
 }
 
+/// Where Envoy asks, nobody else takes a connection.
+#[tokio::test]
+async fn strangers_are_not_heard_where_envoy_asks() {
+    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for (trusted, is_greeted) in [("127.0.0.1/32", true), ("192.0.2.1/32", false)] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let envoy = free.local_addr().unwrap();
+        drop(free);
+        let gateway = Gateway::without_cluster(|config| {
+            config.envoy_listen = Some(envoy);
+            config.trusted_proxies = vec![trusted.parse().unwrap()];
+        })
+        .await;
+        let mut stream = TcpStream::connect(envoy).await.unwrap();
+        let _ = stream.write_all(GREETING).await;
+        let mut answer = [0; 1];
+        let read = stream.read(&mut answer);
+        let read = tokio::time::timeout(Duration::from_secs(20), read).await;
+        assert_eq!(matches!(read.unwrap(), Ok(1)), is_greeted, "{trusted}");
+        drop(stream);
+        gateway.stop().await;
+    }
+}
+
 /// One address cannot take all connections, not even by asking for something.
 #[tokio::test]
 async fn one_address_has_a_part_of_the_connections() {
@@ -216,6 +248,52 @@ async fn one_address_has_a_part_of_the_connections() {
     drop(other.expect("of another address"));
     open.pop();
     let again = async { while kept(&gateway, Ipv4Addr::LOCALHOST).await.is_none() {} };
+    tokio::time::timeout(Duration::from_secs(20), again)
+        .await
+        .unwrap();
+    drop(open);
+    gateway.stop().await;
+}
+
+/// All visitors come by one proxy, and so do its questions.
+#[tokio::test]
+async fn a_proxy_finds_room_to_ask_whatever_visitors_do() {
+    let gateway = Gateway::without_cluster(|config| {
+        config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+        config.streams_max = 10;
+        config.connections_max = 110;
+    })
+    .await;
+    // Fewer than half of the 100 beside streams are left.
+    let mut open = Vec::new();
+    for _ in 0..65 {
+        open.push(
+            kept(&gateway, Ipv4Addr::LOCALHOST)
+                .await
+                .expect("one of 110"),
+        );
+    }
+    let answer = gateway.get("/_nowserving/wait?line=sale", &[HTML]).await;
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (503, Some("10"))
+    );
+    let elsewhere = kept(&gateway, Ipv4Addr::new(127, 0, 0, 2)).await;
+    assert!(elsewhere.is_none(), "not by way of the proxy");
+    let question = [
+        ("X-Original-Method", "GET"),
+        ("X-Original-URI", "/checkout"),
+    ];
+    assert_eq!(gateway.get("/gate/nginx", &question).await.status, 401);
+    open.truncate(10);
+    let again = async {
+        while gateway
+            .get("/_nowserving/wait?line=sale", &[HTML])
+            .await
+            .page()
+            != "enter"
+        {}
+    };
     tokio::time::timeout(Duration::from_secs(20), again)
         .await
         .unwrap();

@@ -116,6 +116,32 @@ async fn with_deny_there_is_no_page() {
     gateway.stop().await;
 }
 
+/// A proxy that waits in vain takes the gateway for dead, and may open the shop.
+#[tokio::test]
+async fn a_proxy_is_answered_before_it_stops_waiting_however_patient_the_gateway_is() {
+    let gateway = Gateway::without_cluster(|config| {
+        config.patience_ms = 60_000;
+        config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    })
+    .await;
+    let mut jar = Jar::default();
+    jar.take(&gateway.get(WAIT, &[HTML]).await);
+    let cookies = jar.header();
+    let headers = [
+        HTML,
+        ("Cookie", &cookies),
+        ("X-Forwarded-Method", "GET"),
+        ("X-Forwarded-Uri", "/checkout"),
+        ("X-Forwarded-Host", "shop.example"),
+    ];
+    let answer = gateway.get("/gate/forward", &headers).await;
+    assert_eq!(
+        (answer.status, answer.page().as_str()),
+        (503, "unavailable_new")
+    );
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn an_unknown_line_is_an_error_and_the_way_back_names_the_line_as_well() {
     let gateway = Gateway::without_cluster(|_| {}).await;

@@ -572,7 +572,7 @@ pub const SECTIONS: &[Section] = &[
             counter(
                 "nowserving_gateway_connections_closed_total",
                 &["why"],
-                "Connections that the gateway closed: `full`, there were too many; `address`, its address had too many; `silent`, it had asked for nothing while many others came; `idle`, nothing was asked for a minute (HTTP/2).",
+                "Connections that the gateway closed: `full`, there were too many; `reserved`, what is left is for questions of proxies, and a visitor asked; `address`, its address had too many; `silent`, it had asked for nothing while many others came; `idle`, nothing was asked, or no answer taken, for a minute (HTTP/2).",
             ),
             gauge(
                 "nowserving_gateway_streams",
