@@ -5,6 +5,16 @@ use std::process::Command;
 use serde_json::Value;
 
 #[test]
+fn a_crowd_before_two_gateways_balances_its_books() -> anyhow::Result<()> {
+    let args = ["--visitors", "50", "--seats", "5", "--for", "10s"];
+    let (report, said) = report("crowd", &args)?;
+    let crowd = &report["crowd"];
+    assert_eq!(crowd["troubles"]["count"], 0, "{said}");
+    assert_eq!(crowd["events"].as_array().map(Vec::len), Some(4), "{said}");
+    Ok(())
+}
+
+#[test]
 fn watchers_come_back_and_admitted_visitors_are_let_in() -> anyhow::Result<()> {
     for (part, args) in [
         (
@@ -21,17 +31,7 @@ fn watchers_come_back_and_admitted_visitors_are_let_in() -> anyhow::Result<()> {
         ),
         ("checks", &["--holders", "10", "--measure", "1s"]),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_compare"))
-            .args(["crowd-http", part, "--json"])
-            .args(args)
-            .output()?;
-        let stdout = String::from_utf8_lossy(&output.stdout);
-        let said = format!("{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
-        let report: Value = serde_json::from_str(&stdout).expect(&said);
-        assert!(
-            output.status.success() && report["is_well"] == true,
-            "{said}"
-        );
+        let (report, said) = report(part, args)?;
         let (streams, checks) = (&report["streams"], &report["checks"]);
         match part {
             "streams" => {
@@ -55,4 +55,20 @@ fn watchers_come_back_and_admitted_visitors_are_let_in() -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The report of one part, which went well, and all that it said.
+fn report(part: &str, args: &[&str]) -> anyhow::Result<(Value, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_compare"))
+        .args(["crowd-http", part, "--json"])
+        .args(args)
+        .output()?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let said = format!("{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_str(&stdout).expect(&said);
+    assert!(
+        output.status.success() && report["is_well"] == true,
+        "{said}"
+    );
+    Ok((report, said))
 }

@@ -30,7 +30,16 @@ export interface Visit {
   expires_in_ms?: number;
   /** Once gone: why. */
   reason?: string;
+  /** What `onNotice` was told last. */
+  notice?: Notice | undefined;
   [field: string]: unknown;
+}
+
+/** A text of the operator. */
+export interface Notice {
+  text: string;
+  /** Its language, if the operator named one. */
+  lang?: string;
 }
 
 /** How the visit is followed at the moment. */
@@ -48,7 +57,7 @@ export interface FollowOptions {
   /** Told when the gateway has fallen silent (after some seconds: shorter losses worry people for nothing), and is back. */
   onLink?: (link: Link) => void;
   /** A text of the operator for everybody who waits; undefined takes it back. */
-  onNotice?: (notice: { text: string; lang?: string } | undefined) => void;
+  onNotice?: (notice: Notice | undefined) => void;
   /** Where the gateway's endpoints are; default `/_nowserving`. */
   base?: string;
   /** One stream for all tabs of this browser (it has six for a host, over HTTP/1.1); default true. */
@@ -291,13 +300,10 @@ export class Following {
   #take(event: EventName, data: Visit, receivedAt: number): void {
     if (event === "beat") return;
     if (event === "notice") {
-      const text = data["text"];
-      const lang = data["lang"];
-      const notice = typeof text === "string" && text ? { text, ...(typeof lang === "string" ? { lang } : {}) } : undefined;
-      // Each stream begins with it.
-      if (notice?.text === this.#notice) return;
-      this.#notice = notice?.text;
-      return this.#options.onNotice?.(notice);
+      const notice = noticeIn(data);
+      // A tab that comes later is given the visit alone.
+      if (this.visit) this.visit = { ...this.visit, notice };
+      return this.#announce(notice);
     }
     if (event === "place") {
       const rest = Object.entries(this.visit ?? {}).filter(([name]) => !PLACE.includes(name));
@@ -308,7 +314,16 @@ export class Following {
     }
     // The visit is over: nothing comes after this.
     if (this.visit.state === "gone") this.close();
+    // Whoever has no stream learns of it in this way alone.
+    if (event !== "place") this.#announce(noticeIn(data.notice));
     this.#options.onVisit({ ...this.visit });
+  }
+
+  #announce(notice: Notice | undefined): void {
+    // Each stream, and each status, tells it again.
+    if (notice?.text === this.#notice) return;
+    this.#notice = notice?.text;
+    this.#options.onNotice?.(notice);
   }
 
   #heard(): void {
@@ -348,6 +363,13 @@ function now(): number {
 
 function between(low: number, high: number): number {
   return low + Math.random() * (high - low);
+}
+
+/** None if it has no text. */
+function noticeIn(data: unknown): Notice | undefined {
+  const { text, lang } = (data ?? {}) as { text?: unknown; lang?: unknown };
+  if (typeof text !== "string" || !text) return undefined;
+  return typeof lang === "string" ? { text, lang } : { text };
 }
 
 function parsed(text: string): Visit | undefined {

@@ -152,6 +152,13 @@ test("tabs share one stream, and another tab takes it over", async () => {
   assert.equal(gateway.opened, 1);
   gateway.send("place", { position: 3 });
   for (const { last } of [first, second]) await until(async () => (await last()).position === 3);
+  gateway.send("notice", { text: "Back at noon", lang: "en" });
+  await until(async () => (await second.notices()).length === 1);
+  // A tab that comes later is told by the one that has the stream.
+  const third = await tab();
+  await until(async () => (await third.last())?.position === 3);
+  assert.deepEqual([(await third.last()).notice, await third.notices()], [{ text: "Back at noon", lang: "en" }, ["Back at noon"]]);
+  await third.page.close();
   await first.page.close();
   await until(() => gateway.opened === 2);
   gateway.send("place", { position: 2 });
@@ -189,16 +196,19 @@ test("a long loss is told, and its end", async () => {
 
 test("where streams are refused it asks, at the gateway's pace", async () => {
   gateway.refuse = 503;
-  const { page, last } = await tab({ clock: true });
+  const { page, last, notices } = await tab({ clock: true });
   await until(async () => {
     await page.clock.runFor(1_000);
     return (await last())?.position === 8;
   });
-  gateway.status = { ...gateway.status, position: 7, ahead: 6 };
+  assert.deepEqual(await notices(), []);
+  gateway.status = { ...gateway.status, position: 7, ahead: 6, notice: { text: "Back at noon" } };
   await until(async () => {
     await page.clock.runFor(1_000);
     return gateway.opened >= 3 && (await last()).position === 7;
   }, 30_000);
+  assert.deepEqual(await notices(), ["Back at noon"]);
+  delete gateway.status.notice;
   // After the third failure there is one more pause.
   const { opened, asked: before } = gateway;
   await until(async () => {
@@ -214,6 +224,8 @@ test("where streams are refused it asks, at the gateway's pace", async () => {
   }
   assert.equal(gateway.opened, opened);
   assert.ok(gateway.asked > asked + 4 && gateway.asked <= asked + 20, `${asked}, ${gateway.asked}`);
+  // Told once, however often it came, and that it was taken back.
+  assert.deepEqual(await notices(), ["Back at noon", null]);
 });
 
 test("a visit that was over before ends it", async () => {

@@ -192,7 +192,16 @@ impl Cluster {
         if ready.is_err() {
             cluster.show_logs();
         }
-        ready.map(|()| cluster)
+        ready?;
+        if let Some(traffic) = &cluster.traffic {
+            // Each shard has answered: whoever reads along has seen that.
+            let checked = traffic.checked()?;
+            ensure!(
+                checked.replies >= u64::from(cluster.options.shards),
+                "only {checked} were seen"
+            );
+        }
+        Ok(cluster)
     }
 
     /// From now on the nats-server takes so much in one message. It is reloaded, and does not tell its clients.

@@ -105,7 +105,10 @@ async fn pump(
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         // Before it is passed on: a request is known when its answer comes, which may take another connection.
-        reader.read(&buffer[..count], &mut |message| traffic.saw(side, &message));
+        let read = reader.read(&buffer[..count], &mut |message| traffic.saw(side, &message));
+        if let Err(error) = read {
+            traffic.lost(side, &error);
+        }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
@@ -144,9 +147,10 @@ impl Reader {
         }
     }
 
-    fn read(&mut self, bytes: &[u8], see: &mut impl FnMut(Message<'_>)) {
+    /// Fails once, where the stream cannot be read; what comes after that is passed by.
+    fn read(&mut self, bytes: &[u8], see: &mut impl FnMut(Message<'_>)) -> Result<()> {
         if self.is_lost {
-            return;
+            return Ok(());
         }
         self.unread.extend_from_slice(bytes);
         let mut done = 0;
@@ -154,14 +158,15 @@ impl Reader {
             match next(self.side, &self.unread[done..], see) {
                 Ok(Some(length)) => done += length,
                 Ok(None) => break,
-                Err(_) => {
+                Err(error) => {
                     self.is_lost = true;
                     self.unread = Vec::new();
-                    return;
+                    return Err(error);
                 }
             }
         }
         self.unread.drain(..done);
+        Ok(())
     }
 }
 
@@ -173,9 +178,11 @@ fn next(side: Side, bytes: &[u8], see: &mut impl FnMut(Message<'_>)) -> Result<O
             false => Ok(None),
         };
     };
-    let line = std::str::from_utf8(&bytes[..end])?;
+    // A client can send subjects that are no text.
+    let line = String::from_utf8_lossy(&bytes[..end]);
     let begin = end + 1;
-    let mut words = line.split_ascii_whitespace();
+    // As NATS splits it: subjects may contain all else.
+    let mut words = line.split([' ', '\t', '\r']).filter(|it| !it.is_empty());
     let verb = words.next().unwrap_or_default().to_ascii_uppercase();
     let (has_headers, has_id) = match (side, verb.as_str()) {
         (Side::Node, "PUB") => (false, false),
@@ -219,11 +226,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_wherever_the_stream_is_cut() {
+    fn messages_are_read_wherever_the_stream_is_cut() -> Result<()> {
         let node =
             b"CONNECT {}\r\nPUB a 2\r\nhi\r\nPING\r\nHPUB _INBOX.1 12 14\r\nNATS/1.0\r\n\r\n{}\r\n";
         let server =
-            b"INFO {}\r\nMSG a.b 7 _INBOX.1 0\r\n\r\nHMSG c 8 12 12\r\nNATS/1.0\r\n\r\n\r\n+OK\r\n";
+            b"INFO {}\r\nMSG a.b 7 _INBOX.1 0\r\n\r\nMSG \xff\x0c 7 0\r\n\r\nHMSG c 8 12 12\r\nNATS/1.0\r\n\r\n\r\n+OK\r\n";
         for cut in 1..node.len() {
             let mut seen = Vec::new();
             let mut reader = Reader::new(Side::Node);
@@ -234,7 +241,7 @@ mod tests {
                         it.reply.map(str::to_owned),
                         it.payload.to_vec(),
                     ));
-                });
+                })?;
             }
             let expected = [
                 ("a".to_owned(), None, b"hi".to_vec()),
@@ -250,19 +257,34 @@ mod tests {
                 it.reply.map(str::to_owned),
                 it.payload.len(),
             ));
-        });
+        })?;
         let expected = [
             ("a.b".to_owned(), Some("_INBOX.1".to_owned()), 0),
+            ("\u{fffd}\u{c}".to_owned(), None, 0),
             ("c".to_owned(), None, 0),
         ];
         assert_eq!(seen, expected);
+        Ok(())
     }
 
-    #[test]
-    fn what_is_not_nats_is_passed_by() {
-        let mut reader = Reader::new(Side::Node);
-        reader.read(b"PUB too many words here 5\r\n", &mut |it| panic!("{it:?}"));
-        assert!(reader.is_lost);
-        reader.read(b"PUB a 0\r\n\r\n", &mut |it| panic!("{it:?}"));
+    #[tokio::test]
+    async fn what_is_not_nats_is_passed_by_and_told() -> Result<()> {
+        const MESSAGE: &[u8] = b"PUB a 0\r\n\r\n";
+        const NO_MESSAGE: &[u8] = b"PUB too many words here 5\r\n";
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let traffic = Arc::new(Traffic::new()?);
+        let tap = Tap::start(server.local_addr()?, traffic.clone())?;
+        let mut node = TcpStream::connect(tap.addr()).await?;
+        let (mut passed, _) = server.accept().await?;
+        for (sent, is_lost) in [(MESSAGE, false), (NO_MESSAGE, true), (MESSAGE, true)] {
+            node.write_all(sent).await?;
+            let mut got = vec![0; sent.len()];
+            passed.read_exact(&mut got).await?;
+            assert_eq!(got, sent);
+            assert_eq!(traffic.checked().is_err(), is_lost);
+        }
+        let told = traffic.checked().map_err(|error| error.to_string());
+        assert!(told.is_err_and(|it| it.contains("too many words")));
+        Ok(())
     }
 }

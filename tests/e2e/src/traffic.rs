@@ -82,6 +82,7 @@ enum ToCheck {
         event: Option<Payload>,
         payload: Vec<u8>,
     },
+    Lost(String),
     /// Told when all before it is checked.
     Told(Sender<(Checked, Vec<String>)>),
 }
@@ -140,10 +141,17 @@ impl Traffic {
         }
     }
 
+    /// Takes note that nothing more can be read of what one side says on a connection: what comes there is not checked.
+    pub fn lost(&self, side: Side, why: &anyhow::Error) {
+        self.check(ToCheck::Lost(format!(
+            "what a {side:?} says cannot be read any more: {why:#}"
+        )));
+    }
+
     /// How many messages were checked so far.
     ///
     /// # Errors
-    /// One is not as the document says.
+    /// One is not as the document says, or a connection could not be read.
     pub fn checked(&self) -> Result<Checked> {
         let (tell, told) = channel();
         self.check(ToCheck::Told(tell));
@@ -230,6 +238,11 @@ fn check_all(described: &Described, waiting: &Receiver<ToCheck>) {
                     None => Err(anyhow!("docs/asyncapi.yaml has no such event")),
                 };
                 (subject, is_right)
+            }
+            ToCheck::Lost(what) => {
+                // Also beside many mistakes of messages.
+                wrong.insert(0, what);
+                continue;
             }
             ToCheck::Told(to) => {
                 // Who asked may have gone.

@@ -1,12 +1,12 @@
 //! The machine that the measurement ran on.
 
-use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 const SYNCS: usize = 20;
 const SYNCED_BYTES: usize = 4_096;
@@ -69,19 +69,19 @@ fn processor() -> Option<String> {
 /// # Errors
 /// Nothing can be written there.
 pub fn sync_time(dir: &Path, bytes: usize) -> anyhow::Result<Duration> {
-    let path = dir.join("sync-probe");
-    let context = || format!("cannot write {}", path.display());
-    let mut file = File::create(&path).with_context(context)?;
+    let context = || format!("cannot write in {}", dir.display());
+    // Another one may run beside this one.
+    let mut file = NamedTempFile::new_in(dir).with_context(context)?;
     let data = vec![b'x'; bytes];
     let mut times = Vec::with_capacity(SYNCS);
     for _ in 0..SYNCS {
         let started = Instant::now();
         file.write_all(&data)
-            .and_then(|()| file.sync_data())
+            .and_then(|()| file.as_file().sync_data())
             .with_context(context)?;
         times.push(started.elapsed());
     }
-    std::fs::remove_file(&path).with_context(context)?;
+    file.close().with_context(context)?;
     times.sort_unstable();
     Ok(times[SYNCS / 2])
 }

@@ -67,8 +67,8 @@ impl Ours {
         tokio::time::sleep(REST).await;
         let mut largest = 0.0_f64;
         for id in self.cluster.ids() {
-            let pid = self.cluster.process(id)?.pid().context("a node ended")?;
-            largest = largest.max(resident_mib(pid)?);
+            let kib = self.cluster.process(id)?.memory_kib()?;
+            largest = largest.max(kib as f64 / 1_024.0);
         }
         Ok(largest)
     }
@@ -108,12 +108,4 @@ impl Ours {
         settle(&self.client).await?;
         Ok(took.as_secs_f64())
     }
-}
-
-fn resident_mib(pid: u32) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    let kib: f64 = kib.context("no resident set")?.trim().parse()?;
-    Ok(kib / 1_024.0)
 }

@@ -18,10 +18,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use nowserving_e2e::use_program;
+use nowserving_e2e::{allow_open_files, use_program};
 use nowserving_terminal::duration;
 use nowserving_terminal::progress::Progress;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use crate::bench::Machine;
@@ -147,7 +146,8 @@ pub async fn run(args: CrowdHttpArgs) -> Result<ExitCode> {
     if let Some(binary) = &args.binary {
         use_program(binary.canonicalize().context("--binary")?)?;
     }
-    raise_open_files(u64::from(args.watchers) + OTHER_FILES);
+    // The gateways do the same. Streams that cannot be opened are counted.
+    allow_open_files(u64::from(args.watchers) + OTHER_FILES)?;
     let steps = Steps::new();
     steps.begin("building nowserving");
     let mut report = Report {
@@ -197,19 +197,6 @@ pub async fn run(args: CrowdHttpArgs) -> Result<ExitCode> {
         println!("{}", serde_json::to_string(&report)?);
     }
     Ok(ExitCode::from(u8::from(!report.is_well)))
-}
-
-/// Of this process; the gateways do the same.
-fn raise_open_files(needed: u64) {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < needed) {
-        let raised = Rlimit {
-            current: Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed))),
-            maximum: limit.maximum,
-        };
-        // Streams that cannot be opened are counted.
-        let _ = setrlimit(Resource::Nofile, raised);
-    }
 }
 
 /// Milliseconds below which this share of all times is; `times` are sorted.

@@ -98,14 +98,7 @@ impl Stage {
 
     /// Their resident memory together.
     pub fn memory_kib(&self) -> Result<u64> {
-        self.pids()?.into_iter().map(memory_kib).sum()
+        let gateways = self.gateways.iter();
+        gateways.map(|it| it.process.memory_kib()).sum()
     }
-}
-
-fn memory_kib(pid: u32) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let mut lines = status.lines();
-    let line = lines.find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
-    kib.context("no VmRSS in /proc")
 }

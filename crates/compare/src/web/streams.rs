@@ -103,6 +103,7 @@ impl Section {
             && self.gateway_killed.missing == 0
             && self.leader_killed.heard == self.leader_killed.watchers
             && self.leader_killed.broke == 0
+            && self.leader_killed.told_unavailable == 0
     }
 
     pub fn text(&self) -> String {

@@ -49,18 +49,18 @@ function take(event, data, age = 0) {
     const notice = data?.text ? data : undefined;
     if (notice?.text === visit.notice?.text) return; // each stream begins with it
     visit = { ...visit, notice };
-    paint();
-    return say(notice?.text, true);
+    return paint(page, notice?.text);
   }
   const next = data.page;
   if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's
   // The last place that is known says more than a page without any.
   if (next === "unavailable" && states[page].layout !== "message") return lose(true);
   const before = page;
+  const news = data.notice?.text === visit.notice?.text ? undefined : data.notice?.text;
   page = next;
   visit = data;
   keepTimes(now() - age);
-  paint(before);
+  paint(before, news);
 }
 
 // ---- words: the same rules as in templates/text.html
@@ -185,7 +185,8 @@ function fill() {
   if (check) check.hidden = !trouble?.shown; // while the stream lives there is nothing to check
 }
 
-function paint(before = page) {
+/** `news`: the text of an announcement that has not been said yet. */
+function paint(before = page, news) {
   const state = states[page];
   if (before !== page) {
     document.documentElement.dataset.tone = state.tone ?? "calm";
@@ -207,7 +208,9 @@ function paint(before = page) {
   const mark = state.layout === "turn" ? "● " : placed() ? `(${says.place()}) ` : "";
   document.title = `${mark}${says.heading()}${shop ? ` – ${shop}` : ""}`;
   if (before !== page) {
-    changed(before);
+    changed(before, news);
+  } else if (news) {
+    say(news, true);
   } else if (state.layout === "line") {
     say([[words.place, says.place()], [words.ahead, says.ahead()], [words.forecast, says.forecast()]]
       .filter(([, text]) => text).map(([label, text]) => `${label}: ${text}.`).join(" "));
@@ -249,11 +252,11 @@ function say(text, atOnce = false) {
   }
 }
 
-function changed(before) {
+function changed(before, news) {
   const { heading, lead, more } = words.states[page];
   const timed = states[page].layout === "turn" && left("expires") !== null;
   const time = timed ? put(words.left_say, { time: span(left("expires")) }) : "";
-  say([`${heading}.`, lead, more, time].filter(Boolean).join(" "), true);
+  say([`${heading}.`, lead, more, time, news].filter(Boolean).join(" "), true);
   if (page === "admitted" && before !== "admitted") ring();
   follow();
   if (page === "enter") enterByItself();

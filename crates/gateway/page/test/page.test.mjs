@@ -200,6 +200,15 @@ describe("with script", () => {
     assert.equal(await page.locator("[role=status]").textContent(), "Gate B is closed.");
     one.send("notice", { text: null });
     await eventually("no notice", async () => !(await page.locator("#notice").isVisible()));
+    // It may come with a whole visit, too: after a new connection, or by a status.
+    const said = (text) => eventually(`said: ${text}`, async () => text.test(await page.locator("[role=status]").textContent()));
+    one.go("phase", "waiting", { notice: { text: "Gate C is closed.", lang: "en" } });
+    await said(/^Gate C is closed\.$/);
+    one.go("phase", "paused", { notice: { text: "Gate D is closed.", lang: "en" } });
+    await said(/^The line is paused\. .+ Gate D is closed\.$/);
+    one.go("phase", "waiting");
+    await heading(page, "You are in line");
+    await eventually("no notice", async () => !(await page.locator("#notice").isVisible()));
     one.go("phase", "paused");
     await heading(page, "The line is paused");
     one.go("phase", "call-ahead");

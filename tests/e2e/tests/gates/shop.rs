@@ -56,13 +56,19 @@ impl Drop for Shop {
 }
 
 async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<String>>>) {
+    // What was read beyond a request: a second one may have come with it, also one that its client had no right to.
+    let mut unread = Vec::new();
     // A proxy that ends a connection is no failure of the shop.
-    while let Ok(true) = one(&mut stream, &seen).await {}
+    while let Ok(true) = one(&mut stream, &mut unread, &seen).await {}
 }
 
 /// Answers one request; false at the connection's end.
-async fn one(stream: &mut TcpStream, seen: &Mutex<Vec<String>>) -> Result<bool> {
-    let Some((head, rest)) = wire::head(stream).await? else {
+async fn one(
+    stream: &mut TcpStream,
+    unread: &mut Vec<u8>,
+    seen: &Mutex<Vec<String>>,
+) -> Result<bool> {
+    let Some(head) = wire::head(stream, unread).await? else {
         return Ok(false);
     };
     let mut words = head.first.split(' ');
@@ -78,7 +84,7 @@ async fn one(stream: &mut TcpStream, seen: &Mutex<Vec<String>>) -> Result<bool> 
              Sec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
         );
         stream.write_all(switch.as_bytes()).await?;
-        let mut frame = rest;
+        let mut frame = std::mem::take(unread);
         while frame.len() < HELLO.len() {
             let mut buffer = [0; 64];
             match stream.read(&mut buffer).await? {
@@ -91,7 +97,7 @@ async fn one(stream: &mut TcpStream, seen: &Mutex<Vec<String>>) -> Result<bool> 
         }
         return Ok(false);
     }
-    let body = wire::body(stream, &head, rest, true).await?;
+    let body = wire::body(stream, &head, unread, true).await?;
     let answer = said(&head, &method, &path, &body).to_string();
     let length = answer.len();
     let is_head = method == "HEAD";

@@ -154,11 +154,12 @@ impl Visitor {
             ];
             let request = self.request("GET", path, &headers, b"");
             stream.write_all(&request).await?;
-            let answer = wire::head(&mut stream).await?;
-            let (head, mut bytes) = answer.context("no answer to the handshake")?;
+            let mut bytes = Vec::new();
+            let head = wire::head(&mut stream, &mut bytes).await?;
+            let head = head.context("no answer to the handshake")?;
             let status = status(&head)?;
             if status != 101 {
-                let body = wire::body(&mut stream, &head, bytes, false).await?;
+                let body = wire::body(&mut stream, &head, &mut bytes, false).await?;
                 let body = String::from_utf8_lossy(&body).into_owned();
                 return Ok(Some(Answer { status, head, body }));
             }
@@ -179,8 +180,9 @@ impl Visitor {
             let headers = [("Accept", "text/event-stream"), ("Sec-Fetch-Dest", "empty")];
             let request = self.request("GET", path, &headers, b"");
             stream.write_all(&request).await?;
-            let answer = wire::head(&mut stream).await?;
-            let (head, bytes) = answer.context("no answer")?;
+            let mut bytes = Vec::new();
+            let head = wire::head(&mut stream, &mut bytes).await?;
+            let head = head.context("no answer")?;
             ensure!(
                 head.get("content-type")
                     .is_some_and(|it| it.starts_with("text/event-stream")),
@@ -208,11 +210,12 @@ impl Visitor {
             let (mut reads, mut writes) = stream.split();
             let send = writes.write_all(&request);
             let receive = async {
-                let answer = wire::head(&mut reads).await?;
-                let (head, rest) = answer.with_context(|| format!("no answer: {method} {path}"))?;
+                let mut rest = Vec::new();
+                let head = wire::head(&mut reads, &mut rest).await?;
+                let head = head.with_context(|| format!("no answer: {method} {path}"))?;
                 let body = match method {
                     "HEAD" => rest,
-                    _ => wire::body(&mut reads, &head, rest, false).await?,
+                    _ => wire::body(&mut reads, &head, &mut rest, false).await?,
                 };
                 anyhow::Ok((head, body))
             };

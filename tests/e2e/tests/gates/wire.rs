@@ -27,12 +27,14 @@ impl Head {
     }
 }
 
-/// The head of the next message, and what was read beyond it; none if the connection ends before one.
-pub async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Head, Vec<u8>)>> {
-    let mut bytes = Vec::new();
+/// The head of the next message; none if the connection ends before one. `bytes`: what was read before, and then what was
+/// read beyond the head.
+pub async fn head(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: &mut Vec<u8>,
+) -> Result<Option<Head>> {
     loop {
-        if let Some(at) = find(&bytes, b"\r\n\r\n") {
-            let rest = bytes.split_off(at + 4);
+        if let Some(at) = find(bytes, b"\r\n\r\n") {
             let text = String::from_utf8_lossy(&bytes[..at]).into_owned();
             let mut lines = text.split("\r\n");
             let first = lines.next().unwrap_or_default().to_owned();
@@ -40,10 +42,11 @@ pub async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Head,
             let headers = headers
                 .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
                 .collect();
-            return Ok(Some((Head { first, headers }, rest)));
+            bytes.drain(..at + 4);
+            return Ok(Some(Head { first, headers }));
         }
         ensure!(bytes.len() < HEAD_BYTES_MAX, "a head without an end");
-        if !more(stream, &mut bytes).await? {
+        if !more(stream, bytes).await? {
             ensure!(bytes.is_empty(), "the connection ends within a head");
             return Ok(None);
         }
@@ -51,10 +54,11 @@ pub async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Head,
 }
 
 /// The body that belongs to a head. Without a length, a request has none, and a response lasts until the connection ends.
+/// `bytes`: as of [`head`].
 pub async fn body(
     stream: &mut (impl AsyncRead + Unpin),
     head: &Head,
-    mut bytes: Vec<u8>,
+    bytes: &mut Vec<u8>,
     is_request: bool,
 ) -> Result<Vec<u8>> {
     if head.is("transfer-encoding", "chunked") {
@@ -63,22 +67,24 @@ pub async fn body(
     if let Some(length) = head.get("content-length") {
         let length: usize = length.parse().context("Content-Length")?;
         while bytes.len() < length {
-            ensure!(more(stream, &mut bytes).await?, "a body without its end");
+            ensure!(more(stream, bytes).await?, "a body without its end");
         }
-        bytes.truncate(length);
-        return Ok(bytes);
+        return Ok(bytes.drain(..length).collect());
     }
-    while !is_request && more(stream, &mut bytes).await? {}
-    Ok(bytes)
+    if is_request {
+        return Ok(Vec::new());
+    }
+    while more(stream, bytes).await? {}
+    Ok(std::mem::take(bytes))
 }
 
-async fn chunks(stream: &mut (impl AsyncRead + Unpin), mut bytes: Vec<u8>) -> Result<Vec<u8>> {
+async fn chunks(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let at = loop {
-            match find(&bytes, b"\r\n") {
+            match find(bytes, b"\r\n") {
                 Some(at) => break at,
-                None => ensure!(more(stream, &mut bytes).await?, "a chunk without a size"),
+                None => ensure!(more(stream, bytes).await?, "a chunk without a size"),
             }
         };
         let size = String::from_utf8_lossy(&bytes[..at]).into_owned();
@@ -86,10 +92,7 @@ async fn chunks(stream: &mut (impl AsyncRead + Unpin), mut bytes: Vec<u8>) -> Re
         let size = usize::from_str_radix(size, 16).context("a chunk's size")?;
         let end = at + 2 + size + 2;
         while bytes.len() < end {
-            ensure!(
-                more(stream, &mut bytes).await?,
-                "a chunk that is not all there"
-            );
+            ensure!(more(stream, bytes).await?, "a chunk that is not all there");
         }
         body.extend_from_slice(&bytes[at + 2..at + 2 + size]);
         bytes.drain(..end);

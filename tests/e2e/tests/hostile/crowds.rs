@@ -3,8 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, Result, ensure};
-use nowserving_e2e::{Process, eventually, skipped};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use nowserving_e2e::{Process, allow_open_files, eventually, skipped};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -24,9 +23,9 @@ pub async fn all(gateway: &mut Gateway) -> Result<()> {
     let addr = gateway.addr();
     // What it needs once.
     others_are_served(addr).await?;
-    let before = memory_kib(gateway.process())?;
+    let before = gateway.process().memory_kib()?;
     let bounded = |what: &str, process: &Process| {
-        let more = memory_kib(process)?.saturating_sub(before);
+        let more = process.memory_kib()?.saturating_sub(before);
         eprintln!("{what}: {more} KiB more");
         ensure!(more <= MORE_KIB_MAX, "{what}: {more} KiB more");
         anyhow::Ok(())
@@ -37,7 +36,7 @@ pub async fn all(gateway: &mut Gateway) -> Result<()> {
     bounded("half-open", gateway.process())?;
     drop(open);
 
-    large_headers(addr).await.context("large headers")?;
+    large_headers(gateway).await.context("large headers")?;
     others_are_served(addr).await.context("large headers")?;
     bounded("large headers", gateway.process())?;
 
@@ -102,7 +101,7 @@ async fn half_open(addr: SocketAddr) -> Result<Vec<TcpStream>> {
         true => 10_000,
         false => 2_000,
     };
-    if !allow_open_files(count + 500)? {
+    if !allow_open_files(count as u64 + 500)? {
         skipped(
             "hostile: half-open",
             "this process may not open as many files",
@@ -121,14 +120,18 @@ async fn half_open(addr: SocketAddr) -> Result<Vec<TcpStream>> {
     Ok(open)
 }
 
-/// Each is refused with 431, and its connection ends.
-async fn large_headers(addr: SocketAddr) -> Result<()> {
-    const AT_ONCE: usize = 20;
+/// Each is refused with 431 before its end has come, and its connection ends. The gateway does not even for a moment have
+/// them in memory.
+async fn large_headers(gateway: &Gateway) -> Result<()> {
+    const AT_ONCE: u64 = 100;
+    const KIB: u64 = 1_024;
+    const PEAK_KIB_MAX: u64 = AT_ONCE * KIB / 4;
+    let addr = gateway.addr();
     let refused = async || {
         let mut stream = connect(FROM, addr).await?;
         let (mut reads, mut writes) = stream.split();
-        let large = "x".repeat(1 << 20);
-        let request = format!("GET {WAIT} HTTP/1.1\r\nHost: shop.example\r\nX: {large}\r\n\r\n");
+        let large = "x".repeat(KIB as usize * 1_024);
+        let request = format!("GET {WAIT} HTTP/1.1\r\nHost: shop.example\r\nX: {large}");
         let send = writes.write_all(request.as_bytes());
         let receive = async {
             let mut answer = Vec::new();
@@ -143,9 +146,15 @@ async fn large_headers(addr: SocketAddr) -> Result<()> {
         ensure!(answer.matches("HTTP/1.1").count() == 1, "{answer:?}");
         anyhow::Ok(())
     };
+    let process = gateway.process();
+    process.begin_memory_peak()?;
+    let before = process.memory_kib()?;
     for _ in 0..3 {
         futures::future::try_join_all((0..AT_ONCE).map(|_| refused())).await?;
     }
+    let more = process.memory_peak_kib()?.saturating_sub(before);
+    eprintln!("large headers: {more} KiB more at the peak");
+    ensure!(more <= PEAK_KIB_MAX, "{more} KiB more at the peak");
     Ok(())
 }
 
@@ -190,30 +199,4 @@ async fn silent_reader(addr: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
     let mut stream = socket.connect(addr).await?;
     stream.write_all(bytes).await?;
     Ok(stream)
-}
-
-/// Whether this process may have as many.
-fn allow_open_files(needed: usize) -> Result<bool> {
-    let (limit, needed) = (getrlimit(Resource::Nofile), needed as u64);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(true);
-    }
-    if limit.maximum.is_some_and(|maximum| maximum < needed) {
-        return Ok(false);
-    }
-    let raised = Rlimit {
-        current: Some(needed),
-        maximum: limit.maximum,
-    };
-    setrlimit(Resource::Nofile, raised)?;
-    Ok(true)
-}
-
-/// What a process has in memory.
-fn memory_kib(process: &Process) -> Result<u64> {
-    let pid = process.pid().context("it has ended")?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next());
-    Ok(kib.context("VmRSS")?.parse()?)
 }

@@ -8,12 +8,15 @@ use nowserving_e2e::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::gates::front::{Front, PATIENCE};
+use crate::gates::let_in;
 use crate::gates::visitor::{FROM, Visitor, connect};
 
 /// A proxy may wait for more of a request: it is broken off.
 const WAITS: Duration = Duration::from_secs(3);
 /// Of other visitors after each attempt, by the connections that the proxy keeps.
 const OTHERS: usize = 4;
+/// Everybody may ask the shop for it: a gateway that was asked about it says yes to the whole of what follows.
+const OPEN: &str = "/about";
 
 pub async fn through(front: &Front) -> Result<()> {
     // No client can ask the gateway for it: a proxy asks the gateway about it, and then the shop for it. Gateways of one
@@ -44,23 +47,32 @@ pub async fn through(front: &Front) -> Result<()> {
 /// A first request, and what could be taken for a second one.
 struct Attempt {
     name: String,
+    /// The first request may reach the shop.
+    may_pass: bool,
     bytes: String,
 }
 
 fn attempts(path: &str) -> Vec<Attempt> {
-    let smuggled = format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n");
-    let all = smuggled.len();
     let mut attempts = Vec::new();
     let mut add = |method: &str, path: &str, headers: &str, body: &str| {
         attempts.push(Attempt {
             name: format!("{method} {path} {headers:?}"),
+            may_pass: path == OPEN,
             bytes: format!(
                 "{method} {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{headers}\r\n{body}"
             ),
         });
     };
-    // To the gateway itself, and to the shop by somebody who is not admitted.
-    for path in ["/_nowserving/enter", "/tickets/buy"] {
+    // To the gateway itself, to the shop by somebody who is not admitted, and with what may pass.
+    for (path, smuggled) in [
+        ("/_nowserving/enter", path),
+        ("/tickets/buy", path),
+        (OPEN, "/tickets/a"),
+    ] {
+        let smuggled = format!(
+            "GET {smuggled} HTTP/1.1\r\nHost: shop.example\r\nNowserving-Pass: forged.by.me\r\n\r\n"
+        );
+        let all = smuggled.len();
         // Within a chunk; by the length it would be the next request.
         let chunked = format!("{all:x}\r\n{smuggled}\r\n0\r\n\r\n");
         for headers in [
@@ -123,7 +135,7 @@ fn attempts(path: &str) -> Vec<Attempt> {
     attempts
 }
 
-/// It gets one answer at most, which is no success.
+/// It gets one answer at most, of the shop only where that may be asked, and to the first request alone.
 async fn one(front: &Front, attempt: &Attempt) -> Result<()> {
     let mut stream = connect(FROM, front.proxy.addr).await?;
     // It may be refused before it was read.
@@ -131,12 +143,19 @@ async fn one(front: &Front, attempt: &Attempt) -> Result<()> {
     let mut answers = Vec::new();
     let _ = tokio::time::timeout(WAITS, stream.read_to_end(&mut answers)).await;
     let answers = String::from_utf8_lossy(&answers);
-    // One that only says to go on is none.
+    // One that only says to go on is none. The shop repeats how a body begins, in which no version stands before a space.
     let goes_on = answers.matches("HTTP/1.1 100 ").count();
-    let heads = answers.matches("HTTP/1.").count() - goes_on;
+    let heads = answers.matches("HTTP/1.1 ").count() + answers.matches("HTTP/1.0 ").count();
+    let heads = heads - goes_on;
     ensure!(heads <= 1, "{heads} answers: {answers}");
     ensure!(!answers.contains(" 101 "), "{answers}");
-    ensure!(!answers.contains("X-Shop"), "{answers}");
+    let is_shops = answers.to_ascii_lowercase().contains("x-shop: yes");
+    ensure!(attempt.may_pass || !is_shops, "{answers}");
+    let is_first = answers.contains(&format!("\"path\":\"{OPEN}\""));
+    ensure!(
+        !is_shops || is_first && answers.contains("\"passes\":[]"),
+        "{answers}"
+    );
     Ok(())
 }
 
@@ -144,6 +163,10 @@ async fn one(front: &Front, attempt: &Attempt) -> Result<()> {
 async fn others(front: &Front, nth: usize) -> Result<()> {
     for other in 0..OTHERS {
         let own = format!("own-{nth}-{other}");
+        let path = format!("{OPEN}?{own}");
+        let asked = front.stranger().page(&path).await?.asked()?;
+        ensure!(asked["path"] == path, "{asked}");
+        let_in::no_pass(&asked)?;
         let path = format!("/_nowserving/wait?line=tickets&to=%2Ftickets%2F{own}");
         let answer = front.stranger().page(&path).await?;
         ensure!(
