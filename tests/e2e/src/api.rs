@@ -585,3 +585,13 @@ pub fn pointers(board: &Value) -> Result<[u64; 4]> {
     }
     Ok(found)
 }
+
+/// A name beginning with `prefix` of a line in this shard.
+#[must_use]
+pub fn line_in(shard: u32, shards: u32, prefix: &str) -> String {
+    let names = (0u64..).map(|number| format!("{prefix}-{number}"));
+    names
+        .into_iter()
+        .find(|name| shard_of(name, shards) == shard)
+        .unwrap_or_default()
+}

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api::{Api, number};
+use crate::api::{Api, line_in, number};
 use crate::disk::SmallDisk;
 use crate::flags::NodeFlags;
 use crate::metrics::Metrics;
@@ -679,16 +679,6 @@ impl Drop for Cluster {
             None => {}
         }
     }
-}
-
-/// A name beginning with `prefix` of a line in this shard.
-#[must_use]
-pub fn line_in(shard: u32, shards: u32, prefix: &str) -> String {
-    let names = (0u64..).map(|number| format!("{prefix}-{number}"));
-    names
-        .into_iter()
-        .find(|name| shard_of(name, shards) == shard)
-        .unwrap_or_default()
 }
 
 /// The leader of each shard, by shard, as in `admin.cluster.status`.

@@ -39,9 +39,11 @@ mod tap;
 mod traffic;
 mod wait;
 
-pub use api::{Api, CLOCKS_APART_MS, Format, HOUR_MS, NoAnswer, Reply, Route, number, pointers};
+pub use api::{
+    Api, CLOCKS_APART_MS, Format, HOUR_MS, NoAnswer, Reply, Route, line_in, number, pointers,
+};
 pub use cli::{Cli, Output, Running};
-pub use cluster::{Cluster, line_in, write_key};
+pub use cluster::{Cluster, write_key};
 pub use described::{Described, Kind};
 pub use disk::SmallDisk;
 pub use flags::NodeFlags;

@@ -14,8 +14,9 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::api::line_in;
 use crate::cli::Cli;
-use crate::cluster::{Cluster, line_in};
+use crate::cluster::Cluster;
 use crate::{number, scenario};
 
 pub use trouble::{Blow, Trouble};

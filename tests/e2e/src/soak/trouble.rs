@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use rustix::process::Signal;
 
 use super::{disks, upgrade};
-use crate::cluster::{Cluster, line_in};
+use crate::api::line_in;
+use crate::cluster::Cluster;
 use crate::disk::SmallDisk;
 use crate::nats::Nats;
 use crate::options::Options;
