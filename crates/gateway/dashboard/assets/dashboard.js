@@ -173,7 +173,7 @@ function drawTrouble() {
 function drawAge() {
   const age = app.head ? Math.max(0, Math.floor((performance.now() - heardAt) / 1000)) * 1000 : null;
   const old = trouble || app.head?.trouble || (age !== null && age > OLD_MS);
-  const text = age === null ? "asking" : `${paused ? "paused, " : ""}${duration(age)} old`;
+  const text = age === null ? "asking" : `${paused ? "held still, " : ""}${duration(age)} old`;
   render(element("age"), [h("span", { class: `dot ${old ? "bad" : paused || age === null ? "warn" : "good"}`, "aria-hidden": "true" }), text]);
 }
 

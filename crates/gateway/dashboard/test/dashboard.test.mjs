@@ -150,7 +150,7 @@ describe("asking", () => {
       Object.defineProperty(Document.prototype, "visibilityState", { configurable: true, get: () => state });
       document.dispatchEvent(new Event("visibilitychange"));
     }, hidden ? "hidden" : "visible");
-    for (const [stop, go] of [[() => hide(true), () => hide(false)], [() => button(page, "Pause").click(), () => button(page, "Pause").click()]]) {
+    for (const [stop, go] of [[() => hide(true), () => hide(false)], [() => button(page, "Hold still").click(), () => button(page, "Hold still").click()]]) {
       await stop();
       await pause(300);
       const before = one.asked.length;
@@ -164,12 +164,12 @@ describe("asking", () => {
 
   test("during a pause, what is opened is shown once", async () => {
     const { one, page, context } = await view("#/");
-    await button(page, "Pause").click();
+    await button(page, "Hold still").click();
     await page.getByRole("link", { name: LINE }).click();
     await page.getByRole("heading", { name: "Lanes" }).waitFor();
     await pause(2_600);
     assert.equal(count(one, `GET lines/${LINE}`), 1);
-    assert.match(await page.locator("#age").innerText(), /^paused, /);
+    assert.match(await page.locator("#age").innerText(), /^held still, /);
     await context.close();
   });
 
