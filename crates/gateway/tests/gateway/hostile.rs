@@ -55,7 +55,7 @@ async fn a_trusted_proxy_may_send_more_headers() {
     let many = format!(
         "GET /gate/nginx HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Original-Method: GET\r\n\
          X-Original-URI: /checkout\r\n{}\r\n",
-        "x: \r\n".repeat(12_000)
+        "x: 0123456789\r\n".repeat(2_000)
     );
     let answer = gateway.raw(many.as_bytes()).await;
     assert_eq!(status(&answer), "401", "{answer}");
