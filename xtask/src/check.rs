@@ -48,7 +48,6 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     steps.step("bite", || {
         passed(sim::bite(&[])?, "a checker of the simulation")
     });
-    steps.step("model-bites", model_bites);
     steps.step("components", components);
     steps.step("fmt", || cargo("fmt --all -- --check"));
     steps.step("tidy", || tidy::run().map(|()| Done::Passed));
@@ -187,28 +186,6 @@ pub fn unless_ci<T>(installed: Result<T>) -> Result<Option<T>> {
             Ok(None)
         }
         Ok(installed) => Ok(Some(installed)),
-    }
-}
-
-/// The model test must fail once the hole rule is taken out of the code: a checker that
-/// cannot fail shows nothing. It is built first, so that only its run can be what fails; with the workspace's features, as
-/// the crates of others are there with these.
-fn model_bites() -> Result<Done> {
-    let test =
-        "test --locked --workspace --features nowserving-line/break-hole-rule --test line-model";
-    shell::run(shell::cargo(test).arg("--no-run"))?;
-    let run = shell::cargo(test)
-        .args(["--", "--exact", "agrees_with_a_recount"])
-        .output()
-        .context("cannot start the model test")?;
-    let printed = String::from_utf8_lossy(&run.stdout);
-    match (
-        run.status.success(),
-        printed.contains("agrees_with_a_recount ... FAILED"),
-    ) {
-        (false, true) => Ok(Done::Passed),
-        (true, _) => bail!("the model test passes without the hole rule: it no longer bites"),
-        (false, false) => bail!("the model test without the hole rule did not run:\n{printed}"),
     }
 }
 

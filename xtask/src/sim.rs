@@ -17,6 +17,5 @@ pub fn run(args: &[String]) -> Result<ExitCode> {
 
 /// The same with one rule after the other broken on purpose.
 pub fn bite(args: &[String]) -> Result<ExitCode> {
-    let build = format!("{BUILD} --features nowserving-sim/bite");
-    shell::build_and_run(&build, |run| run.arg("--bite").args(args))
+    shell::build_and_run(BUILD, |run| run.arg("--bite").args(args))
 }

@@ -1,7 +1,8 @@
 //! Which rule of the code is broken on purpose just now, on this thread.
 //!
-//! The checkers of the simulation are shown to bite by that: the crates that take part have a feature
-//! `bite`, with which a few of their lines ask here. Builds without it do not have those lines.
+//! The checkers of the simulation and the model of a line are shown to bite by that: a few lines of the crates that take
+//! part ask here. A build without debug assertions, as a release is, breaks nothing, whatever is asked of it: [`is`] is
+//! `false` there as the compiler sees it, so that those lines are not in the program.
 
 use std::cell::Cell;
 
@@ -75,6 +76,8 @@ breaks! {
     S9: "S9",
     /// One more than there are seats is admitted.
     S10: "S10",
+    /// Who leaves while waiting admits somebody, as if that made a seat free.
+    S10Holes: "S10",
     /// A visit may use more units of the quota than its seat reserves.
     S10Units: "S10",
     /// A position is told that is one too high.
@@ -87,6 +90,8 @@ breaks! {
     S13: "S13",
     /// Nobody remembers how requests were answered.
     S13Requests: "S13" | "S14",
+    /// A leader does not remember what it refused without the log.
+    S13Refusals: "S13" | "S14",
     /// Nobody remembers whom a call admitted.
     S13Calls: "S13",
     /// The rows of an import that are done are done again.
@@ -167,19 +172,23 @@ breaks! {
     L6: "L6",
 }
 
+/// Whether this build can break rules.
+pub const POSSIBLE: bool = cfg!(debug_assertions);
+
 thread_local! {
     static BROKEN: Cell<Option<Break>> = const { Cell::new(None) };
 }
 
-/// From now on this rule is broken on this thread, and no other.
+/// From now on this rule is broken on this thread, and no other, where that is [`POSSIBLE`].
 pub fn set(broken: Option<Break>) {
     BROKEN.set(broken);
 }
 
 /// Whether this rule is broken.
+#[inline]
 #[must_use]
 pub fn is(rule: Break) -> bool {
-    BROKEN.get() == Some(rule)
+    POSSIBLE && BROKEN.get() == Some(rule)
 }
 
 #[cfg(test)]

@@ -101,7 +101,6 @@ impl NodeCtx {
     /// The newest format of log entries that all members of a group read, according to their newest frames. Of a
     /// member that has sent none since this node's start, nothing is assumed.
     pub fn entry_format(&self, group: &ConfState) -> u32 {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S4Builds) {
             return self.entry_format;
         }

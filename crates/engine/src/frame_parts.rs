@@ -24,7 +24,6 @@ const WAYS_MAX: usize = 64;
 /// Cuts a frame into frames of which each has at most so many bytes when it is sealed.
 #[must_use]
 pub fn cut(frame: Frame, bytes_max: usize) -> Vec<Frame> {
-    #[cfg(feature = "bite")]
     if nowserving_bite::is(nowserving_bite::Break::L3Parts) {
         return vec![frame];
     }

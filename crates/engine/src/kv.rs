@@ -16,7 +16,6 @@ pub(crate) fn get(
     now: Timestamp,
 ) -> Result<Outcome, ApiError> {
     let now_ms = state.now_ms();
-    #[cfg(feature = "bite")]
     let now_ms = match nowserving_bite::is(nowserving_bite::Break::S19Clock) {
         true => now.service_ms,
         false => now_ms,

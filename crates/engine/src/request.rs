@@ -224,7 +224,6 @@ impl Ask {
             Ask::Seen(tokens) => (None, &tokens[..]),
             _ => (None, &[][..]),
         };
-        #[cfg(feature = "bite")]
         let many = match nowserving_bite::is(nowserving_bite::Break::S12Seen) {
             true => many.get(..1).unwrap_or_default(),
             false => many,

@@ -59,7 +59,6 @@ impl Reader {
     /// How the next message comes, and a moment after which NATS has routed it to this node.
     #[must_use]
     pub fn next(&self) -> (Via, Micros) {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S14Unread) {
             return (self.via, Micros::MAX);
         }
@@ -180,7 +179,6 @@ impl Subscriptions {
         // Only now are the old ones closed, so that there is always a subscription: on a busy connection this
         // takes time.
         let until = now + DRAIN_US;
-        #[cfg(feature = "bite")]
         let until = match nowserving_bite::is(nowserving_bite::Break::L2Drain) {
             true => now,
             false => until,

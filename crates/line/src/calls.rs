@@ -63,7 +63,6 @@ impl Calls {
 
     /// Forgets the oldest ones beyond the limits, but not this one.
     fn remember(&mut self, id: &str, admitted: Vec<CalledToken>) {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S13Calls) {
             return;
         }
@@ -149,7 +148,6 @@ impl Line {
 
     /// Whether waiting tokens are admitted without being called.
     pub(crate) fn admits_by_itself(&self) -> bool {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S8Called) {
             return true;
         }

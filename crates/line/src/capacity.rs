@@ -85,7 +85,6 @@ impl HeldBackBy {
 
 impl Line {
     pub(crate) fn free_seats(&self) -> u64 {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S10) {
             return u64::from(self.seats() + 1).saturating_sub(self.held());
         }
@@ -208,7 +207,6 @@ impl Line {
     pub(crate) fn may_admit_ignoring_rate(&self) -> bool {
         let has_room = || self.free_seats() > 0 && self.quota_left() > 0;
         let admits = self.phase().admits() && !self.is_undrawn();
-        #[cfg(feature = "bite")]
         let admits = match nowserving_bite::is(nowserving_bite::Break::S8Draw) {
             true => self.phase().admits(),
             false => admits,

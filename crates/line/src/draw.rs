@@ -335,7 +335,6 @@ impl Line {
 
     /// Gives one that took part its new number, if it still waits.
     fn renumber(&mut self, lane_id: u8, from: Token, to: Token, ctx: &mut ApplyCtx<'_>) {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S7Drawn) && to % 4 == 0 {
             return;
         }

@@ -299,7 +299,6 @@ impl Draw {
                 let token = page.no * BITS + bit;
                 block.digest = lot::digest_with(&block.digest, token);
                 let lot = lots.lot(name, token);
-                #[cfg(feature = "bite")]
                 let lot = match nowserving_bite::is(nowserving_bite::Break::S7Lots) {
                     true => token,
                     false => lot,

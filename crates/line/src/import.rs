@@ -82,7 +82,6 @@ impl Line {
             return Err(BadField::new("first_row", limit).into());
         }
         let done = usize::try_from(imported.rows - first_row).unwrap_or(usize::MAX);
-        #[cfg(feature = "bite")]
         let done = match nowserving_bite::is(nowserving_bite::Break::S13Import) {
             true => 0,
             false => done,

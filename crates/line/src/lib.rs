@@ -33,11 +33,6 @@
 //! | admissions in a period | `burst` + the rate × the period, while the gate is `on` |
 //! | overtaking | see [`LaneSettings::boost_ms`] |
 //! | memory | live tokens + remembered gone ones, however many numbers were issued |
-//!
-//! # Test-only feature
-//!
-//! `break-hole-rule` makes the departure of a waiting token admit another one, as in the article that the project
-//! started from. It exists so that the model test can be shown to fail. Never build a node with it.
 
 mod background;
 mod bits;

@@ -232,7 +232,6 @@ impl Line {
         // Decisions go by the true position; only the one that is shown is capped.
         let drawn = place.filter(|_| !self.is_undrawn());
         let position = drawn.map(|place| place.ahead + 1);
-        #[cfg(feature = "bite")]
         let position = match nowserving_bite::is(nowserving_bite::Break::S11) {
             true => position.map(|position| position + 1),
             false => position,
@@ -361,7 +360,6 @@ impl Line {
     pub fn due_at_ms(&self, live: Live<'_>) -> u64 {
         match live.deadline_ms() {
             Some(deadline_ms) => deadline_ms,
-            #[cfg(feature = "bite")]
             None if nowserving_bite::is(nowserving_bite::Break::S12) => {
                 live.clock_ms() + self.settings.waiting_idle_timeout_ms / 2
             }

@@ -195,12 +195,9 @@ impl Line {
             if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
                 return Err(BadField::new("key", "1 to 128 bytes").into());
             }
-            #[cfg(feature = "bite")]
             let known = self
                 .find(key)
                 .filter(|_| !nowserving_bite::is(nowserving_bite::Break::S13));
-            #[cfg(not(feature = "bite"))]
-            let known = self.find(key);
             if let Some(at) = known {
                 self.touch(at, ctx.now_ms);
                 return Ok(at);
@@ -264,7 +261,6 @@ impl Line {
             return Ok(at);
         }
         let claim_epoch = self.epoch.saturating_add(1);
-        #[cfg(feature = "bite")]
         let claim_epoch = match nowserving_bite::is(nowserving_bite::Break::S9) {
             true => self.epoch.max(1),
             false => claim_epoch,
@@ -342,7 +338,6 @@ impl Line {
         if let (Some(Stage::InCheckout { units, .. }), Some(used)) = (self.seat_mut(at), used) {
             let reserved = *units;
             let fits = used <= reserved;
-            #[cfg(feature = "bite")]
             let fits = fits || nowserving_bite::is(nowserving_bite::Break::S10Units);
             if !fits {
                 let limit = format!("at most {reserved}: what its seat reserves");
@@ -464,6 +459,14 @@ impl Line {
         ended.count()
     }
 
+    /// Whether [`Op::Recycle`] ends the token of this item at this reading of the service clock, if the entry has work
+    /// left.
+    pub fn has_expired(&self, item: &RecycleItem, now_ms: u64) -> bool {
+        let live = self.live(item.lane, item.token);
+        self.phase() != Phase::Closed
+            && live.is_some_and(|live| self.expired_for(live, item, now_ms).is_some())
+    }
+
     /// The reason for which a token has expired. It must not have changed since the proposer looked, but to be
     /// seen meanwhile does not let a client wait for longer.
     fn expired_for(&self, live: Live<'_>, item: &RecycleItem, now_ms: u64) -> Option<Reason> {
@@ -472,7 +475,6 @@ impl Line {
             return Some(Reason::WaitExpired);
         }
         let unchanged = (live.state(), live.clock_ms()) == (item.state, item.clock_ms);
-        #[cfg(feature = "bite")]
         let unchanged = unchanged
             && !(matches!(live.stage, Stage::Admitted { .. })
                 && nowserving_bite::is(nowserving_bite::Break::L4));

@@ -202,7 +202,6 @@ impl Line {
         self.mark_positions();
         for (id, lane) in present.lanes.iter().enumerate() {
             let issued = lane.next_token.saturating_sub(self.lanes[id].next_token);
-            #[cfg(feature = "bite")]
             let issued = match nowserving_bite::is(nowserving_bite::Break::S7Restored) {
                 true => 0,
                 false => issued,

@@ -3,7 +3,6 @@
 //! held go to the next ones (`fill_freed_seats`: the hole rule).
 
 use crate::gone::Gone;
-#[cfg(feature = "bite")]
 use crate::line::Lane;
 use crate::line::Line;
 use crate::{
@@ -56,7 +55,6 @@ impl Line {
         let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S7) && token % 8 == 0 {
             into.next_token += 1;
         }
@@ -97,7 +95,6 @@ impl Line {
         let Some(token) = lane.waiting.first() else {
             return false;
         };
-        #[cfg(feature = "bite")]
         let token = match nowserving_bite::is(nowserving_bite::Break::S8) {
             true => second_waiting(lane).unwrap_or(token),
             false => token,
@@ -250,8 +247,7 @@ impl Line {
     /// entry stays in proportion to its operations.
     pub(crate) fn fill_freed_seats(&mut self, ended: &Ended, ctx: &mut ApplyCtx<'_>) {
         self.admit(ended.seats, ctx);
-        if cfg!(feature = "break-hole-rule") {
-            // As in the seed article: every departure admits one.
+        if nowserving_bite::is(nowserving_bite::Break::S10Holes) {
             for _ in 0..ended.waiters {
                 self.admit_next(ctx);
             }
@@ -397,7 +393,6 @@ impl Ended {
     }
 }
 
-#[cfg(feature = "bite")]
 fn second_waiting(lane: &Lane) -> Option<Token> {
     lane.waiting.select(1)
 }

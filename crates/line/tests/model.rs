@@ -1,11 +1,6 @@
 //! Random operations against a naive model that recounts everything, checked after every step.
 //!
-//! It must be able to fail. With the test-only feature `break-hole-rule` the crate does what the
-//! seed article has (a waiter's departure admits somebody), and this must be seen to fail:
-//!
-//! ```text
-//! cargo test -p nowserving-line --features break-hole-rule --test line-model -- --exact agrees_with_a_recount
-//! ```
+//! It must be able to fail: the last test breaks a rule, and requires that.
 #![allow(clippy::unwrap_used)]
 
 #[path = "model/check.rs"]
@@ -54,7 +49,7 @@ use nowserving_line::{
     BadField, Event, Limits, LineChange, LineName, Lines, Op, Refused, Reply, Stamp, TokenChange,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
+use proptest::test_runner::{FileFailurePersistence, TestError, TestRunner};
 use shard::Naive;
 
 /// Small, so that a handful of tokens runs into them.
@@ -344,43 +339,68 @@ fn without_words(mut event: Event) -> Event {
     event
 }
 
-/// A failing case is kept beside the source and run first from then on; not so where the test must fail.
-fn failure_persistence() -> Option<Box<dyn FailurePersistence>> {
-    if cfg!(feature = "break-hole-rule") {
-        return None;
+/// Seats and bound of the lines, after how many commands a line opens by lot, and the commands.
+type Case = ((u8, u8), Option<usize>, Vec<(usize, Command, bool)>);
+
+fn case() -> impl Strategy<Value = Case> {
+    (
+        (1..5u8, 0..12u8),
+        prop::option::weighted(0.4, 5..60usize),
+        prop::collection::vec(command(), 1..120),
+    )
+}
+
+fn agrees(((seats, queue_limit), opens_by_lot_after, commands): Case) {
+    let mut run = Run::new();
+    for line in 0..LINES.len() {
+        run.step(line, &Command::Create { seats, queue_limit }, false);
     }
-    Some(Box::new(FileFailurePersistence::WithSource(
-        "proptest-regressions",
-    )))
+    if opens_by_lot_after.is_some() {
+        run.step(0, &Command::awaiting_a_draw(), false);
+        run.step(0, &Command::Seal { seed: seats }, false);
+    }
+    for (done, (line, command, joins)) in commands.iter().enumerate() {
+        if opens_by_lot_after == Some(done) {
+            run.step(0, &Command::open(), false);
+        }
+        run.step(*line, command, *joins);
+    }
+    run.finish();
+}
+
+/// A failing case is kept beside the source and run first from then on.
+fn with_regressions() -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource(
+            "proptest-regressions",
+        ))),
+        max_shrink_iters: 4_096,
+        ..ProptestConfig::with_cases(10_000)
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: failure_persistence(),
-        max_shrink_iters: 4_096,
-        ..ProptestConfig::with_cases(10_000)
-    })]
+    #![proptest_config(with_regressions())]
 
     #[test]
-    fn agrees_with_a_recount(
-        (seats, queue_limit) in (1..5u8, 0..12u8),
-        opens_by_lot_after in prop::option::weighted(0.4, 5..60usize),
-        commands in prop::collection::vec(command(), 1..120),
-    ) {
-        let mut run = Run::new();
-        for line in 0..LINES.len() {
-            run.step(line, &Command::Create { seats, queue_limit }, false);
-        }
-        if opens_by_lot_after.is_some() {
-            run.step(0, &Command::awaiting_a_draw(), false);
-            run.step(0, &Command::Seal { seed: seats }, false);
-        }
-        for (done, (line, command, joins)) in commands.iter().enumerate() {
-            if opens_by_lot_after == Some(done) {
-                run.step(0, &Command::open(), false);
-            }
-            run.step(*line, command, *joins);
-        }
-        run.finish();
+    fn agrees_with_a_recount(case in case()) {
+        agrees(case);
     }
+}
+
+/// With the rule broken that who leaves while waiting makes no seat free, as the article had it that the project started from.
+#[test]
+fn without_the_hole_rule_it_does_not_agree() {
+    let mut runner = TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        max_shrink_iters: 0,
+        ..ProptestConfig::with_cases(10_000)
+    });
+    nowserving_bite::set(Some(nowserving_bite::Break::S10Holes));
+    let ran = runner.run(&case(), |case| {
+        agrees(case);
+        Ok(())
+    });
+    nowserving_bite::set(None);
+    assert!(matches!(ran, Err(TestError::Fail(..))), "{ran:?}");
 }

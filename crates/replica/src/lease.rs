@@ -137,7 +137,6 @@ impl Lease {
     /// This node's service connection was lost: the lease ends, and rounds that are under way renew it no more.
     /// They still confirm reads, which depends on no voter's loyalty.
     pub fn connection_lost(&mut self) {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S15Connection) {
             return;
         }

@@ -67,12 +67,10 @@ impl Replica {
     fn take_ready(&mut self, mut ready: RaftReady, turn: &mut Ready) {
         let number = ready.number();
         turn.send = wrapped(ready.take_messages());
-        #[cfg(feature = "bite")]
-        turn.send.retain(|message| {
-            !nowserving_bite::is(nowserving_bite::Break::L3)
-                || message.receiver() != 3
-                || !message.has_entries()
-        });
+        if nowserving_bite::is(nowserving_bite::Break::L3) {
+            let fits = |message: &Message| message.receiver() != 3 || !message.has_entries();
+            turn.send.retain(fits);
+        }
         let after_write = wrapped(ready.take_persisted_messages());
         let entries = ready.take_entries();
         let mut hard_state = ready.hs().cloned();
@@ -126,7 +124,6 @@ impl Replica {
 
     /// Holds messages until their promises are on disk.
     fn hold(&mut self, number: u64, must_sync: bool, messages: Vec<Message>, turn: &mut Ready) {
-        #[cfg(feature = "bite")]
         let messages = match nowserving_bite::is(nowserving_bite::Break::S6) {
             true => {
                 turn.send.extend(messages);

@@ -94,7 +94,6 @@ impl Replica {
 
     /// A candidate votes for itself, so the rule is the one for votes.
     fn may_campaign(&self, now: Micros) -> bool {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::L1) && self.term() > 0 {
             return false;
         }
@@ -119,7 +118,6 @@ impl Replica {
     pub fn step(&mut self, message: Message, now: Micros) -> Result<(), StepRefused> {
         self.vote_hold.clock(now);
         self.check(&message.0, now)?;
-        #[cfg(feature = "bite")]
         let message = self.misread(message);
         let (kind, from, term) = (message.kind(), message.0.from, message.0.term);
         let asks_for_vote = matches!(
@@ -139,7 +137,6 @@ impl Replica {
     }
 
     /// Breaks a rule about what this message means.
-    #[cfg(feature = "bite")]
     fn misread(&mut self, message: Message) -> Message {
         use nowserving_bite::{Break, is};
         let kind = message.kind();

@@ -120,7 +120,6 @@ impl Boards {
                     | TokenChange::CallAhead
                     | TokenChange::Position { .. } => false,
                 };
-                #[cfg(feature = "bite")]
                 let hole = hole && !nowserving_bite::is(nowserving_bite::Break::S16);
                 if hole && published.holes.len() < HOLES_MAX {
                     published.holes.push((*lane_id, *token));

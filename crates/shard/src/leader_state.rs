@@ -488,8 +488,11 @@ impl LeaderState {
         if events.iter().any(is_change_of_settings) {
             self.recycler.reschedule(op.line());
         }
-        if let Op::Recycle { .. } = op {
+        if let Op::Recycle { line, tokens, .. } = op {
             recycle::count(events);
+            if let Some(line) = lines.get(line) {
+                self.recycler.recycled(line, tokens, now_ms);
+            }
         }
         if events.iter().any(is_deletion) {
             self.refusals.forget(op.line());
@@ -501,7 +504,6 @@ impl LeaderState {
         out.reserve(events.len());
         for event in *events {
             self.follow(event, lines, now_ms);
-            #[cfg(feature = "bite")]
             if left_out(event) {
                 continue;
             }
@@ -531,7 +533,6 @@ impl LeaderState {
     /// The events of key-values that have changed.
     pub fn kv_events(events: &[kv::Event], wall_ms: u64) -> impl Iterator<Item = OutEvent> {
         let events = events.iter();
-        #[cfg(feature = "bite")]
         let events = events.filter(|event| !kv_left_out(event));
         events.map(move |event| OutEvent::Kv(KvEvent::new(event, wall_ms)))
     }
@@ -660,7 +661,6 @@ fn is_deletion(event: &Event) -> bool {
     matches!(event, Event::Line { what, .. } if *what == LineChange::Deleted)
 }
 
-#[cfg(feature = "bite")]
 fn left_out(event: &Event) -> bool {
     let is_admission = matches!(
         event,
@@ -673,7 +673,6 @@ fn left_out(event: &Event) -> bool {
     broken && is_admission && event.version().is_multiple_of(16)
 }
 
-#[cfg(feature = "bite")]
 fn kv_left_out(event: &kv::Event) -> bool {
     let broken = nowserving_bite::is(nowserving_bite::Break::S16Kv);
     broken && event.revision.is_multiple_of(16)

@@ -249,7 +249,6 @@ impl MembersState {
     }
 
     pub(crate) fn remember(&mut self, change: RecordedChange) {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S18) {
             return;
         }

@@ -226,6 +226,26 @@ impl Recycler {
         ops
     }
 
+    /// An [`Op::Recycle`] of these tokens was applied. Those that it should have ended and did not, as the rest of the
+    /// entry had used up its work, are due at once.
+    pub fn recycled(&mut self, line: &Line, items: &[RecycleItem], now_ms: u64) {
+        let left = items.iter().filter(|item| line.has_expired(item, now_ms));
+        for item in left {
+            let at = TokenRef {
+                incarnation: line.incarnation(),
+                lane: item.lane,
+                token: item.token,
+            };
+            if let Some(watched) = self.watched.get(at) {
+                let watched = Watched {
+                    due_ms: now_ms,
+                    ..watched.clone()
+                };
+                self.watched.insert(line.name(), at, watched);
+            }
+        }
+    }
+
     fn watch(
         &mut self,
         line: &Line,
@@ -409,7 +429,6 @@ fn deadline_ms(line: &Line, live: Live<'_>, watched: &Watched) -> u64 {
     let grace_ms = if live.state() == State::Waiting {
         match watched.seen.last_ms() {
             Some(last_seen_ms) => last_seen_ms.saturating_sub(live.clock_ms()),
-            #[cfg(feature = "bite")]
             None if nowserving_bite::is(nowserving_bite::Break::L4Waiting) => 2 * timeout_ms,
             None => timeout_ms / 16 * 7,
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use nowserving_line::Reason;
+use nowserving_line::{Limits, Reason};
 
 use crate::command::Command;
 use crate::test_world::{World, lanes, name};
@@ -420,4 +420,24 @@ proptest! {
             });
         }
     }
+}
+
+#[test]
+fn what_an_entry_had_no_work_left_for_is_due_in_the_next_pass() {
+    let mut settings = Settings::new(1, 1_000);
+    settings.waiting_idle_timeout_ms = IDLE_MS;
+    settings.claim_timeout_ms = 100_000_000;
+    let limits = Limits {
+        work_max: 2,
+        ..Limits::default()
+    };
+    let mut world = World::with_limits(limits, settings);
+    world.enter().unwrap();
+    let waiting: Vec<_> = (0..5).map(|_| world.enter().unwrap()).collect();
+    world.wait(IDLE_MS + 1);
+    let left_after_each_pass = [3, 1, 0].map(|_| {
+        world.pass();
+        waiting.iter().filter(|at| world.lives(**at)).count()
+    });
+    assert_eq!(left_after_each_pass, [3, 1, 0]);
 }

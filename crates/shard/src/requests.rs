@@ -136,7 +136,6 @@ impl Requests {
     /// it.
     #[must_use]
     pub fn answer(&self, id: RequestId) -> Option<Answer> {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S13Requests) {
             return None;
         }

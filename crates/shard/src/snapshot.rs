@@ -98,7 +98,6 @@ pub fn encode(header: &Header, state: &State) -> Vec<u8> {
         line.dump_as::<LiveBytes>().encode(&mut to);
     }
     let first = 0;
-    #[cfg(feature = "bite")]
     let first = first + usize::from(nowserving_bite::is(nowserving_bite::Break::S17));
     to.number(state.requests.iter_from(first).count() as u64);
     for remembered in state.requests.iter_from(first) {

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nowserving_line::{
-    LaneName, LaneSettings, Line, LineName, Op, Refused, Reply, Settings, SettingsPatch, TokenRef,
+    LaneName, LaneSettings, Limits, Line, LineName, Op, Refused, Reply, Settings, SettingsPatch,
+    TokenRef,
 };
 
 use crate::clock::{ClientReachability, Micros};
@@ -55,7 +56,12 @@ pub fn lanes(names: &[&str]) -> Vec<LaneSettings> {
 impl World {
     /// Begins at a clock of 1,000,000 ms with one line, `shop`.
     pub fn new(settings: Settings) -> Self {
-        let (state, reachability) = (State::default(), ClientReachability::new(0));
+        Self::with_limits(Limits::default(), settings)
+    }
+
+    /// The same, with other bounds.
+    pub fn with_limits(limits: Limits, settings: Settings) -> Self {
+        let (state, reachability) = (State::with_limits(limits), ClientReachability::new(0));
         let mut world = World {
             leader_state: LeaderState::begin(1, &state, &reachability, 0, 1_000_000),
             state,

@@ -14,6 +14,7 @@ fn needs(rule: Break) -> &'static [Fault] {
     match rule {
         Break::S2 => &[Fault::FrameLost, Fault::Partition],
         Break::S5 | Break::S15 => &[Fault::Partition, Fault::Crash],
+        Break::S13Refusals => &[Fault::ClientSlow, Fault::ClientRetry],
         Break::S14Unread => &[Fault::Pause, Fault::ServiceStall],
         Break::S14Forwarded => &[
             Fault::PauseMidTurn,

@@ -105,7 +105,6 @@ impl World {
                 let (all, known) = founds.ticks;
                 let wrongly = !identity.joined && 2 * known > all;
                 // Left to the checkers of votes, which that row is for.
-                #[cfg(feature = "bite")]
                 let wrongly = wrongly && !nowserving_bite::is(nowserving_bite::Break::S5Wiped);
                 if wrongly {
                     let what = format!("node {id} founds its cluster though others know its disk");

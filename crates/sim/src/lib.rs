@@ -12,7 +12,6 @@
 
 mod backend;
 mod backups;
-#[cfg(feature = "bite")]
 pub mod bite;
 mod bounds;
 mod calls;

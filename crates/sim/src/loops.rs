@@ -272,7 +272,6 @@ impl Node {
             return;
         }
         let no_room = env.full_disks.get(&id) == Some(&FullDisk::Nothing);
-        #[cfg(feature = "bite")]
         let (no_room, forgets) = match nowserving_bite::is(nowserving_bite::Break::S6Room) {
             true => (false, no_room),
             false => (no_room, false),
@@ -305,7 +304,6 @@ impl Node {
             written.sync |= write.must_sync;
         }
         written.numbers = numbers.into_iter().collect();
-        #[cfg(feature = "bite")]
         if forgets {
             writes.clear();
         }

@@ -31,7 +31,7 @@ nowserving-insight: raft nowserving-shard nowserving-replica nowserving-log nows
 nowserving-words: tokio nowserving-line nowserving-protocol
 nowserving-terminal: raft nowserving-engine nowserving-node nowserving-tools nowserving
 nowserving-tools: nowserving nowserving-envoy nowserving-sim
-nowserving: nowserving-sim nowserving-bite nowserving-e2e nowserving-compare
+nowserving: nowserving-sim nowserving-e2e nowserving-compare
 ";
 
 /// What a crate must not name in its manifest. `raft` brings these along: its own draws are replaced

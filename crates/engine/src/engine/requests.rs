@@ -29,7 +29,6 @@ impl Engine {
         let named = request.id.is_some_and(|id| id.origin == Origin::Client);
         let term = shard.as_deref().map(|it| it.replica.term());
         let to_another_term = named && delivery.term.is_some() && delivery.term != term;
-        #[cfg(feature = "bite")]
         let to_another_term =
             to_another_term && !nowserving_bite::is(nowserving_bite::Break::S14Refused);
         let effect = match request.ask.effect() {

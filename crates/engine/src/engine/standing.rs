@@ -137,7 +137,6 @@ impl Engine {
 
     /// The disk of this node is full, or has room again.
     pub(super) fn disk_full(&mut self, full: bool) {
-        #[cfg(feature = "bite")]
         let full = full || nowserving_bite::is(nowserving_bite::Break::L5Room);
         self.ctx.disk_full = full;
         if full {

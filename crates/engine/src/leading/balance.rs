@@ -81,7 +81,6 @@ impl Balance {
         peers: &BTreeMap<u64, Peer>,
         caught_up: &[u64],
     ) -> Option<u64> {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::L6) {
             return caught_up.first().copied();
         }

@@ -95,7 +95,6 @@ pub(crate) fn reconcile(
             let progress = shard.replica.progress_of(id);
             progress.is_some_and(|it| it.matched > 0 && it.lag <= PROMOTED_LAG_MAX)
         };
-        #[cfg(feature = "bite")]
         let caught_up =
             |id| caught_up(id) || nowserving_bite::is(nowserving_bite::Break::L5Promoted);
         match next_step(ctx.clocks.me, &shard.replica.members(), &wanted, caught_up) {

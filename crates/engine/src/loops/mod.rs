@@ -101,7 +101,6 @@ impl Decision {
     #[must_use]
     pub fn takes_part(&self, now: Micros, election_us: Micros) -> bool {
         let age_us = now.saturating_sub(self.made_at);
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S5Decision) {
             return self.in_touch;
         }

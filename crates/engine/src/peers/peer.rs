@@ -85,7 +85,6 @@ impl Peer {
     pub fn connection(&self, shard: u32) -> Option<Connection> {
         let loops = u32::try_from(self.connections.len()).ok()?;
         let of_loop = shard.checked_rem(loops)?;
-        #[cfg(feature = "bite")]
         let of_loop = match nowserving_bite::is(nowserving_bite::Break::S15Loop) {
             true => 0,
             false => of_loop,

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "bite")]
 use nowserving_bite::{Break, is};
 use nowserving_shard::clock::Micros;
 
@@ -48,7 +47,6 @@ pub fn age(
     }
     let late_by_sender = request_left_ms(request, now).is_none();
     let late = late_by_sender || was_held_back(request, delivery, now);
-    #[cfg(feature = "bite")]
     let late = late && !is(Break::S14Late);
     if request.deadline <= now.us {
         Age::Over
@@ -67,7 +65,6 @@ fn was_held_back(request: &Request, delivery: Delivery, now: Now) -> bool {
     let timeout_us = timeout_us(request);
     let late_by_forwarder = delivery.via == Via::Forwarded
         && (delivery.forwarded_at).is_none_or(|at| now.us >= at.us.saturating_add(timeout_us));
-    #[cfg(feature = "bite")]
     let late_by_forwarder = late_by_forwarder && !is(Break::S14Forwarded);
     late_by_forwarder || lay_unread(request.reply.taken, delivery.routed_after)
 }

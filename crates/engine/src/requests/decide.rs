@@ -10,7 +10,6 @@
 //! A check of a rate limit counts in the leader's memory, and leaves no id by which a copy were known. So the engine takes it only
 //! from the subject of forwards, to which nobody but the leader subscribes, or from its own node, and no node forwards it.
 
-#[cfg(feature = "bite")]
 use nowserving_bite::{Break, is};
 use nowserving_protocol::error::ApiError;
 
@@ -113,7 +112,6 @@ fn refuse_write(case: Case) -> Option<Action> {
         (_, Age::ForAnother) => Some(Action::Ignore),
         (Role::OutOfTouch, _) | (_, Age::Over) => Some(refused(Action::RefuseUnavailable)),
         (_, Age::Late) => Some(refused(Action::RefuseLate)),
-        #[cfg(feature = "bite")]
         _ if is(Break::S14Refused) => None,
         // An earlier leader may have refused this message, or another copy of the call, from its state.
         // The present leader does not know that.

@@ -67,7 +67,6 @@ impl Forward {
     /// Whether an earlier leader may have refused this request, or another copy of the call, from its
     /// state. The next leader does not know that.
     fn may_be_refused(&self, leader: Leader) -> bool {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S14Refused) {
             return false;
         }
@@ -183,7 +182,6 @@ impl Forwards {
             ForwardResult::TimedOut => (true, 0),
             // This holds for every try: a leader gives all copies of a request the same answer.
             ForwardResult::Answered { error, answer } => {
-                #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::L2) {
                     return;
                 }

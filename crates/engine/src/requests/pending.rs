@@ -125,6 +125,9 @@ impl Pending {
 
     /// Copies of a request get the same answer, from this leader.
     pub fn remember_refusal(&mut self, id: RequestId, answer: Answer, now: Micros) {
+        if nowserving_bite::is(nowserving_bite::Break::S13Refusals) {
+            return;
+        }
         self.refused.remember(id, answer, now / 1_000);
     }
 
@@ -242,7 +245,6 @@ impl Pending {
             if slot.as_ref().is_some_and(|w| w.deadline <= now)
                 && let Some(waiter) = slot.take()
             {
-                #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::S14) {
                     let undone = crate::refusals::unavailable();
                     ctx.out.refuse(waiter.reply, undone);

@@ -55,7 +55,6 @@ impl Shard {
                 Payload::Empty => self.begin_leading(&entry, ctx),
                 Payload::Command(data) => {
                     let proposed = match ours {
-                        #[cfg(feature = "bite")]
                         Some(proposed) if nowserving_bite::is(nowserving_bite::Break::S5) => {
                             Proposed {
                                 waiters: proposed.waiters,
@@ -113,7 +112,6 @@ impl Shard {
     fn take_proposed(&mut self, index: u64, term: u64, ctx: &mut NodeCtx) -> Option<Proposed> {
         let mut ours = None;
         while let Some((at, proposed)) = self.pending.take_through(index) {
-            #[cfg(feature = "bite")]
             let term = match nowserving_bite::is(nowserving_bite::Break::S5) {
                 true => at.1,
                 false => term,

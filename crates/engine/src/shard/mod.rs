@@ -140,7 +140,6 @@ impl Shard {
 
     /// Whether reads can be answered from the applied state without a quorum.
     pub fn in_lease(&self, now: Micros) -> bool {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S15) {
             return self.leader_state.is_some();
         }
@@ -305,7 +304,6 @@ impl Shard {
             return None;
         }
         let now_ms = self.service_ms(&ctx.reachability)?;
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S15Refused) && line.counts().waiting > 0 {
             return Some(Refused::LineFull);
         }
@@ -413,7 +411,6 @@ impl Shard {
 
     /// Called at most once a turn.
     pub fn ready(&mut self, ctx: &mut NodeCtx) -> Result<(), ExitReason> {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::L5)
             && self.leads()
             && self.replica.matched_by_all() + 8 < self.replica.last_index()
@@ -551,7 +548,6 @@ impl Shard {
         state.set_seed(table_seed(ctx.seed, shard));
         ctx.rules_changed = true;
         let old = std::mem::replace(&mut self.state, state);
-        #[cfg(feature = "bite")]
         let old = match nowserving_bite::is(nowserving_bite::Break::S17Install) {
             true => std::mem::replace(&mut self.state, old),
             false => old,

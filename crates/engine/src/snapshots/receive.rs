@@ -92,7 +92,6 @@ impl Receiving {
         let Some((meta, data)) = message.snapshot() else {
             return replica.step(message, now);
         };
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::L3Snapshot) {
             return Ok(());
         }

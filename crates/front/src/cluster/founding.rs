@@ -347,7 +347,6 @@ impl Member<'_> {
 
     /// Why node `id` may not begin with an empty disk. Empty: it may.
     fn refused(&self, id: u64, knows: impl Fn(u64) -> bool) -> String {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S5Founded)
             // That row is about frames, which a node that is refused here does not send.
             || nowserving_bite::is(nowserving_bite::Break::S5Wiped)

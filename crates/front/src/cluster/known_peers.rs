@@ -72,7 +72,6 @@ impl KnownPeers {
     pub fn note(&mut self, frame: &Frame, in_touch: bool) -> Result<Option<Vec<u8>>, NotTaken> {
         let lacks_disks = self.lacks_disks && !in_touch;
         let before = self.disks.clone();
-        #[cfg(feature = "bite")]
         let lacks_disks = !self.believes(frame) && lacks_disks;
         if !self.disks.note(frame, lacks_disks)? {
             return Ok(None);
@@ -96,7 +95,6 @@ impl KnownPeers {
     }
 
     /// Whether the wrong disk is taken for the known one.
-    #[cfg(feature = "bite")]
     fn believes(&mut self, frame: &Frame) -> bool {
         use nowserving_bite::Break;
 

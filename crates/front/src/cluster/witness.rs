@@ -138,7 +138,6 @@ impl Witness {
         let Question {
             peer, connection, ..
         } = question;
-        #[cfg(feature = "bite")]
         let reply = match nowserving_bite::is(nowserving_bite::Break::S15Proof) {
             true if reply == Reply::OtherServer => Reply::Answer,
             _ => reply,

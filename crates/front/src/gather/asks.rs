@@ -180,7 +180,6 @@ impl Asks {
             match self.open.get(&id).map(|open| &open.to) {
                 Some(To::Others(tries)) => match tries.state {
                     State::Pauses => self.send(id, now, out),
-                    #[cfg(feature = "bite")]
                     State::Sent if tries.counts_again() => self.unheard(id, now),
                     State::Sent => self.unanswered(id),
                 },
@@ -258,7 +257,6 @@ impl Asks {
             timeout: Duration::from_micros(left),
         }));
         let until = ask.until;
-        #[cfg(feature = "bite")]
         let until = match tries.counts_again() {
             true => until.min(now.us + 10_000),
             false => until,
@@ -327,7 +325,6 @@ impl Asks {
     }
 }
 
-#[cfg(feature = "bite")]
 impl Tries {
     /// Broken on purpose, it sends hits in memory again, which count twice.
     fn counts_again(&self) -> bool {

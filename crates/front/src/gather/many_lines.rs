@@ -136,7 +136,6 @@ impl ManyLines {
             return false;
         };
         let (changed, error) = match (work.before.take(), reply) {
-            #[cfg(feature = "bite")]
             (Some(before), Err(_)) if nowserving_bite::is(nowserving_bite::Break::S5Lines) => {
                 (Some((before.settings_version, Vec::new())), None)
             }

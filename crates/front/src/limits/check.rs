@@ -287,7 +287,6 @@ impl Checking {
     fn give_back(&mut self, error: Option<ApiError>, io: &mut Io<'_>) -> Done {
         let counted = self.answered.iter().enumerate();
         let counted = counted.filter(|(_, (_, answer))| answer.counted);
-        #[cfg(feature = "bite")]
         let counted = counted.filter(|_| !nowserving_bite::is(nowserving_bite::Break::S20Kept));
         self.open = 0;
         for (nth, (part, _)) in counted {

@@ -186,7 +186,6 @@ impl LeaderLimits {
             .collect();
         let table = &mut self.table;
         let verdicts = check(&mut Live { table, saved }, &asks, dry_run, now);
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S20Twice) {
             let table = &mut self.table;
             drop(check(&mut Live { table, saved }, &asks, dry_run, now));
@@ -226,7 +225,6 @@ impl LeaderLimits {
         };
         for counted in back.iter().filter(|it| it.hits > 0) {
             self.table.give_back(counted, now);
-            #[cfg(feature = "bite")]
             if nowserving_bite::is(nowserving_bite::Break::S20Back) {
                 self.table.give_back(counted, now);
             }
@@ -391,7 +389,6 @@ impl LeaderLimits {
 
     /// When a portion is due, if something is to be written and nothing is on its way.
     fn portion_due(&self) -> Option<Micros> {
-        #[cfg(feature = "bite")]
         if nowserving_bite::is(nowserving_bite::Break::S20Late) {
             return None;
         }

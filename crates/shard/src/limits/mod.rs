@@ -325,7 +325,6 @@ impl LimitsState {
             LimitCommand::Delete(delete) => LimitReply::Rules(self.rules.delete(delete)),
             LimitCommand::Checkpoint { resets, changes } => {
                 let is_current = *resets == self.resets;
-                #[cfg(feature = "bite")]
                 if nowserving_bite::is(nowserving_bite::Break::S20) {
                     return LimitReply::Checkpoint {
                         merged: is_current,
@@ -344,10 +343,7 @@ impl LimitsState {
             LimitCommand::Hits { asks, .. } => {
                 let expired = 2 * asks.len();
                 let asks: Vec<_> = asks.iter().map(|timed| timed.ask.at(timed.at)).collect();
-                #[cfg(feature = "bite")]
                 let forgets = nowserving_bite::is(nowserving_bite::Break::S20Exact);
-                #[cfg(not(feature = "bite"))]
-                let forgets = false;
                 let verdicts = check(&mut self.saved, &asks, forgets, now);
                 let idle_by = self.idle_by(now);
                 self.saved.expire(idle_by, expired);
