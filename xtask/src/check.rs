@@ -159,9 +159,10 @@ fn run_tests(which: Which) -> Result<Done> {
         tests.env(ALL_CASES, "1");
     }
     tests.env(nats::ENV, nats_server);
-    // As many as clusters may run at once (`.config/nextest.toml`): those wait for half of the time.
+    // Clusters wait for most of the time, and `.config/nextest.toml` says how many may run at once. The tests that compute run
+    // beside them.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    tests.env("NEXTEST_TEST_THREADS", cores.max(3).to_string());
+    tests.env("NEXTEST_TEST_THREADS", (3 * cores).to_string());
     // Without it, the test of the dashboards' queries is skipped.
     if let Some(programs) = unless_ci(prometheus::ensure())? {
         tests.env(prometheus::ENV, programs.prometheus);

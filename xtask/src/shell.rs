@@ -148,6 +148,8 @@ pub fn cargo_programs(package: &str, version: &str, name: &str) -> Result<PathBu
         let mut install = cargo(&format!(
             "install --locked --quiet --debug {package}@{version} --root"
         ));
+        // Half of the time would go into debug information that nobody reads.
+        install.env("CARGO_PROFILE_DEV_DEBUG", "0");
         run(install.arg(&folder))?;
     }
     Ok(program)

@@ -193,26 +193,46 @@ impl Document {
             true => "OperatorHeaders",
             false => "RequestHeaders",
         };
+        let does = self.first_sentence_of(&request);
         let (asked, answered) = (format!("{op}_request"), format!("{op}_reply"));
         self.add_message(&asked, &format!("Asks for `{op}`."), request, Some(headers));
         self.add_message(&answered, &format!("The answer to `{op}`."), reply, None);
         let answer = reference(&format!("/components/messages/{answered}"));
         self.reply_messages.insert(answered.clone(), answer);
         let (plain, of_shard) = subjects_of(op);
-        self.add_receive(op, op.name(), &plain, &asked, &answered);
+        let messages = [asked.as_str(), answered.as_str()];
+        self.add_receive(op, (op.name(), &does), &plain, messages);
         if let Some(of_shard) = of_shard {
             let id = format!("{op}_{BY_SHARD}");
-            self.add_receive(op, &id, &of_shard, &asked, &answered);
+            let does = format!("{does} Straight to the leader of the shard.");
+            self.add_receive(op, (&id, &does), &of_shard, messages);
         }
     }
 
-    fn add_receive(&mut self, op: Operation, id: &str, address: &str, asked: &str, answered: &str) {
-        let straight = match id == op.name() {
-            true => "",
-            false => ", straight to the leader of the shard",
-        };
-        let summary = format!("`{}` of {}{straight}.", op.word(), group(op));
-        self.add_channel(id, address, &summary, asked);
+    /// What a request is for, as the first sentence about its type says.
+    fn first_sentence_of(&self, request: &Schema) -> String {
+        let reference = request.get("$ref").and_then(Value::as_str);
+        let name = reference
+            .and_then(|it| it.rsplit('/').next())
+            .unwrap_or_default();
+        let schema = self.requests.definitions().get(name);
+        let schema = schema.or_else(|| self.schemas.get(name));
+        let text = schema.and_then(|it| it.get("description")?.as_str());
+        let text = in_words(text.unwrap_or_default(), &constants());
+        match text.split_once(". ") {
+            Some((first, _)) => format!("{first}."),
+            None => text,
+        }
+    }
+
+    fn add_receive(
+        &mut self,
+        op: Operation,
+        (id, summary): (&str, &str),
+        address: &str,
+        [asked, answered]: [&str; 2],
+    ) {
+        self.add_channel(id, address, summary, asked);
         let replies = |message: &str| reference(&format!("/channels/{REPLIES}/messages/{message}"));
         let effect = match op.effect() {
             Effect::Read => "read",
@@ -459,10 +479,15 @@ fn change_of(op: Operation, requests: &mut SchemaGenerator) -> Schema {
         });
     }
     schema.insert("required".to_owned(), fields.required.into());
-    schema.insert(
-        "description".to_owned(),
-        format!("The fields of `{op}`.").into(),
-    );
+    let does = match op {
+        Operation::AddNode => "the node with this disk becomes a member",
+        Operation::RemoveNode => "the node is no member any more",
+        Operation::ReplaceNode => "the node with this disk takes the place of another one",
+        Operation::Drain => "the node leads no shard, until that is ended",
+        Operation::Transfer => "the node leads these shards from now on",
+        _ => "another key is the cluster's, and for a while the old one is accepted, too",
+    };
+    schema.insert("description".to_owned(), format!("`{op}`: {does}.").into());
     schema
 }
 

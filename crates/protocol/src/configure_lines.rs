@@ -15,7 +15,7 @@ use crate::wire;
 /// What a line takes in an answer beside its changes, in JSON: its name and an error.
 const LINE_BYTES_MAX: usize = 400;
 
-/// The request of `configure_lines`: a page of the lines that have all these labels, by name.
+/// `configure_lines`: changes the same settings of many lines, a page of those that have all these labels, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigureLines {

@@ -15,7 +15,8 @@ pub const KICK_IDLE_MS_MAX: u64 = 2_592_000_000;
 /// How many of the tokens an answer shows.
 pub const KICK_SAMPLE: usize = 10;
 
-/// The request of `kick`. Exactly one of `tokens`, `keys`, `idle_over_ms`, `lane` and `all` says which tokens.
+/// `kick`: ends waiting tokens and seats at an operator's word. Exactly one of `tokens`, `keys`, `idle_over_ms`, `lane` and `all`
+/// says which tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transform = crate::schema::one_selector))]
 pub struct Kick {

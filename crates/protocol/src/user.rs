@@ -439,7 +439,7 @@ pub struct StatusReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u64>,
     /// While waiting: the median of the time until it is admitted, in milliseconds;
-    /// null (`Some(None)`) while nothing is known.
+    /// null while nothing is known.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

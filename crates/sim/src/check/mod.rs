@@ -84,7 +84,7 @@ pub struct Checks {
     keys: Keys,
     limits: LimitChecks,
     operators: Operators,
-    /// Writes that were acknowledged after everything was healed.
+    /// Log entries that were committed after everything was healed.
     pub progress: u64,
     /// Snapshots of peers that nodes have installed.
     pub snapshots_installed: u64,
