@@ -200,16 +200,3 @@ async fn not_allowed() -> Answer {
         "this path has other methods",
     )
 }
-
-impl Gateway {
-    /// Whether it can decide by the cluster, or why not. A gateway that cannot still answers, as `on_unavailable` says.
-    pub fn is_ready(&self) -> Result<(), String> {
-        let unready = self.lines.iter().find(|(_, view)| !view.is_ready());
-        match unready {
-            Some((name, _)) => Err(format!(
-                "the line {name} is not known yet, or not reached any more"
-            )),
-            None => Ok(()),
-        }
-    }
-}
