@@ -5,6 +5,7 @@ use nowserving_insight::facts::without_nats;
 use nowserving_insight::finding::{Finding, Mend};
 
 use crate::Gateway;
+use crate::limits::{AddressLimits, Unlimited};
 use crate::lines::Trouble;
 
 /// Of many lines, so many are named.
@@ -29,6 +30,33 @@ impl Gateway {
         }
         let lines = self.lines.iter();
         of_lines(lines.filter_map(|(name, view)| Some((name, view.trouble()?))))
+    }
+
+    /// The same, and what it decides without although it should not. Asks nobody.
+    pub fn findings(&self) -> Vec<Finding> {
+        let unlimited = self.limits.as_ref().and_then(AddressLimits::unlimited);
+        let mut found = self.troubles();
+        found.extend(unlimited.map(of_limits));
+        found
+    }
+}
+
+fn of_limits(unlimited: Unlimited) -> Finding {
+    let code = "limits_missing";
+    match unlimited {
+        Unlimited::NoRules(domain) => {
+            let text = format!(
+                "no address is limited: the domain {domain} of address_limits has no rules in the cluster"
+            );
+            Finding::warning(code, text)
+                .run_if("nowserving limit show", "lists the domains that have rules")
+                .advise("apply rules for it (`nowserving limit apply`), or correct `domain` in the gateway's configuration")
+        }
+        Unlimited::Refused(domain, why) => {
+            let text = format!("no address is limited: the domain {domain} cannot be asked: {why}");
+            Finding::warning(code, text)
+                .advise("the login needs the rights of the role `gateways` (docs/security.md)")
+        }
     }
 }
 

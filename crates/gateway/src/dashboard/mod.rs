@@ -231,7 +231,7 @@ impl Dashboard {
     /// What keeps the gateway itself from its work, as it is now, and findings of the whole cluster.
     async fn cluster_findings(&self) -> Result<Map<String, Value>, Failure> {
         let found = self.diagnosed().await?;
-        let own = self.gateway.troubles();
+        let own = self.gateway.findings();
         // That NATS or the cluster is away is said once.
         let others = found.findings.iter();
         let others = others.filter(|it| own.iter().all(|own| own.code != it.code));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use nowserving_client::{CallNext, Client, ClientOptions, Configure, Journal, Kick};
-use nowserving_gateway::{Config, LineRule, Secret, Server};
+use nowserving_gateway::{AddressLimitsConfig, Config, LineRule, Secret, Server};
 use nowserving_protocol::codec;
 use nowserving_testkit::nats::Nats;
 use serde_json::{Value, json};
@@ -390,6 +390,43 @@ async fn what_the_login_may_not_ask_is_not_permitted() {
 fn finding<'a>(answer: &'a Value, code: &str) -> Option<&'a Value> {
     let mut findings = answer["findings"].as_array().unwrap().iter();
     findings.find(|it| it["code"] == code)
+}
+
+#[tokio::test]
+async fn mistakes_of_the_set_up_are_findings_with_what_mends_them() {
+    let nats = Logins::start();
+    cluster(&nats).await;
+    let dashboard = Dashboard::start_with(&nats, "all", |config| {
+        let rule = LineRule::new("no-such-line".parse().unwrap());
+        config.lines.insert(0, rule);
+        config.address_limits = Some(AddressLimitsConfig {
+            domain: "wbe".to_owned(),
+            requests: vec!["enter".to_owned()],
+        });
+    })
+    .await;
+    let is_found = |answer: &Value| {
+        let codes = ["line_missing", "limits_missing"];
+        codes.iter().all(|code| finding(answer, code).is_some())
+    };
+    let answer = dashboard.until("/api/findings", is_found).await;
+    let missing = finding(&answer, "line_missing").unwrap();
+    assert_eq!(missing["severity"], "problem");
+    let text = missing["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("the line no-such-line does not exist"),
+        "{text}"
+    );
+    let command = missing["mend"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("nowserving line create no-such-line --seats "));
+    let unlimited = finding(&answer, "limits_missing").unwrap();
+    assert_eq!(unlimited["severity"], "warning");
+    assert!(
+        unlimited["text"]
+            .as_str()
+            .unwrap()
+            .contains("the domain wbe ")
+    );
 }
 
 #[tokio::test]
