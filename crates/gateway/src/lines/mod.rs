@@ -29,7 +29,7 @@ const BEHIND_MAX: usize = 4_096;
 const INFO_EVERY: Duration = Duration::from_secs(5);
 /// Line events come in bursts (a draw, a schedule): they are followed by one question.
 const INFO_PAUSE: Duration = Duration::from_millis(100);
-/// However many visitors get no answer.
+/// However many visitors get no answer, and however often `/readyz` is asked.
 const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// After a question that was not answered.
 const INFO_RETRY: Duration = Duration::from_millis(500);
@@ -79,7 +79,7 @@ struct State {
     version: watch::Sender<u64>,
     changes: broadcast::Sender<Change>,
     ask_info: Notify,
-    /// A visitor's question was not answered: whether the line answers at all should be known sooner.
+    /// Whether the line answers at all should be known sooner: a visitor got no answer, or somebody wants to know.
     doubt: Notify,
     subscribed: AtomicBool,
     /// The line, or the cluster, has not answered for some seconds.
@@ -131,9 +131,14 @@ impl LineView {
         request.pass = with_pass;
         let answer = self.line().status_with(request).await;
         if answer.as_ref().is_err_and(is_unavailable) {
-            self.0.state.doubt.notify_one();
+            self.doubt();
         }
         answer
+    }
+
+    /// Makes sure that the line answers, sooner than it would be asked anyway. Waits for nothing.
+    pub fn doubt(&self) {
+        self.0.state.doubt.notify_one();
     }
 
     /// Where tokens stand as far as events say, all at one moment.

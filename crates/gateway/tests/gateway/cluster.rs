@@ -15,6 +15,8 @@ pub struct Sale {
     pub seats: usize,
     /// Enters are refused with this.
     pub refuses: Option<Code>,
+    /// Nothing is answered.
+    pub is_silent: bool,
     /// There is no such line.
     pub is_missing: bool,
     /// The answer about rate limits.
@@ -53,6 +55,9 @@ impl Cluster {
         tokio::spawn(async move {
             while let Some(request) = requests.next().await {
                 let Some(reply) = request.reply else { continue };
+                if answers.lock().unwrap().is_silent {
+                    continue;
+                }
                 let op = request
                     .subject
                     .rsplit('.')

@@ -63,6 +63,19 @@ async fn a_cluster_without_nodes_is_named() {
 }
 
 #[tokio::test]
+async fn nodes_that_fall_silent_are_named_until_they_answer() {
+    let cluster = Cluster::start(0).await;
+    let gateway = Gateway::start(&cluster.url(), |_| {}).await;
+    gateway.ready().await;
+    cluster.sale.lock().unwrap().is_silent = true;
+    let why = "no answer from the cluster about the line sale: no answer in time";
+    gateway.unready(why).await;
+    cluster.sale.lock().unwrap().is_silent = false;
+    gateway.ready().await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn over_the_limit_of_an_address_the_page_says_when_to_come_again() {
     let cluster = Cluster::start(5).await;
     let limited = json!({
