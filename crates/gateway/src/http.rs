@@ -23,6 +23,7 @@ pub(crate) use self::keys::PublicKeys;
 pub(crate) use self::wait::{back_from, unadmitted, unavailable};
 
 use crate::address::{Asked, BadRequest};
+use crate::lines::LineView;
 use crate::{Gateway, Shared, gate};
 
 /// What every handler returns.
@@ -178,7 +179,9 @@ async fn file(State(gateway): State<Shared>, Path(path): Path<String>) -> Answer
     (headers, asset.bytes).into_response()
 }
 
+/// Waits for nobody. The next one knows what has become of the lines since.
 async fn ready(State(gateway): State<Shared>) -> Answer {
+    gateway.lines.values().for_each(LineView::doubt);
     match gateway.is_ready() {
         Ok(()) => "ok\n".into_response(),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
@@ -199,17 +202,4 @@ async fn not_allowed() -> Answer {
         "Method not allowed",
         "this path has other methods",
     )
-}
-
-impl Gateway {
-    /// Whether it can decide by the cluster, or why not. A gateway that cannot still answers, as `on_unavailable` says.
-    pub fn is_ready(&self) -> Result<(), String> {
-        let unready = self.lines.iter().find(|(_, view)| !view.is_ready());
-        match unready {
-            Some((name, _)) => Err(format!(
-                "the line {name} is not known yet, or not reached any more"
-            )),
-            None => Ok(()),
-        }
-    }
 }

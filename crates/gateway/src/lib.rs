@@ -15,6 +15,8 @@
 //!
 //! `dashboard` is for operators, on an address of its own ([`Config::admin_listen`]).
 //!
+//! `trouble` says why the gateway does not decide by the cluster, and what mends it.
+//!
 //! `visit` says in which state of the page a visitor is, from what the cluster answers.
 //!
 //! # Bounds
@@ -43,6 +45,7 @@ pub mod page;
 mod serve;
 mod streams;
 mod tls;
+mod trouble;
 mod visit;
 
 use std::collections::BTreeMap;

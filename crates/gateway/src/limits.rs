@@ -1,21 +1,51 @@
 //! Rate limits by address: nowserving's own, of a domain of the cluster.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nowserving_client::limits::Entry;
-use nowserving_client::{Client, LimitFallback, Limiter, LimiterOptions};
+use nowserving_client::limits::{Check, CheckReply, Descriptor, Entry};
+use nowserving_client::{Client, Error, LimitFallback, Limiter, LimiterOptions, LineName};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
 
 use crate::config::{Config, ConfigError};
 use crate::metrics;
 
 /// A refusal without a time.
 const RETRY_AFTER_MS: u64 = 10_000;
+/// How often it is looked whether the domain has rules, whoever visits.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The same while it has none, or nobody answers.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Asks the cluster whether an address may do something.
 pub(crate) struct AddressLimits {
-    limiter: Limiter,
+    asks: Arc<Asks>,
     requests: Vec<String>,
+    look: JoinHandle<()>,
+}
+
+impl Drop for AddressLimits {
+    fn drop(&mut self) {
+        self.look.abort();
+    }
+}
+
+struct Asks {
+    limiter: Limiter,
+    /// Why no address is limited, by the newest answer.
+    unlimited: Mutex<Option<Unlimited>>,
+}
+
+/// Why no address is limited: a mistake of the set-up, which keeps nobody out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unlimited {
+    /// The domain has no rules.
+    NoRules(LineName),
+    /// The cluster, or NATS, refuses the question.
+    Refused(LineName, String),
 }
 
 impl AddressLimits {
@@ -31,9 +61,15 @@ impl AddressLimits {
         let limiter = client.limiter_with(&limits.domain, options);
         let limiter =
             limiter.map_err(|error| ConfigError::new("address_limits.domain", error.message()))?;
-        Ok(Some(AddressLimits {
+        let asks = Arc::new(Asks {
             limiter,
+            unlimited: Mutex::default(),
+        });
+        let look = tokio::spawn(Arc::clone(&asks).look());
+        Ok(Some(AddressLimits {
+            asks,
             requests: limits.requests.clone(),
+            look,
         }))
     }
 
@@ -42,16 +78,16 @@ impl AddressLimits {
         if !self.requests.iter().any(|it| it == what) {
             return None;
         }
-        let descriptor = vec![
-            Entry::new("request", what),
-            Entry::new("remote_address", counted(client).to_string()),
-        ];
-        let reply = match self.limiter.check(vec![descriptor]).await {
-            Ok(reply) => reply,
-            Err(error) => {
-                // No rules of this domain, or no right to ask: a mistake of the set-up keeps nobody out.
+        let check = Check::new(vec![descriptor(what, client)]);
+        let reply = match self.asks.ask(&check).await {
+            Ok(reply) if !reply.unmatched => reply,
+            Ok(_) => {
                 metrics::limit_failed();
-                tracing::debug!(%error, "an address was not limited");
+                return None;
+            }
+            Err(error) => {
+                metrics::limit_failed();
+                debug!(%error, "an address was not limited");
                 return None;
             }
         };
@@ -61,6 +97,75 @@ impl AddressLimits {
         metrics::limited(what);
         Some(reply.retry_after_ms.unwrap_or(RETRY_AFTER_MS).max(1_000))
     }
+
+    /// Why no address is limited, as far as is known now.
+    pub fn unlimited(&self) -> Option<Unlimited> {
+        self.asks.unlimited().clone()
+    }
+}
+
+impl Asks {
+    fn unlimited(&self) -> MutexGuard<'_, Option<Unlimited>> {
+        self.unlimited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A wrong name is known before somebody relies on the limits.
+    async fn look(self: Arc<Asks>) {
+        let check = Check {
+            dry_run: true,
+            ..Check::new(vec![descriptor("enter", Ipv4Addr::UNSPECIFIED.into())])
+        };
+        loop {
+            let pause = match self.ask(&check).await {
+                Ok(reply) if reply.unmatched || reply.without_cluster => LOOK_AGAIN,
+                // Each question without the right to ask is a line in the NATS server's log.
+                Ok(_) | Err(_) => LOOK_EVERY,
+            };
+            sleep(pause).await;
+        }
+    }
+
+    async fn ask(&self, check: &Check) -> Result<CheckReply, Error> {
+        let answer = self.limiter.check_with(check).await;
+        self.note(&answer);
+        answer
+    }
+
+    /// Keeps what an answer says of the domain, and logs it when it is another one than before.
+    fn note(&self, answer: &Result<CheckReply, Error>) {
+        let domain = self.limiter.domain().clone();
+        let unlimited = match answer {
+            // Nobody has answered.
+            Ok(reply) if reply.without_cluster => return,
+            Err(error) if error.is_transient() => return,
+            Ok(reply) => reply.unmatched.then(|| Unlimited::NoRules(domain.clone())),
+            Err(error) => Some(Unlimited::Refused(
+                domain.clone(),
+                error.message().to_owned(),
+            )),
+        };
+        let before = std::mem::replace(&mut *self.unlimited(), unlimited.clone());
+        if before == unlimited {
+            return;
+        }
+        match unlimited {
+            Some(Unlimited::NoRules(_)) => warn!(
+                %domain,
+                "no address is limited: the domain of address_limits has no rules in the cluster"
+            ),
+            Some(Unlimited::Refused(_, error)) => warn!(%domain, error, "no address is limited"),
+            None => info!(%domain, "addresses are limited"),
+        }
+    }
+}
+
+fn descriptor(what: &str, client: IpAddr) -> Descriptor {
+    vec![
+        Entry::new("request", what),
+        Entry::new("remote_address", counted(client).to_string()),
+    ]
 }
 
 /// By what an address is counted: a whole network of 64 bits is one visitor's.

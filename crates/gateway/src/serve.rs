@@ -124,10 +124,10 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Whether it decides by the cluster, or why not.
+    /// Whether it decides by the cluster, or why not, as far as is known now.
     ///
     /// # Errors
-    /// For people.
+    /// For people: a cause a row, with what to do.
     pub fn ready(&self) -> Result<(), String> {
         self.gateway.is_ready()
     }

@@ -95,6 +95,11 @@ impl Visit {
         Visit::again(page, retry_after_ms)
     }
 
+    /// The visitor's address has asked too often. Nothing has happened to a ticket.
+    pub fn limited(retry_after_ms: u64) -> Visit {
+        Visit::again("limited", Some(retry_after_ms))
+    }
+
     /// Whether somebody who comes now can enter, as far as is known. `board`: the newest one.
     pub fn of_newcomer(info: Option<&InfoReply>, board: Option<&BoardReply>) -> Visit {
         let Some((info, board)) = info.map(|info| (info, board.unwrap_or(&info.board))) else {
@@ -161,6 +166,11 @@ impl Visit {
     /// After how long somebody without a script should ask again, in whole seconds; `None` where asking changes nothing.
     pub fn asks_again_after_s(&self) -> Option<u64> {
         let after_ms = match self.page {
+            // Who comes sooner is refused again.
+            "limited" => {
+                let after_ms = self.number("retry_after_ms");
+                return after_ms.map(|after_ms| after_ms.div_ceil(1_000).max(5));
+            }
             "full" | "unavailable" | "unavailable_new" => self.number("retry_after_ms"),
             "waiting" | "call_ahead" | "paused" | "pre_open" | "pre_open_draw" | "drawing"
             | "admitted" | "in_checkout" => self.number("poll_after_ms"),

@@ -168,6 +168,13 @@ pub async fn gather(line: Option<&str>, client: Result<Client, Error>) -> Result
             return Ok(facts);
         }
     };
+    if !client.is_connected() {
+        // A client that connects in the background. Nodes have no part in that, and it is known without waiting.
+        facts.errors.push(without_nats(
+            "there is no connection to NATS, which is tried again and again",
+        ));
+        return Ok(facts);
+    }
     let client = client.with_deadline(client.deadline().min(PATIENCE));
     let admin = client.admin();
     ask_nodes(&client, &admin, &mut facts).await;
@@ -178,12 +185,17 @@ pub async fn gather(line: Option<&str>, client: Result<Client, Error>) -> Result
     Ok(facts)
 }
 
+/// Nothing was asked.
+pub fn without_nats(text: impl Into<String>) -> Finding {
+    Finding::problem("nats_unreachable", text)
+        .advise("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context")
+}
+
 /// Why there is no answer. `some`: nodes have answered other questions.
 fn unanswered(error: &Error, some: bool) -> Finding {
     let text = error.to_string();
     match error.kind() {
-        Kind::Connection => Finding::problem("nats_unreachable", text)
-            .advise("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context"),
+        Kind::Connection => without_nats(text),
         Kind::Unavailable if !some => Finding::problem("no_answer", text)
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")
             .advise("look at /readyz of each node, and at the last lines of its log")
@@ -323,6 +335,7 @@ async fn ask_lines(admin: &Admin, facts: &mut Facts) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nowserving_client::ClientOptions;
     use serde_json::json;
 
     use super::*;
@@ -413,6 +426,17 @@ mod tests {
             (Severity::Warning, 2)
         );
         assert!(format!("{:?}", found.mend).contains("--creds"));
+    }
+
+    /// Such a client says of each call that it got no answer: that is no matter of nodes.
+    #[tokio::test]
+    async fn a_client_that_has_not_connected_is_no_silent_cluster() {
+        let mut options = ClientOptions::default();
+        options.connect_in_background = true;
+        let client = Client::connect_with("nats://127.0.0.1:1", options);
+        let facts = gather(None, client.await).await.unwrap();
+        let codes: Vec<_> = facts.errors.iter().map(|it| it.code).collect();
+        assert_eq!(codes, ["nats_unreachable"]);
     }
 
     #[tokio::test]

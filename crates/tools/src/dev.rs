@@ -120,10 +120,7 @@ async fn serve(
     cluster
         .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
         .await?;
-    messages.say(&format!(
-        "next, in another terminal: nowserving line create shop-1 --seats 1 --queue-limit 100 --nats {}",
-        cluster.url()
-    ));
+    messages.say(&next_step(&args.web_line, cluster.url()));
     let _web = open_web(cluster, args, messages).await?;
     // The log so far is shown first, so that this is the last line of the start.
     tail.catch_up().await;
@@ -148,6 +145,13 @@ async fn serve(
             messages.say("stop that node yourself before the next `dev`");
         }
     }
+}
+
+/// The line for which browsers wait, if there is a shop for them.
+fn next_step(line: &LineName, nats: &str) -> String {
+    format!(
+        "next, in another terminal: nowserving line create {line} --seats 1 --queue-limit 100 --nats {nats}"
+    )
 }
 
 /// The shop for browsers, which closes when what is returned is dropped.
@@ -206,5 +210,35 @@ impl Messages {
     fn say(&mut self, text: &str) {
         // A full disk must not keep dev from ending its children either.
         let _ = writeln!(self.file, "{text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Dev {
+        #[command(flatten)]
+        args: DevArgs,
+    }
+
+    #[test]
+    fn the_next_step_creates_the_line_that_browsers_wait_in() {
+        for (given, line) in [
+            (&["dev"][..], "shop-1"),
+            (
+                &["dev", "--web", "8080", "--web-line", "tickets"],
+                "tickets",
+            ),
+        ] {
+            let args = Dev::parse_from(given).args;
+            let said = next_step(&args.web_line, "nats://127.0.0.1:4222");
+            let create = format!("nowserving line create {line} --seats 1");
+            assert!(said.contains(&create), "{said}");
+        }
     }
 }

@@ -127,6 +127,8 @@ async function askFor({ name, path }, now) {
 const isGone = (error) => error instanceof Refused && error.code === "line_not_found";
 
 function take(head) {
+  // What to do about it, and that it is over, is in the findings.
+  if (Boolean(head.trouble) !== Boolean(app.head?.trouble)) app.asked.delete("findings");
   app.head = head;
   heardAt = performance.now() - (head.asked_ms_ago ?? 0);
 }
@@ -164,14 +166,27 @@ function drawTrouble() {
   const dismiss = () => { notice = null; drawTrouble(); };
   render(element("trouble"), [
     notice && h("p", { class: "banner good notice", key: "notice" }, h("span", {}, notice), h("button", { type: "button", class: "quiet", onclick: dismiss }, "Dismiss")),
-    trouble && h("p", { class: "banner bad", key: "lost" }, `The gateway does not answer: ${trouble.error.message}. What is shown is old.`),
-    !trouble && app.head?.trouble && h("p", { class: "banner bad", key: "trouble" }, `The cluster does not answer: ${app.head.trouble}. What is shown is old.`),
+    trouble && h("p", { class: "banner bad", key: "lost" }, lossText(trouble.error)),
+    !trouble && app.head?.trouble && h("p", { class: "banner bad", key: "trouble" }, troubleText(app.head.trouble)),
   ]);
+}
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+const oldness = () => (known(app.head?.asked_ms_ago) ? "What is shown is old." : "Nothing is known yet.");
+
+/** A refusal is an answer of the gateway, which says why. */
+function lossText(error) {
+  return `${sentence(error instanceof Refused ? error.message : `the gateway does not answer: ${error.message}`)} ${oldness()}`;
+}
+
+function troubleText(text) {
+  if (text.startsWith("not permitted")) return `${sentence(text)} What is shown is what the gateway itself knows.`;
+  return `${sentence(text)} ${oldness()}`;
 }
 
 /** How old what is shown is: each second, also without an answer. */
 function drawAge() {
-  const age = app.head ? Math.max(0, Math.floor((performance.now() - heardAt) / 1000)) * 1000 : null;
+  const age = known(app.head?.asked_ms_ago) ? Math.max(0, Math.floor((performance.now() - heardAt) / 1000)) * 1000 : null;
   const old = trouble || app.head?.trouble || (age !== null && age > OLD_MS);
   const text = age === null ? "asking" : `${paused ? "held still, " : ""}${duration(age)} old`;
   render(element("age"), [h("span", { class: `dot ${old ? "bad" : paused || age === null ? "warn" : "good"}`, "aria-hidden": "true" }), text]);

@@ -74,14 +74,15 @@ function table(lines, sort) {
 const figure = (name, value, more, tone = "") => h("div", { class: tone },
   h("dt", {}, name), h("dd", {}, value, more && h("span", { class: "sub" }, more)));
 
-function totals({ totals: it, health, gateway }) {
-  const nodes = `${number(health.alive)} of ${number(health.nodes)} alive`;
+function totals({ head, totals: it, health, gateway }) {
+  const asked = known(head.asked_ms_ago); // zeros are no figures before
+  const nodes = health.nodes > 0 ? `${number(health.alive)} of ${number(health.nodes)} alive` : DASH;
+  const led = health.nodes > 0 && `${many(health.shards, "shard")}, led ${health.leads.join("/")}`;
   return h("dl", { class: "tiles", key: "totals" },
-    figure("Lines", `${number(it.lines)}${it.more ? "+" : ""}`, it.stuck > 0 && `${number(it.stuck)} stuck`, it.stuck > 0 ? "bad" : ""),
-    figure("People who wait", number(it.waiting)),
-    figure("Seats held", number(it.held), `of ${number(it.seats)}`),
-    figure("Nodes", nodes, health.wrong?.length ? health.wrong.join("; ") : `${many(health.shards, "shard")}, led ${health.leads.join("/")}`,
-      health.wrong?.length ? "bad" : ""),
+    figure("Lines", asked ? `${number(it.lines)}${it.more ? "+" : ""}` : DASH, it.stuck > 0 && `${number(it.stuck)} stuck`, it.stuck > 0 ? "bad" : ""),
+    figure("People who wait", asked ? number(it.waiting) : DASH),
+    figure("Seats held", asked ? number(it.held) : DASH, asked && `of ${number(it.seats)}`),
+    figure("Nodes", nodes, health.wrong?.length ? health.wrong.join("; ") : led, health.wrong?.length ? "bad" : ""),
     gateway && figure("Open pages", number(gateway.streams), `of ${number(gateway.streams_max)} this gateway takes`));
 }
 
@@ -105,7 +106,8 @@ export function view(app) {
   if (!overview) return [h("h1", { tabindex: "-1" }, "Lines"), h("p", { class: "soft" }, "Asking the gateway …")];
   const { lines, totals: all } = overview;
   const more = () => app.go({ ...app.route.query, first: lines.length + 2 * PAGE });
-  const none = app.route.query.filter ? "No line fits the filter." : "There are no lines. Create one: nowserving line create.";
+  const none = !known(app.head.asked_ms_ago) ? "The lines are not known yet."
+    : app.route.query.filter ? "No line fits the filter." : "There are no lines. Create one: nowserving line create.";
   return [
     h("h1", { tabindex: "-1" }, "Lines"),
     totals(overview),

@@ -185,6 +185,31 @@ describe("asking", () => {
     await context.close();
   });
 
+  test("without NATS from the start: what is the matter and what to do, and no figures", async () => {
+    const { one, page, context } = await view("#/", scenes.unknown.set);
+    await page.locator("#trouble").getByText("There is no connection to NATS: start the NATS server. Nothing is known yet.").waitFor();
+    await page.getByText("The lines are not known yet.").waitFor();
+    await page.getByRole("region", { name: "Problems and warnings" }).getByText("start the NATS server, or name it with --nats").waitFor();
+    assert.match(await page.locator("dl.tiles").innerText(), /^Lines\s+–\s+People who wait\s+–\s+Seats held\s+–\s+Nodes\s+–/i);
+    assert.equal(await page.locator("#age").innerText(), "asking");
+    // It is over: findings are asked for at once, not with their next turn.
+    Object.assign(one.head, { trouble: null, asked_ms_ago: 100 });
+    Object.assign(one.over, { overview: undefined, findings: undefined });
+    await page.getByRole("link", { name: LINE }).waitFor();
+    await page.getByText("start the NATS server").first().waitFor({ state: "detached", timeout: 10_000 });
+    await context.close();
+  });
+
+  test("an answer of the gateway that the cluster is away is no silence of the gateway", async () => {
+    const { one, page, context } = await view("#/");
+    await page.getByRole("link", { name: LINE }).waitFor();
+    one.head.trouble = "the cluster does not answer: no answer in time";
+    await page.locator("#trouble").getByText("The cluster does not answer: no answer in time. What is shown is old.").waitFor();
+    one.head.trouble = "not permitted: this NATS user may not publish to x";
+    await page.locator("#trouble").getByText("What is shown is what the gateway itself knows.").waitFor();
+    await context.close();
+  });
+
   test("filter and order are in the address", async () => {
     const { one, page, context } = await view("#/");
     await page.getByLabel("Filter").fill("city=Tainan");

@@ -25,6 +25,18 @@ const empty = (dashboard) => {
   dashboard.over.findings = (it) => ({ ...it, findings: [] });
 };
 
+/** The gateway was started before NATS: nothing is known. */
+const unknown = (dashboard) => {
+  Object.assign(dashboard.head, { cluster: "", trouble: "there is no connection to NATS: start the NATS server", asked_ms_ago: null });
+  dashboard.over.overview = (it) => ({
+    ...it, lines: [], totals: { lines: 0, more: false, waiting: 0, held: 0, seats: 0, stuck: 0 },
+    health: { nodes: 0, alive: 0, shards: 0, leads: [], wrong: [] },
+  });
+  dashboard.over.findings = (it) => ({ ...it, in_order: [], findings: [
+    { severity: "problem", code: "nats_unreachable", text: "the gateway has no connection to NATS, and tries again and again",
+      mend: [{ remark: "start the NATS server, or name it with --nats" }] }] });
+};
+
 /** A line that was created a moment ago: hardly anything is known. */
 const fresh = (dashboard) => {
   dashboard.over[`lines/${name}`] = (it) => {
@@ -50,6 +62,7 @@ export const scenes = {
   broken: { hash: "#/", set: broken, wait: "shard 5 has no leader" },
   empty: { hash: "#/", set: empty, wait: "There are no lines" },
   old: { hash: "#/", set: (dashboard) => { Object.assign(dashboard.head, { trouble: "no node answers", asked_ms_ago: 34_000 }); }, wait: "no node answers" },
+  unknown: { hash: "#/", set: unknown, wait: "Nothing is known yet" },
   cluster: { hash: "#/cluster", wait: "What was looked at" },
   "cluster-broken": { hash: "#/cluster", set: broken, wait: "Without a leader" },
   line: { hash: `#/line/${name}`, wait: "The last hour" },

@@ -11,6 +11,7 @@ const STREAM_TRIES = 3; // after as many failures in a row: status only
 const STREAM_AGAIN = 120_000;
 const SHOW_LOSS_AFTER = 5_000; // shorter losses worry people for nothing
 const SAY_EVERY = 60_000;
+const PAUSE_MAX = 3_600_000; // limits can be by the year; a browser's timers end at 24 days
 
 const now = () => performance.now();
 const visible = () => document.visibilityState === "visible";
@@ -55,6 +56,7 @@ function take(event, data, age = 0) {
   if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's
   // The last place that is known says more than a page without any.
   if (next === "unavailable" && states[page].layout !== "message") return lose(true);
+  if (next === "limited" && states[page].layout !== "message") return; // the next status comes later
   const before = page;
   const news = data.notice?.text === visit.notice?.text ? undefined : data.notice?.text;
   page = next;
@@ -539,7 +541,7 @@ async function poll() {
 function later(data = visit) {
   clearTimeout(timer);
   const pause = data.poll_after_ms ?? data.retry_after_ms ?? 15_000;
-  timer = setTimeout(poll, Math.max(1_000, pause) * between(1, 1.2));
+  timer = setTimeout(poll, Math.min(Math.max(1_000, pause), PAUSE_MAX) * between(1, 1.2));
 }
 
 /** The tab is looked at again, or the network is back: do not wait for a pause to end. */

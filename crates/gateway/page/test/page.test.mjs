@@ -476,6 +476,41 @@ describe("breaks", () => {
     await context.close();
   });
 
+  test("over the limit of its address: the page comes back by itself when it is of use, and takes a number", async () => {
+    const one = await gateway("limited", { retry_after_ms: 1_000 });
+    const context = await browser.newContext();
+    const page = await tab(context, `${one.origin}/_nowserving/wait`);
+    await heading(page, "Please wait a little");
+    assert.equal((await text(page, "retry")).replaceAll("\u00a0", " "), "This page checks again by itself in 1 s.");
+    await eventually("a status", () => one.polls >= 1);
+    assert.equal(one.posts.length, 0);
+    one.set("enter");
+    await heading(page, "You are in line");
+    assert.deepEqual(one.posts.map(([name]) => name), ["enter"]);
+    assert.deepEqual(page.problems, []);
+    await context.close();
+  });
+
+  test("over the limit with a place: it stays in sight, and its status is asked for when it is of use", async () => {
+    const one = await gateway();
+    one.refuse = 503;
+    const context = await browser.newContext();
+    await context.clock.install();
+    const page = await tab(context, `${one.origin}/_nowserving/wait`);
+    one.set("limited", { retry_after_ms: 300_000 });
+    await page.clock.runFor(11_000);
+    await eventually("a status", () => one.polls === 1);
+    await pause(300);
+    await page.clock.runFor(200_000);
+    assert.equal(one.polls, 1);
+    await place(page, "238");
+    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "kept");
+    one.set("waiting", { position: 9, ahead: 8, turn: 9 });
+    await page.clock.runFor(161_000);
+    await place(page, "9");
+    await context.close();
+  });
+
   test("a stream that is silent for too long is opened again", async () => {
     const one = await gateway();
     const context = await browser.newContext();

@@ -47,9 +47,19 @@ impl Trouble {
         let is_forbidden = error.kind() == Kind::Forbidden;
         let text = match is_forbidden {
             true => format!("not permitted: {}", error.message()),
-            false => error.to_string(),
+            false => format!("the cluster does not answer: {}", error.message()),
         };
         Trouble { is_forbidden, text }
+    }
+
+    /// Nothing was asked.
+    pub fn without_nats() -> Trouble {
+        Trouble {
+            is_forbidden: false,
+            text: "there is no connection to NATS: start the NATS server, or correct its address or the login. It is tried \
+                   again and again"
+                .to_owned(),
+        }
     }
 }
 

@@ -29,8 +29,9 @@ use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
 use axum::routing::{get, post};
 use nowserving_client::{Client, Code, Error, Line, LineName};
-use nowserving_insight::diagnosis::diagnosis;
+use nowserving_insight::diagnosis::{Diagnosis, diagnosis};
 use nowserving_insight::facts;
+use nowserving_insight::finding::Finding;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -80,7 +81,7 @@ pub(crate) struct Dashboard {
     rounds: watch::Sender<u64>,
     /// Somebody looks, or something has changed.
     wake: Notify,
-    findings: AsyncMutex<Option<(Instant, Map<String, Value>)>>,
+    findings: AsyncMutex<Option<(Instant, Arc<Diagnosis>)>>,
     scans: Arc<Semaphore>,
     scanned: Arc<Mutex<BTreeSet<LineName>>>,
 }
@@ -227,18 +228,35 @@ impl Dashboard {
         }
     }
 
-    /// Findings of the whole cluster, asked for once for all who look.
+    /// What keeps the gateway itself from its work, as it is now, and findings of the whole cluster.
     async fn cluster_findings(&self) -> Result<Map<String, Value>, Failure> {
+        let found = self.diagnosed().await?;
+        let own = self.gateway.findings();
+        // That NATS or the cluster is away is said once.
+        let others = found.findings.iter();
+        let others = others.filter(|it| own.iter().all(|own| own.code != it.code));
+        let mut findings: Vec<&Finding> = own.iter().chain(others).collect();
+        // Stable.
+        findings.sort_by_key(|it| it.severity);
+        Ok(object(
+            json!({ "findings": findings, "in_order": found.in_order }),
+        ))
+    }
+
+    /// What the doctor says of the cluster, asked for once for all who look.
+    async fn diagnosed(&self) -> Result<Arc<Diagnosis>, Failure> {
         let mut kept = self.findings.lock().await;
         if let Some((at, found)) = &*kept
             && at.elapsed() < FINDINGS_FOR
         {
-            return Ok(found.clone());
+            return Ok(Arc::clone(found));
         }
         let facts = facts::gather(None, Ok(self.client.clone())).await?;
-        let found = diagnosis(None, &facts, &[]);
-        let found = object(json!({ "findings": found.findings, "in_order": found.in_order }));
-        *kept = Some((Instant::now(), found.clone()));
+        let found = Arc::new(diagnosis(None, &facts, &[]));
+        // Without NATS nothing was asked, and it is over as soon as NATS is back.
+        if self.client.is_connected() {
+            *kept = Some((Instant::now(), Arc::clone(&found)));
+        }
         Ok(found)
     }
 }

@@ -53,10 +53,14 @@ impl Dashboard {
             self.rounds.send_modify(|rounds| *rounds += 1);
             return;
         }
-        match asking.ask(first).await {
+        let asked = match self.client.is_connected() {
+            true => asking.ask(first).await.map_err(|error| Trouble::of(&error)),
+            // Each question would wait for its whole time.
+            false => Err(Trouble::without_nats()),
+        };
+        match asked {
             Ok(answers) => self.known().take(answers, &self.own),
-            Err(error) => {
-                let trouble = Trouble::of(&error);
+            Err(trouble) => {
                 let (now, boards) = (Instant::now(), self.boards());
                 let mut known = self.known();
                 match trouble.is_forbidden {
@@ -71,6 +75,10 @@ impl Dashboard {
 
     async fn look_at_own(&self, asking: &Asking) {
         let own: Vec<LineName> = self.own.iter().take(OWN_MAX).cloned().collect();
+        // Each question would wait for its whole time, and so would somebody who looks meanwhile.
+        if !self.client.is_connected() {
+            return;
+        }
         let mut details = Vec::new();
         if !self.known().is_denied(Instant::now()) {
             details = asking.details(own.clone()).await;

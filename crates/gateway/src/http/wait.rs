@@ -99,7 +99,7 @@ fn referring_path(asked: &Asked) -> Option<&str> {
 pub(super) struct Found {
     pub visit: Visit,
     pub cookies: Vec<HeaderValue>,
-    /// Of an error; the page's own otherwise.
+    /// Of an error or a limit; the page's own otherwise.
     pub status: Option<StatusCode>,
     /// It holds a seat since this request: it need not see the page at all.
     pub is_let_in: bool,
@@ -278,9 +278,10 @@ pub(super) async fn take_number(
 pub(super) async fn limited(gateway: &Shared, what: &'static str, asked: &Asked) -> Option<Found> {
     let limits = gateway.limits.as_ref()?;
     let retry_after_ms = limits.refuses(what, asked.client).await?;
-    let mut found = Found::error(StatusCode::TOO_MANY_REQUESTS);
-    found.visit.put("retry_after_ms", retry_after_ms);
-    Some(found)
+    Some(Found {
+        status: Some(StatusCode::TOO_MANY_REQUESTS),
+        ..Found::of(Visit::limited(retry_after_ms))
+    })
 }
 
 /// Sends somebody who holds a seat to the shop. The gate claims it there.
@@ -369,6 +370,7 @@ fn is_without_number(page: &str) -> bool {
             | "sold_out"
             | "closed"
             | "draining"
+            | "limited"
             | "unavailable_new"
     )
 }

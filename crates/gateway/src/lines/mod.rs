@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use nowserving_client::{
-    BoardReply, Client, Error, InfoReply, LaneName, Line, LineName, Standing, StatusReply,
+    BoardReply, Client, Code, Error, InfoReply, LaneName, Line, LineName, Standing, StatusReply,
     StatusRequest, TokenBy,
 };
 use tokio::sync::{Notify, broadcast, watch};
@@ -29,12 +29,29 @@ const BEHIND_MAX: usize = 4_096;
 const INFO_EVERY: Duration = Duration::from_secs(5);
 /// Line events come in bursts (a draw, a schedule): they are followed by one question.
 const INFO_PAUSE: Duration = Duration::from_millis(100);
+/// However many visitors get no answer, and however often `/readyz` is asked.
+const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// After a question that was not answered.
 const INFO_RETRY: Duration = Duration::from_millis(500);
 /// A change of leader takes one to two seconds, and is no news for visitors.
 const AWAY_AFTER: Duration = Duration::from_secs(6);
 /// After the events have ended, by an error that lasts (a missing right).
 const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
+
+/// Why a line is not decided by the cluster now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The first question has not been answered yet.
+    New,
+    /// There is no line of this name.
+    Missing,
+    /// The newest question got no answer in time.
+    Unanswered(String),
+    /// The cluster, or NATS, refuses to answer.
+    Refused(String),
+    /// It answers, but its events are not heard yet.
+    NoEvents,
+}
 
 /// One line, followed. Cheap to clone.
 #[derive(Clone)]
@@ -56,10 +73,14 @@ struct State {
     patience: Duration,
     known: Mutex<Known>,
     info: Mutex<Option<Arc<InfoReply>>>,
+    /// How the newest question for `info` ended. `None` until the first one has.
+    answered: Mutex<Option<Result<(), Error>>>,
     /// Grows with each change.
     version: watch::Sender<u64>,
     changes: broadcast::Sender<Change>,
     ask_info: Notify,
+    /// Whether the line answers at all should be known sooner: a visitor got no answer, or somebody wants to know.
+    doubt: Notify,
     subscribed: AtomicBool,
     /// The line, or the cluster, has not answered for some seconds.
     away: AtomicBool,
@@ -74,9 +95,11 @@ impl LineView {
             patience,
             known: Mutex::default(),
             info: Mutex::default(),
+            answered: Mutex::default(),
             version: watch::Sender::new(0),
             changes: broadcast::Sender::new(BEHIND_MAX),
             ask_info: Notify::new(),
+            doubt: Notify::new(),
             subscribed: AtomicBool::new(false),
             away: AtomicBool::new(false),
         });
@@ -106,7 +129,16 @@ impl LineView {
     pub async fn status(&self, ticket: &str, with_pass: bool) -> Result<StatusReply, Error> {
         let mut request = StatusRequest::new(TokenBy::Ticket(ticket.to_owned()));
         request.pass = with_pass;
-        self.line().status_with(request).await
+        let answer = self.line().status_with(request).await;
+        if answer.as_ref().is_err_and(is_unavailable) {
+            self.doubt();
+        }
+        answer
+    }
+
+    /// Makes sure that the line answers, sooner than it would be asked anyway. Waits for nothing.
+    pub fn doubt(&self) {
+        self.0.state.doubt.notify_one();
     }
 
     /// Where tokens stand as far as events say, all at one moment.
@@ -127,10 +159,22 @@ impl LineView {
         self.0.state.changes.subscribe()
     }
 
-    /// The line has answered, and its events are subscribed to.
-    pub fn is_ready(&self) -> bool {
+    /// What is known now, also of a silence that is too short for [`LineView::is_away`]. `None`: the line has answered, and
+    /// its events are subscribed to.
+    pub fn trouble(&self) -> Option<Trouble> {
         let state = &self.0.state;
-        state.subscribed.load(Ordering::Relaxed) && !self.is_away() && self.info().is_some()
+        match &*lock(&state.answered) {
+            None => Some(Trouble::New),
+            Some(Err(error)) if error.code() == Some(Code::LineNotFound) => Some(Trouble::Missing),
+            Some(Err(error)) if error.is_transient() => {
+                Some(Trouble::Unanswered(error.message().to_owned()))
+            }
+            Some(Err(error)) => Some(Trouble::Refused(error.message().to_owned())),
+            Some(Ok(())) => {
+                let is_subscribed = state.subscribed.load(Ordering::Relaxed);
+                (!is_subscribed).then_some(Trouble::NoEvents)
+            }
+        }
     }
 
     /// The line has not answered for some seconds: longer than a change of leader takes.
@@ -152,7 +196,7 @@ impl State {
     async fn follow_events(self: Arc<State>) {
         let name = self.line.name().as_str();
         loop {
-            match self.line.all_events().await {
+            let pause = match self.line.all_events().await {
                 Ok(mut events) => {
                     self.subscribed.store(true, Ordering::Relaxed);
                     self.tell(News {
@@ -171,14 +215,17 @@ impl State {
                     };
                     let error = error.map_or_else(String::new, |error| error.to_string());
                     warn!(line = name, error, "the events of the line have ended");
+                    SUBSCRIBE_RETRY
                 }
-                Err(error) if error.is_transient() => {}
+                // NATS is away: the line's first events wait for nobody once it is back.
+                Err(error) if error.is_transient() => INFO_RETRY,
                 Err(error) => {
-                    warn!(line = name, %error, "the events of the line cannot be followed")
+                    warn!(line = name, %error, "the events of the line cannot be followed");
+                    SUBSCRIBE_RETRY
                 }
-            }
+            };
             self.subscribed.store(false, Ordering::Relaxed);
-            sleep(SUBSCRIBE_RETRY).await;
+            sleep(pause).await;
         }
     }
 
@@ -196,7 +243,9 @@ impl State {
     async fn follow_info(self: Arc<State>) {
         let mut silent_since = None;
         loop {
-            let pause = match self.line.info().await {
+            let answer = self.line.info().await;
+            self.note(answer.as_ref().map(drop).map_err(Clone::clone));
+            let pause = match answer {
                 Ok(info) => {
                     silent_since = None;
                     self.set_away(false);
@@ -215,9 +264,7 @@ impl State {
                 }
                 Err(error) => {
                     // No such line, or a right is missing: its visitors hear it with the answers to their own questions.
-                    if lock(&self.info).take().is_some() || silent_since.is_none() {
-                        warn!(line = self.line.name().as_str(), %error, "the line does not answer `info`");
-                    }
+                    lock(&self.info).take();
                     silent_since.get_or_insert_with(Instant::now);
                     // It answers, if only that.
                     self.set_away(error.code().is_none());
@@ -225,8 +272,32 @@ impl State {
                 }
             };
             sleep(INFO_PAUSE).await;
-            // Also when it is time.
-            let _ = timeout(pause, self.ask_info.notified()).await;
+            let doubted = async {
+                sleep(DOUBT_PAUSE).await;
+                self.doubt.notified().await;
+            };
+            tokio::select! {
+                // Also when it is time.
+                _ = timeout(pause, self.ask_info.notified()) => {}
+                () = doubted => {}
+            }
+        }
+    }
+
+    /// Keeps how the newest question ended. A refusal is logged when it is another one than before.
+    fn note(&self, answer: Result<(), Error>) {
+        let before = lock(&self.answered).replace(answer.clone());
+        let Err(error) = answer else { return };
+        let is_known = before.is_some_and(|it| it.is_err_and(|it| it.kind() == error.kind()));
+        let line = self.line.name().as_str();
+        match error.code() {
+            _ if is_known || error.is_transient() => {}
+            Some(Code::LineNotFound) => warn!(
+                line,
+                "there is no line of this name, and its visitors are told that it cannot be reached: create it, or correct \
+                 `line` in the configuration"
+            ),
+            _ => warn!(line, %error, "the line does not answer `info`"),
         }
     }
 

@@ -64,6 +64,7 @@ fn every_state_of_a_visit_has_data_for_a_preview() {
         "enter",
         "cookies",
         "error",
+        "limited",
         "unavailable",
         "unavailable_new",
         "sold_out",

@@ -157,3 +157,11 @@ fn a_newcomer_learns_whether_it_can_enter() {
         "closed"
     );
 }
+
+#[test]
+fn over_the_limit_nobody_is_asked_to_come_before_it_is_of_use() {
+    let visit = Visit::limited(3_599_001);
+    assert_eq!(visit.page, "limited");
+    assert_eq!(visit.asks_again_after_s(), Some(3_600));
+    assert_eq!(Visit::limited(1).asks_again_after_s(), Some(5));
+}

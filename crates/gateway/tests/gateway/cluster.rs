@@ -15,6 +15,12 @@ pub struct Sale {
     pub seats: usize,
     /// Enters are refused with this.
     pub refuses: Option<Code>,
+    /// Nothing is answered.
+    pub is_silent: bool,
+    /// There is no such line.
+    pub is_missing: bool,
+    /// The answer about rate limits.
+    pub check: Value,
     /// By number; the first one is 1.
     tokens: Vec<Token>,
     by_key: BTreeMap<Vec<u8>, usize>,
@@ -41,12 +47,17 @@ impl Cluster {
             seats,
             ..Sale::default()
         }));
-        let mut requests = client.subscribe("nowserving.line.sale.*").await.unwrap();
+        let of_line = client.subscribe("nowserving.line.sale.*").await.unwrap();
+        let of_limits = client.subscribe("nowserving.limit.*.check").await.unwrap();
+        let mut requests = futures::stream::select(of_line, of_limits);
         client.flush().await.unwrap();
         let answers = sale.clone();
         tokio::spawn(async move {
             while let Some(request) = requests.next().await {
                 let Some(reply) = request.reply else { continue };
+                if answers.lock().unwrap().is_silent {
+                    continue;
+                }
                 let op = request
                     .subject
                     .rsplit('.')
@@ -68,6 +79,11 @@ impl Cluster {
 
     pub fn url(&self) -> String {
         self.nats.url()
+    }
+
+    /// Ends the nats-server.
+    pub fn stop_nats(&mut self) {
+        self.nats.kill();
     }
 
     /// How often an operation was asked.
@@ -102,6 +118,8 @@ impl Sale {
     fn answer(&mut self, op: &str, payload: &[u8]) -> Value {
         *self.asked.entry(op.to_owned()).or_default() += 1;
         match op {
+            "check" => self.check.clone(),
+            _ if self.is_missing => refused(Code::LineNotFound),
             "info" => self.info(),
             "enter" => {
                 let enter: Enter = codec::decode(payload).unwrap();

@@ -50,12 +50,34 @@ impl Gateway {
 
     /// Waits until it has found its line.
     pub async fn ready(&self) {
+        let mut said = String::new();
         let ready = async {
-            while self.get("/readyz", &[]).await.status != 200 {
+            loop {
+                let answer = self.get("/readyz", &[]).await;
+                if answer.status == 200 {
+                    break;
+                }
+                said = answer.body;
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ready).await.unwrap();
+        let ready = tokio::time::timeout(PATIENCE, ready).await;
+        ready.unwrap_or_else(|_| panic!("{said}"));
+    }
+
+    /// Waits until `/readyz` says why it is not.
+    pub async fn unready(&self, why: &str) {
+        let mut said = String::new();
+        let unready = async {
+            while !said.contains(why) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                said = self.get("/readyz", &[]).await.body;
+            }
+        };
+        let unready = tokio::time::timeout(PATIENCE, unready).await;
+        unready.unwrap_or_else(|_| panic!("{said}"));
+        let answer = self.get("/readyz", &[]).await;
+        assert_eq!(answer.status, 503, "{}", answer.body);
     }
 
     pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use nowserving_client::{CallNext, Client, ClientOptions, Configure, Journal, Kick};
-use nowserving_gateway::{Config, LineRule, Secret, Server};
+use nowserving_gateway::{AddressLimitsConfig, Config, LineRule, Secret, Server};
 use nowserving_protocol::codec;
 use nowserving_testkit::nats::Nats;
 use serde_json::{Value, json};
@@ -61,7 +61,10 @@ async fn cluster(logins: &Logins) -> Changes {
                 continue;
             };
             let op = request.subject.rsplit('.').next().unwrap().to_owned();
-            let answer = answer(&op, &request, &noted);
+            let answer = match request.subject.contains(".no-such-line.") {
+                true => json!({"error": {"code": "line_not_found", "message": "made up"}}),
+                false => answer(&op, &request, &noted),
+            };
             let mut headers = async_nats::HeaderMap::new();
             if let Some(code) = answer["error"]["code"].as_str() {
                 headers.insert("Nats-Service-Error", code);
@@ -116,6 +119,22 @@ fn answer(op: &str, request: &async_nats::Message, changes: &Changes) -> Value {
             json!({"lines": lines, "next": null})
         }
         "show" => shown(),
+        "info" => {
+            let shown = shown();
+            let mut info = shown["board"].clone();
+            for name in ["shard", "leader", "held_back_by"] {
+                info[name] = shown[name].clone();
+            }
+            info["settings"] = json!({
+                "seats": 200, "queue_limit": 20_000, "waiting_idle_timeout_ms": 300_000, "claim_timeout_ms": 120_000,
+                "checkout_timeout_ms": 600_000, "checkout_max_ms": 600_000, "phase": "open", "token_events": true,
+            });
+            info
+        }
+        "check" => json!({
+            "allowed": true, "limit": null, "remaining": null, "reset_ms": null, "retry_after_ms": null,
+            "unmatched": true, "descriptors": [{"allowed": true, "limit": null, "unmatched": true}],
+        }),
         "journal" => {
             let asked: Journal = codec::decode(payload).unwrap();
             let answer = preview(if asked.of_line { "changes" } else { "why" });
@@ -155,13 +174,18 @@ struct Dashboard {
 
 impl Dashboard {
     async fn start(nats: &Logins, user: &str, allow_changes: bool) -> Dashboard {
+        let change = |config: &mut Config| config.admin.allow_changes = allow_changes;
+        Dashboard::start_with(nats, user, change).await
+    }
+
+    async fn start_with(nats: &Logins, user: &str, change: impl FnOnce(&mut Config)) -> Dashboard {
         let rule = LineRule::new("tickets-tour-7".parse().unwrap());
         let any = "127.0.0.1:0".parse().unwrap();
         let mut config = Config::new(any, Secret::from([7; 32]), vec![rule]);
         config.insecure_cookies = true;
         config.patience_ms = 500;
         config.admin_listen = Some(any);
-        config.admin.allow_changes = allow_changes;
+        change(&mut config);
         let connect = async |user: &str| {
             let mut options = ClientOptions::default();
             options.deadline = Duration::from_secs(2);
@@ -213,6 +237,23 @@ impl Dashboard {
         body
     }
 
+    /// Asks until the answer is as wanted.
+    async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut body = Value::Null;
+        let asks = async {
+            loop {
+                body = self.get(path).await;
+                if wanted(&body) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let asked = tokio::time::timeout(PATIENCE, asks).await;
+        asked.unwrap_or_else(|_| panic!("{path}: {body}"));
+        body
+    }
+
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let headers = format!("{OWN}Content-Type: application/json\r\n");
         let (status, _, body) = self.ask("POST", path, &headers, &body.to_string()).await;
@@ -241,12 +282,10 @@ async fn the_dashboard_shows_what_the_cluster_says() {
         dashboard.get("/api/cluster").await["status"]["answered_by"],
         1
     );
-    let findings = dashboard.get("/api/findings").await;
     // The clock of the made-up node stands still.
-    let codes = findings["findings"].as_array().unwrap().iter();
-    let codes: Vec<_> = codes.filter_map(|it| it["code"].as_str()).collect();
-    assert_eq!(codes[0], "clock_skew", "{codes:?}");
-    assert!(codes.contains(&"line_stuck"), "{codes:?}");
+    let is_first = |it: &Value| it["findings"][0]["code"] == "clock_skew";
+    let findings = dashboard.until("/api/findings", is_first).await;
+    assert!(finding(&findings, "line_stuck").is_some(), "{findings}");
     let changes = dashboard.get("/api/lines/tickets-tour-7/changes").await;
     let versions = changes["entries"].as_array().unwrap().iter();
     let versions: Vec<_> = versions.map(|it| it["version"].as_u64().unwrap()).collect();
@@ -341,9 +380,72 @@ async fn what_the_login_may_not_ask_is_not_permitted() {
     assert_eq!(overview["health"]["wrong"][0], trouble);
     let (status, _, problem) = dashboard.ask("GET", "/api/cluster", OWN, "").await;
     assert_eq!((status, &problem["code"]), (403, &json!("forbidden")));
-    let findings = dashboard.get("/api/findings").await;
-    assert_eq!(findings["findings"][0]["code"], "nats_rights");
+    let is_first = |it: &Value| it["findings"][0]["code"] == "nats_rights";
+    dashboard.until("/api/findings", is_first).await;
     let asked = json!({"lane": "normal", "token": 4718});
     let (status, problem) = dashboard.post("/api/lines/tickets-tour-7/why", asked).await;
     assert_eq!((status, &problem["code"]), (403, &json!("forbidden")));
+}
+
+fn finding<'a>(answer: &'a Value, code: &str) -> Option<&'a Value> {
+    let mut findings = answer["findings"].as_array().unwrap().iter();
+    findings.find(|it| it["code"] == code)
+}
+
+#[tokio::test]
+async fn mistakes_of_the_set_up_are_findings_with_what_mends_them() {
+    let nats = Logins::start();
+    cluster(&nats).await;
+    let dashboard = Dashboard::start_with(&nats, "all", |config| {
+        let rule = LineRule::new("no-such-line".parse().unwrap());
+        config.lines.insert(0, rule);
+        config.address_limits = Some(AddressLimitsConfig {
+            domain: "wbe".to_owned(),
+            requests: vec!["enter".to_owned()],
+        });
+    })
+    .await;
+    let is_found = |answer: &Value| {
+        let codes = ["line_missing", "limits_missing"];
+        codes.iter().all(|code| finding(answer, code).is_some())
+    };
+    let answer = dashboard.until("/api/findings", is_found).await;
+    let missing = finding(&answer, "line_missing").unwrap();
+    assert_eq!(missing["severity"], "problem");
+    let text = missing["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("the line no-such-line does not exist"),
+        "{text}"
+    );
+    let command = missing["mend"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("nowserving line create no-such-line --seats "));
+    let unlimited = finding(&answer, "limits_missing").unwrap();
+    assert_eq!(unlimited["severity"], "warning");
+    assert!(
+        unlimited["text"]
+            .as_str()
+            .unwrap()
+            .contains("the domain wbe ")
+    );
+}
+
+#[tokio::test]
+async fn without_nats_it_says_at_once_what_is_the_matter() {
+    let mut nats = Logins::start();
+    cluster(&nats).await;
+    let dashboard = Dashboard::start(&nats, "all", false).await;
+    dashboard.get("/api/overview").await;
+    nats.nats.kill();
+    let is_told = |answer: &Value| {
+        let trouble = answer["head"]["trouble"].as_str().unwrap_or_default();
+        trouble.starts_with("there is no connection to NATS: start")
+    };
+    dashboard.until("/api/overview", is_told).await;
+    let answer = dashboard.get("/api/findings").await;
+    let codes = answer["findings"].as_array().unwrap().iter();
+    let codes: Vec<_> = codes.filter_map(|it| it["code"].as_str()).collect();
+    assert_eq!(codes[0], "nats_unreachable", "{answer}");
+    // Nodes have no part in it.
+    assert!(!codes.contains(&"no_answer"), "{answer}");
+    assert!(answer["findings"][0]["mend"][0]["remark"].is_string());
 }

@@ -8,5 +8,6 @@ mod dashboard;
 mod hostile;
 mod http2;
 mod tls;
+mod troubles;
 mod two_steps;
 mod without_cluster;

@@ -12,7 +12,8 @@ async fn it_starts_lives_and_says_that_it_is_not_ready() {
     assert_eq!(gateway.get("/healthz", &[]).await.status, 200);
     let ready = gateway.get("/readyz", &[]).await;
     assert_eq!(ready.status, 503);
-    assert!(ready.body.contains("the line sale"), "{}", ready.body);
+    let why = "no connection to NATS";
+    assert!(ready.body.contains(why), "{}", ready.body);
     assert_eq!(gateway.get("/_nowserving/jwks.json", &[]).await.status, 503);
     assert_eq!(
         gateway

@@ -42,6 +42,7 @@ async fn two_each(cluster: &Cluster, gateway: &Gateway) -> Result<()> {
     let mut third = Visitor::new(gateway.addr());
     let refused = enter(&mut third).await?;
     ensure!(refused.status == 429, "{refused:?}");
+    ensure!(refused.page().as_deref() == Some("limited"), "{refused:?}");
     let after_s = refused.head.get("retry-after").unwrap_or_default();
     ensure!(after_s.parse::<u64>()? >= 1, "{refused:?}");
     ensure!(next_token(cluster).await? == before, "a number was taken");

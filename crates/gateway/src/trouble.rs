@@ -1,0 +1,185 @@
+//! What keeps the gateway from its work, as far as it is known now, and what mends it: for `/readyz` and the dashboard.
+
+use nowserving_client::LineName;
+use nowserving_insight::facts::without_nats;
+use nowserving_insight::finding::{Finding, Mend};
+
+use crate::Gateway;
+use crate::limits::{AddressLimits, Unlimited};
+use crate::lines::Trouble;
+
+/// Of many lines, so many are named.
+const NAMED_MAX: usize = 5;
+
+impl Gateway {
+    /// Whether it can decide by the cluster, or why not: a cause a row, with what to do. A gateway that cannot still answers,
+    /// as `on_unavailable` says.
+    pub fn is_ready(&self) -> Result<(), String> {
+        let troubles = self.troubles();
+        match troubles.is_empty() {
+            true => Ok(()),
+            false => Err(troubles.iter().map(row).collect::<Vec<_>>().join("\n")),
+        }
+    }
+
+    /// Why it does not decide by the cluster. Asks nobody.
+    pub fn troubles(&self) -> Vec<Finding> {
+        if !self.client.is_connected() {
+            let text = "the gateway has no connection to NATS, and tries again and again";
+            return vec![without_nats(text)];
+        }
+        let lines = self.lines.iter();
+        of_lines(lines.filter_map(|(name, view)| Some((name, view.trouble()?))))
+    }
+
+    /// The same, and what it decides without although it should not. Asks nobody.
+    pub fn findings(&self) -> Vec<Finding> {
+        let unlimited = self.limits.as_ref().and_then(AddressLimits::unlimited);
+        let mut found = self.troubles();
+        found.extend(unlimited.map(of_limits));
+        found
+    }
+}
+
+fn of_limits(unlimited: Unlimited) -> Finding {
+    let code = "limits_missing";
+    match unlimited {
+        Unlimited::NoRules(domain) => {
+            let text = format!(
+                "no address is limited: the domain {domain} of address_limits has no rules in the cluster"
+            );
+            Finding::warning(code, text)
+                .run_if("nowserving limit show", "lists the domains that have rules")
+                .advise("apply rules for it (`nowserving limit apply`), or correct `domain` in the gateway's configuration")
+        }
+        Unlimited::Refused(domain, why) => {
+            let text = format!("no address is limited: the domain {domain} cannot be asked: {why}");
+            Finding::warning(code, text)
+                .advise("the login needs the rights of the role `gateways` (docs/security.md)")
+        }
+    }
+}
+
+/// A line that is missing has a finding of its own. What others have in common is one.
+fn of_lines<'a>(troubles: impl Iterator<Item = (&'a LineName, Trouble)>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let (mut unanswered, mut refused, mut unheard) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut why_unanswered, mut why_refused) = (None, None);
+    for (line, trouble) in troubles {
+        match trouble {
+            Trouble::Missing => found.push(missing(line)),
+            Trouble::New => unanswered.push(line),
+            Trouble::Unanswered(why) => {
+                unanswered.push(line);
+                why_unanswered = Some(why);
+            }
+            Trouble::Refused(why) => {
+                refused.push(line);
+                why_refused = Some(why);
+            }
+            Trouble::NoEvents => unheard.push(line),
+        }
+    }
+    if !unanswered.is_empty() {
+        let why = why_unanswered.map_or(" yet".to_owned(), |why| format!(": {why}"));
+        let text = format!(
+            "no answer from the cluster about {}{why}",
+            named(&unanswered)
+        );
+        let unanswered = Finding::problem("no_answer", text)
+            .run_if("nowserving cluster status --wait", "shows which nodes run");
+        found.push(unanswered);
+    }
+    if let Some(why) = why_refused {
+        let text = format!("the gateway cannot follow {}: {why}", named(&refused));
+        let refused = Finding::problem("line_refused", text)
+            .advise("the login needs the rights of the role `gateways` (docs/security.md)");
+        found.push(refused);
+    }
+    if !unheard.is_empty() {
+        let text = format!("the events of {} are not heard yet", named(&unheard));
+        found.push(Finding::problem("no_events", text));
+    }
+    found
+}
+
+fn missing(line: &LineName) -> Finding {
+    let text = format!(
+        "the line {line} does not exist, and its visitors are told that it cannot be reached"
+    );
+    Finding::problem("line_missing", text)
+        .run_if(
+            format!("nowserving line create {line} --seats 50 --queue-limit 10000"),
+            "with as many seats as people may be in the shop at once",
+        )
+        .advise("or correct `line` in the gateway's configuration, and start it again")
+}
+
+/// `the line sale`, or `the lines a, b and 3 more`
+fn named(lines: &[&LineName]) -> String {
+    let first: Vec<&str> = lines.iter().take(NAMED_MAX).map(|it| it.as_str()).collect();
+    let more = lines.len() - first.len();
+    let s = if lines.len() == 1 { "" } else { "s" };
+    let more = match more {
+        0 => String::new(),
+        _ => format!(" and {more} more"),
+    };
+    format!("the line{s} {}{more}", first.join(", "))
+}
+
+/// The text, and what to do.
+fn row(finding: &Finding) -> String {
+    let mend = finding.mend.iter().map(|Mend { command, remark }| {
+        let command = command.as_ref().map(|command| format!("`{command}`"));
+        let words = [command, remark.clone()].into_iter().flatten();
+        words.collect::<Vec<_>>().join(" ")
+    });
+    let mend: Vec<String> = mend.collect();
+    match mend.is_empty() {
+        true => finding.text.clone(),
+        false => format!("{}. To do: {}", finding.text, mend.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn rows(troubles: &[(&str, Trouble)]) -> Vec<String> {
+        let names: Vec<LineName> = troubles.iter().map(|it| it.0.parse().unwrap()).collect();
+        let troubles = troubles.iter().map(|it| it.1.clone());
+        of_lines(names.iter().zip(troubles))
+            .iter()
+            .map(row)
+            .collect()
+    }
+
+    #[test]
+    fn each_missing_line_is_named_with_the_command_that_creates_it() {
+        let rows = rows(&[("a", Trouble::Missing), ("b", Trouble::Missing)]);
+        assert_eq!(rows.len(), 2);
+        assert!(rows[1].starts_with("the line b does not exist"), "{rows:?}");
+        assert!(
+            rows[1].contains("`nowserving line create b --seats "),
+            "{rows:?}"
+        );
+    }
+
+    #[test]
+    fn what_many_lines_have_in_common_is_one_row() {
+        let why = || Trouble::Unanswered("no node listens".to_owned());
+        let names = ["a", "b", "c", "d", "e", "f", "g"];
+        let mut troubles: Vec<_> = names.map(|name| (name, why())).into();
+        troubles.push(("h", Trouble::NoEvents));
+        troubles.push(("i", Trouble::Refused("may not publish".to_owned())));
+        let rows = rows(&troubles);
+        assert_eq!(rows.len(), 3);
+        let first =
+            "no answer from the cluster about the lines a, b, c, d, e and 2 more: no node listens";
+        assert!(rows[0].starts_with(first), "{rows:?}");
+        assert!(rows[1].contains("the line i: may not publish"), "{rows:?}");
+        assert_eq!(rows[2], "the events of the line h are not heard yet");
+        assert_eq!(of_lines(std::iter::empty()), []);
+    }
+}
