@@ -300,6 +300,11 @@ for (const name of BROWSERS) {
           await plain.shows({ heading: "One moment, please", kept: "kept", lead: /Your place is kept/, reloads: 1 }, 60_000);
           newcomer = await (await visitor()).open(url);
           await newcomer.shows({ heading: "One moment, please", kept: "none", lead: /you have no number yet/ });
+          // It asks, and enters only when that is of use: a page that has tried three times enters by itself no more.
+          const since = front.asked.length;
+          const later = (asked) => front.asked.slice(since).filter((it) => it === asked).length;
+          await eventually("the newcomer has asked", () => later(`GET /_nowserving/v1/lines/${of}/status`) > 1);
+          assert.equal(later("POST /_nowserving/enter"), 0);
         } finally {
           await returns();
         }
