@@ -18,17 +18,27 @@ const LINES = {
   sleep: [["--seats", "1", "--waiting-idle-timeout", "6s"]],
   leader: [["--seats", "1"]],
   restart: [["--seats", "1"]],
+  beside: [["--seats", "1"]],
+  down: [["--seats", "1", "--claim-timeout", "10m"]],
+  hang: [["--seats", "1", "--claim-timeout", "10m"]],
   forbidden: [["--seats", "1"]],
   dropped: [["--seats", "1"]],
   day: [["--seats", "1", "--phase", "pre_open"]],
 };
+/** How all of the cluster is away, and is back; each with a line of its own. */
+const AWAY = {
+  down: ["is stopped, NATS with it, and started again", () => cluster.down(), () => cluster.up()],
+  hang: ["hangs for a while", () => cluster.signal("SIGSTOP"), () => cluster.signal("SIGCONT")],
+};
+const LIVE = "You are in line | kept | live";
+const LOST = "You are in line | kept | lost";
 /** Longer than the gateway's stream may be silent, after which the page asks for itself. */
 const NAP_MS = 16_000;
 
 let cluster, gateway, front;
 const lineOf = (scenario, name) => `${scenario}-${name}`;
-/** Open ones, as the gateway counts them. */
-const streams = (count) => eventually(`${count} streams`, async () => (await gateway.metric("nowserving_gateway_streams")) === count);
+/** Open ones, as a gateway counts them. */
+const streams = (count, of = gateway) => eventually(`${count} streams`, async () => (await of.metric("nowserving_gateway_streams")) === count);
 
 before(async () => {
   cluster = await Cluster.start();
@@ -216,17 +226,11 @@ for (const name of BROWSERS) {
       const { line: of, url, others } = await line("leader", 3);
       const tab = await (await visitor()).open(url);
       const first = await tab.shows({ place: "3", link: /^Live/ });
-      // Everything that the page has shown from now on.
-      await tab.page.evaluate(() => {
-        window.shown = new Set();
-        const look = () => window.shown.add(`${document.querySelector("h1").innerText} | ${document.querySelector(".badge").dataset.kept} | ${document.getElementById("link").dataset.link}`);
-        new MutationObserver(look).observe(document.getElementById("main"), { subtree: true, childList: true, characterData: true, attributes: true });
-        look();
-      });
+      await tab.note();
       await cluster.killLeader(of);
       await others[1].leave();
       await tab.shows({ place: "2", number: first.number, link: /^Live/ });
-      assert.deepEqual(await tab.page.evaluate(() => [...window.shown]), ["You are in line | kept | live"]);
+      assert.deepEqual(await tab.noted(), [LIVE]);
       tab.isQuiet();
     });
 
@@ -250,6 +254,70 @@ for (const name of BROWSERS) {
         await tab.press(".leave button");
         await tab.shows({ heading: "You have left the line" });
         tab.isQuiet();
+      });
+    }
+
+    test("one of two gateways is killed: the visitor goes on by the other one, with the same number, into the shop", async () => {
+      const { line: of, url, others } = await line("beside", 3);
+      const other = await Gateway.start(cluster, { [of]: "auto_enter_s = 0" });
+      front.gateways.unshift(other);
+      try {
+        const tab = await (await visitor()).open(url);
+        const first = await tab.shows({ place: "3", link: /^Live/ });
+        await streams(1, other);
+        await tab.note();
+        await other.stop("SIGKILL");
+        await others[1].leave();
+        await tab.shows({ place: "2", number: first.number, link: /^Live/ }, 60_000);
+        await streams(1);
+        // Whether the page had time to say that it has no connection or not: the place was kept.
+        for (const noted of await tab.noted()) assert.ok([LIVE, LOST].includes(noted), noted);
+        for (const left of [others[0], others[2]]) await left.leave();
+        await tab.shows({ heading: "It is your turn", number: first.number });
+        await tab.press("#go");
+        await tab.shows({ heading: "The shop", path: `/${of}/?item=42` });
+        assert.equal((await cluster.ask("line", "show", of)).counts.issued, 4);
+        tab.isQuiet();
+      } finally {
+        front.gateways.shift();
+        await other.stop("SIGKILL");
+      }
+    });
+
+    for (const [scenario, [how, goes, returns]] of Object.entries(AWAY)) {
+      test(`the whole cluster ${how}: the page says that the place is kept, and goes on with the same number by itself`, async () => {
+        const { line: of, url, others } = await line(scenario, 3);
+        const tab = await (await visitor()).open(url);
+        const first = await tab.shows({ place: "3", link: /^Live/ });
+        const plain = await (await visitor(closing(await Browser.strict(name, { script: false })))).open(url);
+        const second = await plain.shows({ heading: "You are in line", place: "4" });
+        await tab.note();
+        await goes();
+        let newcomer;
+        try {
+          await tab.shows({ heading: "You are in line", place: "3", kept: "kept", number: first.number, link: /^The line cannot be reached .* Your place is kept/ });
+          await tab.isAccessible("without a cluster");
+          await plain.shows({ heading: "One moment, please", kept: "kept", lead: /Your place is kept/, reloads: 1 }, 60_000);
+          newcomer = await (await visitor()).open(url);
+          await newcomer.shows({ heading: "One moment, please", kept: "none", lead: /you have no number yet/ });
+          // It asks, and enters only when that is of use: a page that has tried three times enters by itself no more.
+          const since = front.asked.length;
+          const later = (asked) => front.asked.slice(since).filter((it) => it === asked).length;
+          await eventually("the newcomer has asked", () => later(`GET /_nowserving/v1/lines/${of}/status`) > 1);
+          assert.equal(later("POST /_nowserving/enter"), 0);
+        } finally {
+          await returns();
+        }
+        // Nobody presses anything.
+        await tab.shows({ heading: "You are in line", place: "3", number: first.number, link: /^Live/ }, 60_000);
+        assert.deepEqual(await tab.noted(), [LIVE, LOST]);
+        await plain.shows({ heading: "You are in line", place: "4", number: second.number }, 60_000);
+        await newcomer.shows({ heading: "You are in line", place: "5", link: /^Live/ }, 60_000);
+        await others[1].leave();
+        await tab.shows({ place: "2", number: first.number });
+        assert.equal((await cluster.ask("line", "show", of)).counts.issued, 6);
+        tab.isQuiet();
+        newcomer.isQuiet();
       });
     }
 

@@ -160,6 +160,21 @@ export class Tab {
     }, ms);
   }
 
+  /** From now on each change of what the page says of place and connection is noted, for `noted`. */
+  note() {
+    return this.page.evaluate(() => {
+      window.noted = new Set();
+      const look = () => window.noted.add(`${document.querySelector("h1").innerText} | ${document.querySelector(".badge").dataset.kept} | ${document.getElementById("link").dataset.link}`);
+      new MutationObserver(look).observe(document.getElementById("main"), { subtree: true, childList: true, characterData: true, attributes: true });
+      look();
+    });
+  }
+
+  /** What the page has said since `note`, as "You are in line | kept | live". */
+  noted() {
+    return this.page.evaluate(() => [...window.noted]);
+  }
+
   /** Presses a button, or follows a link, as a mouse does. Without script there is nothing else to wait for. */
   press(selector) {
     return this.page.locator(selector).evaluate((element) => element.click());

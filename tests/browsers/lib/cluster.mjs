@@ -17,13 +17,24 @@ export class Cluster {
     cluster.url = `nats://127.0.0.1:${port}`;
     const data = join(cluster.folder, "data");
     // A node that is killed comes back.
-    cluster.dev = new Program(["dev", "--nats-port", String(port), "--data-dir", data, "--restart", ...flags]);
-    await cluster.dev.line(/^ready nats:/);
+    cluster.args = ["dev", "--nats-port", String(port), "--data-dir", data, "--restart", ...flags];
+    await cluster.up();
     return cluster;
   }
 
+  /** The nodes and NATS, with all that they knew before. */
+  async up() {
+    this.dev = new Program(this.args);
+    await this.dev.line(/^ready nats:/);
+  }
+
+  /** Ends the nodes and NATS. */
+  down() {
+    return this.dev.stop();
+  }
+
   async stop() {
-    await this.dev.stop();
+    await this.down();
     rmSync(this.folder, { recursive: true, force: true });
   }
 
@@ -54,11 +65,21 @@ export class Cluster {
       const shown = await this.ask("line", "show", line);
       return shown.leader && shown;
     });
-    const pids = this.dev.lines.map((printed) => /^node (\d+) pid (\d+)$/.exec(printed)).filter((found) => Number(found?.[1]) === leader);
-    process.kill(Number(pids.at(-1)[2]), "SIGKILL");
+    process.kill(this.#pids().get(leader), "SIGKILL");
     await eventually("another leader", async () => {
       const shown = await this.ask("line", "show", line);
       return shown.leader && shown.leader !== leader;
     });
+  }
+
+  /** Sends all nodes this signal; NATS stays as it is. */
+  signal(signal) {
+    for (const pid of this.#pids().values()) process.kill(pid, signal);
+  }
+
+  /** By node: of one that was started again, the last. */
+  #pids() {
+    const printed = this.dev.lines.map((line) => /^node (\d+) pid (\d+)$/.exec(line)).filter(Boolean);
+    return new Map(printed.map(([, node, pid]) => [Number(node), Number(pid)]));
   }
 }

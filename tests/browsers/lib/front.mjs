@@ -5,9 +5,25 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { request as ask } from "node:http";
 import { createServer } from "node:https";
+import { connect } from "node:net";
 import { join } from "node:path";
 
 const EVENTS = /^\/_nowserving\/v1\/lines\/([^/]+)\/events$/;
+
+/** A connection to the first gateway that takes one. */
+async function reach(gateways) {
+  for (const { origin } of gateways) {
+    const { hostname, port } = new URL(origin);
+    const socket = connect(port, hostname);
+    try {
+      await once(socket, "connect");
+      return socket;
+    } catch {
+      // It is dead: the next one.
+    }
+  }
+  throw new Error("no gateway answers");
+}
 
 export class Front {
   /** Streams that were asked for, by line. */
@@ -20,7 +36,8 @@ export class Front {
 
   static async start(cluster, gateway) {
     const front = new Front();
-    front.gateway = new URL(gateway.origin);
+    /** Those that it knows. The first one gets all requests while it lives. */
+    front.gateways = [gateway];
     const [key, cert] = ["front.key", "front.cert"].map((name) => join(cluster.folder, name));
     execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
       "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], { stdio: "ignore" });
@@ -88,7 +105,8 @@ export class Front {
     delete headers.connection;
     if (method !== request.method) delete headers["content-length"];
     Object.assign(headers, { "x-forwarded-for": request.socket.remoteAddress, "x-forwarded-proto": "https", "x-forwarded-host": host, host }, more);
-    const upstream = ask({ host: this.gateway.hostname, port: this.gateway.port, path, method, headers, agent: false }, answered);
+    const createConnection = (_, made) => void reach(this.gateways).then((socket) => made(null, socket), made);
+    const upstream = ask({ path, method, headers, createConnection }, answered);
     upstream.on("error", () => {
       if (response.headersSent) return;
       // As a proxy does when no gateway answers.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -80,30 +81,34 @@ impl Drop for Proxy {
     }
 }
 
+/// One direction of a connection that is passed on: where its bytes come from, and where they go.
+pub(crate) type Direction = (OwnedReadHalf, OwnedWriteHalf);
+
+/// Connects `client` with `upstream`: the direction to it, and back. `None`: it takes no connection.
+pub(crate) async fn connected(client: TcpStream, upstream: SocketAddr) -> Option<[Direction; 2]> {
+    let server = TcpStream::connect(upstream).await.ok()?;
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    Some([(from_client, to_server), (from_server, to_client)])
+}
+
 async fn pass(client: TcpStream, upstream: SocketAddr, mut link: watch::Receiver<Link>) {
     if *link.borrow() == Link::Closed {
         return;
     }
-    let Ok(server) = TcpStream::connect(upstream).await else {
+    let Some([there, back]) = connected(client, upstream).await else {
         return;
     };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, link.clone(), &[Link::Silent, Link::Mute]) => {}
-        () = pump(from_server, to_client, link.clone(), &[Link::Silent]) => {}
+        () = pump(there, link.clone(), &[Link::Silent, Link::Mute]) => {}
+        () = pump(back, link.clone(), &[Link::Silent]) => {}
         // Fails only if the proxy is gone; the connection then goes too.
         _ = link.wait_for(|link| *link == Link::Closed) => {}
     }
 }
 
-async fn pump(
-    mut from: impl AsyncReadExt + Unpin,
-    mut to: impl AsyncWriteExt + Unpin,
-    mut link: watch::Receiver<Link>,
-    holds_back: &[Link],
-) {
+async fn pump((mut from, mut to): Direction, mut link: watch::Receiver<Link>, holds_back: &[Link]) {
     let (under_way, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(CHUNKS_MAX);
     let read = async move {
         let mut buffer = vec![0; 64 * 1024];

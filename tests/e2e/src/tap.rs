@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::proxy::{Direction, connected};
 use crate::traffic::Traffic;
 
 /// A control line of NATS is shorter; what is longer is not NATS's protocol, but TLS.
@@ -83,24 +84,16 @@ fn runtime() -> Result<&'static Handle> {
 }
 
 async fn pass(client: TcpStream, upstream: SocketAddr, traffic: Arc<Traffic>) {
-    let Ok(server) = TcpStream::connect(upstream).await else {
+    let Some([there, back]) = connected(client, upstream).await else {
         return;
     };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, &traffic, Side::Node) => {}
-        () = pump(from_server, to_client, &traffic, Side::Server) => {}
+        () = pump(there, &traffic, Side::Node) => {}
+        () = pump(back, &traffic, Side::Server) => {}
     }
 }
 
-async fn pump(
-    mut from: impl AsyncReadExt + Unpin,
-    mut to: impl AsyncWriteExt + Unpin,
-    traffic: &Traffic,
-    side: Side,
-) {
+async fn pump((mut from, mut to): Direction, traffic: &Traffic, side: Side) {
     let mut reader = Reader::new(side);
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {

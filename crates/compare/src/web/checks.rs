@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::stage::{LINE, SHOP, Stage};
 use super::wire::{Wire, Wish};
-use super::{CrowdHttpArgs, Steps};
+use super::{CrowdHttpArgs, Found, Steps};
 use crate::cpu;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -53,12 +53,12 @@ struct Row {
     refused: u64,
 }
 
-impl Section {
-    pub fn is_well(&self) -> bool {
+impl Found for Section {
+    fn is_well(&self) -> bool {
         self.rows.iter().all(|row| row.refused == 0)
     }
 
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = "\n## checks\n\n| connections | load | checks/s | median | 99 % | slowest | gateways' cores | checks/s \
                         a core | not let in |\n|---|---|---|---|---|---|---|---|---|"
             .to_owned();

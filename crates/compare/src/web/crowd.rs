@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::stage::{LINE, Stage};
-use super::{CrowdHttpArgs, Steps, shopper};
+use super::{CrowdHttpArgs, Found, Steps, shopper};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it is said how far the crowd is.
@@ -32,12 +32,12 @@ pub struct Section {
     events: Vec<String>,
 }
 
-impl Section {
-    pub fn is_well(&self) -> bool {
+impl Found for Section {
+    fn is_well(&self) -> bool {
         self.report.faults().is_empty() && self.troubles.count == 0
     }
 
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = format!("\n## crowd\n\n{}", self.report.table());
         let faults = self.report.faults().into_iter();
         let faults = faults.map(|fault| format!("FAULT: {fault}"));

@@ -104,6 +104,20 @@ struct Report {
     is_well: bool,
 }
 
+/// What a part has found: whether it is as it should be, and its table.
+trait Found {
+    fn is_well(&self) -> bool;
+    fn text(&self) -> String;
+}
+
+impl Report {
+    fn told<F: Found>(&mut self, steps: &Steps, args: &CrowdHttpArgs, found: F) -> Option<F> {
+        steps.print(args, &found.text());
+        self.is_well &= found.is_well();
+        Some(found)
+    }
+}
+
 /// What a person who waits is shown on stderr.
 pub struct Steps(Progress);
 
@@ -133,8 +147,11 @@ impl Steps {
         self.0.say(text);
     }
 
-    fn print(&self, text: &str) {
-        self.0.bar.suspend(|| println!("{text}"));
+    /// A table, unless stdout has nothing but JSON.
+    fn print(&self, args: &CrowdHttpArgs, text: &str) {
+        if !args.json {
+            self.0.bar.suspend(|| println!("{text}"));
+        }
     }
 }
 
@@ -149,6 +166,17 @@ pub async fn run(args: CrowdHttpArgs) -> Result<ExitCode> {
     // The gateways do the same. Streams that cannot be opened are counted.
     allow_open_files(u64::from(args.watchers) + OTHER_FILES)?;
     let steps = Steps::new();
+    let report = all_parts(&steps, &args)
+        .await
+        .with_context(|| steps.now())?;
+    if args.json {
+        drop(steps);
+        println!("{}", serde_json::to_string(&report)?);
+    }
+    Ok(ExitCode::from(u8::from(!report.is_well)))
+}
+
+async fn all_parts(steps: &Steps, args: &CrowdHttpArgs) -> Result<Report> {
     steps.begin("building nowserving");
     let mut report = Report {
         build: nowserving_e2e::build().await?,
@@ -158,45 +186,19 @@ pub async fn run(args: CrowdHttpArgs) -> Result<ExitCode> {
         checks: None,
         is_well: true,
     };
-    if !args.json {
-        let (build, machine) = (&report.build, report.machine.text());
-        steps.print(&format!("{build}; {machine}"));
-    }
+    let head = format!("{}; {}", report.build, report.machine.text());
+    steps.print(args, &head);
     let does = |what| args.what == what || args.what == What::All;
-    let tell = |text: String| {
-        if !args.json {
-            steps.print(&text);
-        }
-    };
     if does(What::Crowd) {
-        let section = crowd::run(&steps, &args)
-            .await
-            .with_context(|| steps.now())?;
-        tell(section.text());
-        report.is_well &= section.is_well();
-        report.crowd = Some(section);
+        report.crowd = report.told(steps, args, crowd::run(steps, args).await?);
     }
     if does(What::Streams) {
-        let section = streams::run(&steps, &args)
-            .await
-            .with_context(|| steps.now())?;
-        tell(section.text());
-        report.is_well &= section.is_well();
-        report.streams = Some(section);
+        report.streams = report.told(steps, args, streams::run(steps, args).await?);
     }
     if does(What::Checks) {
-        let section = checks::run(&steps, &args)
-            .await
-            .with_context(|| steps.now())?;
-        tell(section.text());
-        report.is_well &= section.is_well();
-        report.checks = Some(section);
+        report.checks = report.told(steps, args, checks::run(steps, args).await?);
     }
-    drop(steps);
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    }
-    Ok(ExitCode::from(u8::from(!report.is_well)))
+    Ok(report)
 }
 
 /// Milliseconds below which this share of all times is; `times` are sorted.

@@ -18,7 +18,7 @@ use super::browser::Browser;
 use super::shopper::{REFUSED_MS, pause};
 use super::stage::{LINE, Stage};
 use super::wire::EventReader;
-use super::{CrowdHttpArgs, Steps, quantile_ms};
+use super::{CrowdHttpArgs, Found, Steps, quantile_ms};
 
 /// So many enter, and so many streams begin, at once.
 const AT_ONCE: usize = 64;
@@ -94,8 +94,8 @@ struct Led {
     heard: u64,
 }
 
-impl Section {
-    pub fn is_well(&self) -> bool {
+impl Found for Section {
+    fn is_well(&self) -> bool {
         let all = self.moves.moves * self.open;
         self.open == self.watchers
             && self.changed == 0
@@ -106,7 +106,7 @@ impl Section {
             && self.leader_killed.told_unavailable == 0
     }
 
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let Section {
             moves,
             gateway_killed: gateway,

@@ -202,9 +202,11 @@ async fn find(gateway: &Shared, asked: &Asked, rule: &LineRule, wish: &Wish) -> 
     }
 }
 
-/// What the newest board says to somebody who has no number.
+/// What the newest board says to somebody who has no number. Not while the line is away: a page that is sent to enter again and
+/// again gives up after three times, and would wait for its visitor then.
 pub(super) fn newcomer(gateway: &Shared, rule: &LineRule) -> Visit {
-    let Some(view) = gateway.lines.get(&rule.line) else {
+    let view = gateway.lines.get(&rule.line);
+    let Some(view) = view.filter(|view| !view.is_away()) else {
         return Visit::unavailable(false, None);
     };
     let (info, board) = (view.info(), view.board());

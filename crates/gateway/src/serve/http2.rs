@@ -167,31 +167,30 @@ impl HttpBody for AnsweredBody {
 }
 
 #[cfg(test)]
+#[path = "../../tests/gateway/frames.rs"]
+mod frames;
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use futures::StreamExt as _;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
     use tokio::time::Instant;
 
     use super::super::OF_BROWSERS;
+    use super::frames::{
+        DATA, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, PING, PREFACE, frame, greeting, next,
+    };
     use super::*;
 
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    const DATA: u8 = 0;
-    const SETTINGS: u8 = 4;
-    const PING: u8 = 6;
-    const GO_AWAY: u8 = 7;
-    const HEADERS: u8 = 1;
     const ACK: u8 = 1;
-    const END_STREAM_AND_HEADERS: u8 = 5;
-    /// `GET https://a/`, by HPACK's static table.
-    const GET: &[u8] = &[0x82, 0x87, 0x84, 0x41, 1, b'a'];
 
-    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-        let length = u8::try_from(payload.len()).unwrap();
-        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    /// `GET https://a/`, by HPACK's static table.
+    fn get() -> Vec<u8> {
+        let fields = [0x82, 0x87, 0x84, 0x41, 1, b'a'];
+        frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields)
     }
 
     /// A client that answers pings. Returns the kinds of all frames that it got, when the connection has ended.
@@ -199,11 +198,7 @@ mod tests {
         tokio::spawn(async move {
             stream.write_all(&begins).await.unwrap();
             let mut kinds = Vec::new();
-            let mut head = [0; 9];
-            while stream.read_exact(&mut head).await.is_ok() {
-                let [_, high, low, kind, flags, ..] = head;
-                let mut payload = vec![0; (usize::from(high) << 8) | usize::from(low)];
-                stream.read_exact(&mut payload).await.unwrap();
+            while let Some((kind, flags, _, payload)) = next(&mut stream).await {
                 kinds.push(kind);
                 if kind == PING && flags & ACK == 0 {
                     let _ = stream.write_all(&frame(PING, ACK, 0, &payload)).await;
@@ -243,15 +238,11 @@ mod tests {
         })
     }
 
-    fn greeting() -> Vec<u8> {
-        [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_requests_ends_although_it_answers_pings() {
         let (theirs, ours) = duplex(64 * 1024);
         let began = Instant::now();
-        let client = client(theirs, greeting());
+        let client = client(theirs, greeting(&[]));
         server(ours, None).await.unwrap();
         assert!(began.elapsed() >= IDLE_MAX);
         let kinds = client.await.unwrap();
@@ -274,9 +265,8 @@ mod tests {
     async fn one_that_takes_nothing_of_an_answer_ends() {
         let (theirs, ours) = duplex(64 * 1024);
         let (_lasts, until) = oneshot::channel::<()>();
-        let window_of_0 = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-        let get = frame(HEADERS, END_STREAM_AND_HEADERS, 1, GET);
-        let client = client(theirs, [PREFACE, &window_of_0, &get].concat());
+        let window_of_0 = greeting(&[0, 4, 0, 0, 0, 0]);
+        let client = client(theirs, [window_of_0, get()].concat());
         let server = server_of(ours, b"a page", Some(until));
         timeout(3 * IDLE_MAX, server).await.unwrap().unwrap();
         let kinds = client.await.unwrap();
@@ -290,8 +280,7 @@ mod tests {
     async fn a_stream_keeps_its_connection_until_it_ends() {
         let (theirs, ours) = duplex(64 * 1024);
         let (lasts, until) = oneshot::channel::<()>();
-        let get = frame(HEADERS, END_STREAM_AND_HEADERS, 1, GET);
-        let client = client(theirs, [greeting(), get].concat());
+        let client = client(theirs, [greeting(&[]), get()].concat());
         let mut server = server(ours, Some(until));
         let early = timeout(10 * IDLE_MAX, &mut server).await;
         assert!(early.is_err(), "it ended with an open stream");

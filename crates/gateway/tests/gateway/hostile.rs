@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::common::{Gateway, HTML};
+use crate::frames::greeting;
 
 fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or(answer)
@@ -211,7 +212,6 @@ async fn connections_that_say_nothing_keep_nobody_out() {
 /// Where Envoy asks, nobody else takes a connection.
 #[tokio::test]
 async fn strangers_are_not_heard_where_envoy_asks() {
-    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     for (trusted, is_greeted) in [("127.0.0.1/32", true), ("192.0.2.1/32", false)] {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let envoy = free.local_addr().unwrap();
@@ -222,7 +222,7 @@ async fn strangers_are_not_heard_where_envoy_asks() {
         })
         .await;
         let mut stream = TcpStream::connect(envoy).await.unwrap();
-        let _ = stream.write_all(GREETING).await;
+        let _ = stream.write_all(&greeting(&[])).await;
         let mut answer = [0; 1];
         let read = stream.read(&mut answer);
         let read = tokio::time::timeout(Duration::from_secs(20), read).await;

@@ -2,29 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 
+use crate::frames::{DATA, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, PING, frame, greeting, next};
 use crate::tls::{Secure, Secured};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
 const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GO_AWAY: u8 = 7;
 const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let head = [
-        length[1], length[2], length[3], kind, flags, 0, 0, 0, stream,
-    ];
-    [&head, payload].concat()
-}
 
 /// HPACK without its table.
 fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
@@ -50,14 +35,10 @@ fn request<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> V
 }
 
 /// The first frame about this stream, or about the whole connection if that ends: its kind and what it has.
-async fn first_about(client: &mut Secure, stream: u8) -> (u8, Vec<u8>) {
+async fn first_about(client: &mut Secure, stream: u32) -> (u8, Vec<u8>) {
     let read = async {
         loop {
-            let mut head = [0; 9];
-            client.read_exact(&mut head).await.unwrap();
-            let [high, middle, low, kind, _, _, _, _, about] = head;
-            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
-            client.read_exact(&mut payload).await.unwrap();
+            let (kind, _, about, payload) = next(client).await.unwrap();
             if about == stream || kind == GO_AWAY {
                 return (kind, payload);
             }
@@ -66,9 +47,10 @@ async fn first_about(client: &mut Secure, stream: u8) -> (u8, Vec<u8>) {
     tokio::time::timeout(PATIENCE, read).await.unwrap()
 }
 
-async fn greeted(client: &mut Secure) {
-    let greeting = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
-    client.write_all(&greeting).await.unwrap();
+async fn greeted(gateway: &Secured) -> Secure {
+    let mut client = gateway.client(b"h2").await;
+    client.write_all(&greeting(&[])).await.unwrap();
+    client
 }
 
 /// Each would be another request for a server behind that speaks HTTP/1.
@@ -88,8 +70,7 @@ async fn requests_that_are_none_are_refused_and_others_answered() {
         &[(":path", "/other")],
     ];
     for more in malformed {
-        let mut client = gateway.client(b"h2").await;
-        greeted(&mut client).await;
+        let mut client = greeted(&gateway).await;
         let headers = request("POST", "/_nowserving/enter", more);
         let mut sent = frame(HEADERS, END_HEADERS, 1, &headers);
         sent.extend(frame(DATA, END_STREAM, 1, b"line=sale"));
@@ -101,8 +82,7 @@ async fn requests_that_are_none_are_refused_and_others_answered() {
             "{more:?}: {kind} {payload:?}"
         );
     }
-    let mut client = gateway.client(b"h2").await;
-    greeted(&mut client).await;
+    let mut client = greeted(&gateway).await;
     let healthy = request("GET", "/healthz", &[]);
     let sent = frame(HEADERS, END_STREAM | END_HEADERS, 1, &healthy);
     client.write_all(&sent).await.unwrap();
@@ -117,8 +97,7 @@ async fn requests_that_are_none_are_refused_and_others_answered() {
 #[tokio::test]
 async fn large_headers_are_refused() {
     let gateway = Secured::start().await;
-    let mut client = gateway.client(b"h2").await;
-    greeted(&mut client).await;
+    let mut client = greeted(&gateway).await;
     let long = "x".repeat(100);
     let many: Vec<(&str, &str)> = vec![("x-many", &long); 150];
     let sent = frame(
@@ -144,33 +123,22 @@ async fn large_headers_are_refused() {
 #[tokio::test]
 async fn rapid_resets_end_the_connection_and_nothing_else() {
     let gateway = Secured::start().await;
-    let mut client = gateway.client(b"h2").await;
-    greeted(&mut client).await;
+    let mut client = greeted(&gateway).await;
     let mut sent = Vec::new();
     let get = request("GET", "/_nowserving/wait?line=sale", &[]);
-    let mut stream: u32 = 1;
-    for _ in 0..2_000 {
+    for stream in (1..4_000).step_by(2) {
         for (kind, flags, payload) in [
             (HEADERS, END_STREAM | END_HEADERS, get.as_slice()),
             (RESET, 0, &[0, 0, 0, 8]),
         ] {
-            let mut frame = frame(kind, flags, 0, payload);
-            frame[5..9].copy_from_slice(&stream.to_be_bytes());
-            sent.extend(frame);
+            sent.extend(frame(kind, flags, stream, payload));
         }
-        stream += 2;
     }
     let _ = client.write_all(&sent).await;
     // To take them all would be to answer this.
     let _ = client.write_all(&frame(PING, 0, 0, &[7; 8])).await;
     let ends = async {
-        let mut head = [0; 9];
-        while client.read_exact(&mut head).await.is_ok() {
-            let [high, middle, low, kind, ..] = head;
-            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
-            if client.read_exact(&mut payload).await.is_err() {
-                return;
-            }
+        while let Some((kind, _, _, payload)) = next(&mut client).await {
             assert!(kind != PING || payload != [7; 8], "it has taken them all");
             if kind == GO_AWAY {
                 assert_eq!(payload[4..8], ENHANCE_YOUR_CALM, "{payload:?}");

@@ -5,6 +5,7 @@ mod cluster;
 mod common;
 mod completes;
 mod dashboard;
+mod frames;
 mod hostile;
 mod http2;
 mod tls;
