@@ -292,15 +292,15 @@ for (const name of BROWSERS) {
         const plain = await (await visitor(closing(await Browser.strict(name, { script: false })))).open(url);
         const second = await plain.shows({ heading: "You are in line", place: "4" });
         await tab.note();
-        await goes();
         let newcomer;
         try {
+          await goes();
           await tab.shows({ heading: "You are in line", place: "3", kept: "kept", number: first.number, link: /^The line cannot be reached .* Your place is kept/ });
           await tab.isAccessible("without a cluster");
           await plain.shows({ heading: "One moment, please", kept: "kept", lead: /Your place is kept/, reloads: 1 }, 60_000);
           newcomer = await (await visitor()).open(url);
           await newcomer.shows({ heading: "One moment, please", kept: "none", lead: /you have no number yet/ });
-          // It asks, and enters only when that is of use: a page that has tried three times enters by itself no more.
+          // It asks, and enters only when that is of use: a page tries three times a minute at most.
           const since = front.asked.length;
           const later = (asked) => front.asked.slice(since).filter((it) => it === asked).length;
           await eventually("the newcomer has asked", () => later(`GET /_nowserving/v1/lines/${of}/status`) > 1);

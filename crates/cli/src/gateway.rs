@@ -212,8 +212,7 @@ struct Nats {
     client: Client,
 }
 
-/// `/readyz` of the metrics address says the same as that of the gateway. Whether NATS is reached is in the log: a wrong
-/// address would look like a line that does not answer.
+/// `/readyz` of the metrics address says the same as that of the gateway. Whether NATS is reached is in the log.
 async fn report(handle: &Handle, health: &Health, nats: &Nats) {
     let mut is_reached = true;
     loop {

@@ -179,9 +179,9 @@ async fn file(State(gateway): State<Shared>, Path(path): Path<String>) -> Answer
     (headers, asset.bytes).into_response()
 }
 
-/// Waits for nobody. The next one knows what has become of the lines since.
+/// Waits for nobody. The next one knows what has become of the lines since. Anybody may ask that, so it costs few questions.
 async fn ready(State(gateway): State<Shared>) -> Answer {
-    gateway.lines.values().for_each(LineView::doubt);
+    gateway.lines.values().for_each(LineView::look_again);
     match gateway.is_ready() {
         Ok(()) => "ok\n".into_response(),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nowserving_client::limits::{Check, CheckReply, Descriptor, Entry};
-use nowserving_client::{Client, Error, LimitFallback, Limiter, LimiterOptions, LineName};
+use nowserving_client::{Client, Code, Error, LimitFallback, Limiter, LimiterOptions, LineName};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
@@ -15,7 +15,7 @@ use crate::metrics;
 
 /// A refusal without a time.
 const RETRY_AFTER_MS: u64 = 10_000;
-/// How often it is looked whether the domain has rules, whoever visits.
+/// How often the gateway looks whether the domain has rules, also if nobody visits.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// The same while it has none, or nobody answers.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -44,7 +44,9 @@ struct Asks {
 pub(crate) enum Unlimited {
     /// The domain has no rules.
     NoRules(LineName),
-    /// The cluster, or NATS, refuses the question.
+    /// The login lacks the right to ask.
+    Forbidden(LineName, String),
+    /// The cluster refuses the question.
     Refused(LineName, String),
 }
 
@@ -111,7 +113,7 @@ impl Asks {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A wrong name is known before somebody relies on the limits.
+    /// Finds a wrong domain at the start, not with the first visitor.
     async fn look(self: Arc<Asks>) {
         let check = Check {
             dry_run: true,
@@ -141,10 +143,13 @@ impl Asks {
             Ok(reply) if reply.without_cluster => return,
             Err(error) if error.is_transient() => return,
             Ok(reply) => reply.unmatched.then(|| Unlimited::NoRules(domain.clone())),
-            Err(error) => Some(Unlimited::Refused(
-                domain.clone(),
-                error.message().to_owned(),
-            )),
+            Err(error) => {
+                let why = error.message().to_owned();
+                Some(match error.kind().code() {
+                    Code::Forbidden => Unlimited::Forbidden(domain.clone(), why),
+                    _ => Unlimited::Refused(domain.clone(), why),
+                })
+            }
         };
         let before = std::mem::replace(&mut *self.unlimited(), unlimited.clone());
         if before == unlimited {
@@ -155,7 +160,9 @@ impl Asks {
                 %domain,
                 "no address is limited: the domain of address_limits has no rules in the cluster"
             ),
-            Some(Unlimited::Refused(_, error)) => warn!(%domain, error, "no address is limited"),
+            Some(Unlimited::Forbidden(_, error) | Unlimited::Refused(_, error)) => {
+                warn!(%domain, error, "no address is limited")
+            }
             None => info!(%domain, "addresses are limited"),
         }
     }

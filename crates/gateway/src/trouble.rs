@@ -6,17 +6,19 @@ use nowserving_insight::finding::{Finding, Mend};
 
 use crate::Gateway;
 use crate::limits::{AddressLimits, Unlimited};
-use crate::lines::Trouble;
+use crate::lines::{LineView, Trouble};
 
-/// Of many lines, so many are named.
+/// So many of the lines that have the same trouble are named.
 const NAMED_MAX: usize = 5;
+const RIGHTS: &str = "the login needs the rights of the role `gateways` (docs/security.md)";
 
 impl Gateway {
     /// Whether it can decide by the cluster, or why not: a cause a row, with what to do. A gateway that cannot still answers,
-    /// as `on_unavailable` says.
+    /// as `on_unavailable` says. One answer that is missing, or a moment without NATS, is no reason yet.
     pub fn is_ready(&self) -> Result<(), String> {
         let troubles = self.troubles();
-        match troubles.is_empty() {
+        let is_unready = self.lines.values().any(LineView::is_unready);
+        match troubles.is_empty() || !is_unready {
             true => Ok(()),
             false => Err(troubles.iter().map(row).collect::<Vec<_>>().join("\n")),
         }
@@ -55,23 +57,39 @@ fn of_limits(unlimited: Unlimited) -> Finding {
         Unlimited::Refused(domain, why) => {
             let text = format!("no address is limited: the domain {domain} cannot be asked: {why}");
             Finding::warning(code, text)
-                .advise("the login needs the rights of the role `gateways` (docs/security.md)")
+        }
+        Unlimited::Forbidden(domain, why) => {
+            let text = format!(
+                "no address is limited: the login may not ask about the domain {domain}: {why}"
+            );
+            Finding::warning(code, text).advise(RIGHTS)
         }
     }
 }
 
-/// A line that is missing has a finding of its own. What others have in common is one.
+/// A line that is missing has a finding of its own, up to a number. What others have in common is one.
 fn of_lines<'a>(troubles: impl Iterator<Item = (&'a LineName, Trouble)>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let (mut unanswered, mut refused, mut unheard) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut why_unanswered, mut why_refused) = (None, None);
+    let mut missing_lines = 0;
+    let (mut unanswered, mut unheard) = (Vec::new(), Vec::new());
+    let (mut forbidden, mut refused) = (Vec::new(), Vec::new());
+    let (mut why_unanswered, mut why_forbidden, mut why_refused) = (None, None, None);
     for (line, trouble) in troubles {
         match trouble {
-            Trouble::Missing => found.push(missing(line)),
+            Trouble::Missing => {
+                missing_lines += 1;
+                if missing_lines <= NAMED_MAX {
+                    found.push(missing(line));
+                }
+            }
             Trouble::New => unanswered.push(line),
             Trouble::Unanswered(why) => {
                 unanswered.push(line);
                 why_unanswered = Some(why);
+            }
+            Trouble::Forbidden(why) => {
+                forbidden.push(line);
+                why_forbidden = Some(why);
             }
             Trouble::Refused(why) => {
                 refused.push(line);
@@ -79,6 +97,10 @@ fn of_lines<'a>(troubles: impl Iterator<Item = (&'a LineName, Trouble)>) -> Vec<
             }
             Trouble::NoEvents => unheard.push(line),
         }
+    }
+    if missing_lines > NAMED_MAX {
+        let text = format!("and {} more lines do not exist", missing_lines - NAMED_MAX);
+        found.push(Finding::problem("line_missing", text));
     }
     if !unanswered.is_empty() {
         let why = why_unanswered.map_or(" yet".to_owned(), |why| format!(": {why}"));
@@ -90,11 +112,13 @@ fn of_lines<'a>(troubles: impl Iterator<Item = (&'a LineName, Trouble)>) -> Vec<
             .run_if("nowserving cluster status --wait", "shows which nodes run");
         found.push(unanswered);
     }
+    if let Some(why) = why_forbidden {
+        let text = format!("the gateway may not follow {}: {why}", named(&forbidden));
+        found.push(Finding::problem("line_refused", text).advise(RIGHTS));
+    }
     if let Some(why) = why_refused {
         let text = format!("the gateway cannot follow {}: {why}", named(&refused));
-        let refused = Finding::problem("line_refused", text)
-            .advise("the login needs the rights of the role `gateways` (docs/security.md)");
-        found.push(refused);
+        found.push(Finding::problem("line_refused", text));
     }
     if !unheard.is_empty() {
         let text = format!("the events of {} are not heard yet", named(&unheard));
@@ -167,19 +191,35 @@ mod tests {
     }
 
     #[test]
+    fn of_many_missing_lines_the_first_are_named() {
+        let names = ["a", "b", "c", "d", "e", "f", "g"];
+        let rows = rows(&names.map(|name| (name, Trouble::Missing)));
+        assert_eq!(rows.len(), NAMED_MAX + 1);
+        assert!(rows[4].starts_with("the line e "), "{rows:?}");
+        assert_eq!(rows[5], "and 2 more lines do not exist");
+    }
+
+    #[test]
     fn what_many_lines_have_in_common_is_one_row() {
         let why = || Trouble::Unanswered("no node listens".to_owned());
         let names = ["a", "b", "c", "d", "e", "f", "g"];
         let mut troubles: Vec<_> = names.map(|name| (name, why())).into();
         troubles.push(("h", Trouble::NoEvents));
-        troubles.push(("i", Trouble::Refused("may not publish".to_owned())));
+        troubles.push(("i", Trouble::Forbidden("may not publish".to_owned())));
+        troubles.push(("j", Trouble::Refused("no such request".to_owned())));
         let rows = rows(&troubles);
-        assert_eq!(rows.len(), 3);
+        assert_eq!(rows.len(), 4);
         let first =
             "no answer from the cluster about the lines a, b, c, d, e and 2 more: no node listens";
         assert!(rows[0].starts_with(first), "{rows:?}");
         assert!(rows[1].contains("the line i: may not publish"), "{rows:?}");
-        assert_eq!(rows[2], "the events of the line h are not heard yet");
+        assert!(rows[1].contains("the role `gateways`"), "{rows:?}");
+        // That is no matter of rights.
+        assert_eq!(
+            rows[2],
+            "the gateway cannot follow the line j: no such request"
+        );
+        assert_eq!(rows[3], "the events of the line h are not heard yet");
         assert_eq!(of_lines(std::iter::empty()), []);
     }
 }

@@ -166,7 +166,7 @@ impl Visit {
     /// After how long somebody without a script should ask again, in whole seconds; `None` where asking changes nothing.
     pub fn asks_again_after_s(&self) -> Option<u64> {
         let after_ms = match self.page {
-            // Who comes sooner is refused again.
+            // A visitor that asks sooner is refused again.
             "limited" => {
                 let after_ms = self.number("retry_after_ms");
                 return after_ms.map(|after_ms| after_ms.div_ceil(1_000).max(5));

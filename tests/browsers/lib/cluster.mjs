@@ -74,7 +74,13 @@ export class Cluster {
 
   /** Sends all nodes this signal; NATS stays as it is. */
   signal(signal) {
-    for (const pid of this.#pids().values()) process.kill(pid, signal);
+    for (const pid of this.#pids().values()) {
+      try {
+        process.kill(pid, signal);
+      } catch (error) {
+        if (error.code !== "ESRCH") throw error; // it has ended already
+      }
+    }
   }
 
   /** By node: of one that was started again, the last. */

@@ -56,7 +56,7 @@ function take(event, data, age = 0) {
   if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's
   // The last place that is known says more than a page without any.
   if (next === "unavailable" && states[page].layout !== "message") return lose(true);
-  if (next === "limited" && states[page].layout !== "message") return; // the next status comes later
+  if (next === "limited" && states[page].layout !== "message") return lose(trouble?.cluster); // it says nothing of the place
   const before = page;
   const news = data.notice?.text === visit.notice?.text ? undefined : data.notice?.text;
   page = next;
@@ -332,14 +332,22 @@ function autoEnter() {
   autoLeft -= 1;
 }
 
-/** The second step of entering. At most three times: a browser that loses the cookie must not go in circles. */
+let entering = null; // the next try
+
+/** The second step of entering. At most three times a minute: a browser that loses the cookie must not go in circles. */
 function enterByItself() {
+  clearTimeout(entering);
+  if (page !== "enter") return;
   const form = card.querySelector("[data-if=enter]");
   try {
     const name = `nowserving entering ${line}`;
     const tries = JSON.parse(sessionStorage.getItem(name) ?? "[]").filter((at) => Date.now() - at < 60_000);
     if (!navigator.cookieEnabled) throw new Error("no cookies");
-    if (tries.length >= 3) return;
+    if (tries.length >= 3) {
+      // Nothing else happens in this state. The wall clock can have been set back.
+      entering = setTimeout(enterByItself, Math.min(60_000 - (Date.now() - tries[0]), 60_000));
+      return;
+    }
     sessionStorage.setItem(name, JSON.stringify([...tries, Date.now()]));
     form.requestSubmit();
   } catch {
@@ -377,11 +385,13 @@ function lose(cluster = false) {
   if (leading) post({ event: "lost", trouble: { since, cluster } });
 }
 
+/** Whether what came says something of the place. That the cluster is away, or that the status is limited, does not. */
+const ofPlace = (data) => !["unavailable", "limited"].includes(data?.page) || states[page].layout === "message";
+
 function receive(event, data) {
-  // A beat, and an answer that the cluster is away, are signs of life of the gateway alone.
-  const alive = event === "beat" ? !trouble?.cluster : data.page !== "unavailable" || states[page].layout === "message";
-  if (alive) heard();
-  else heardAt = now();
+  // A beat is a sign of life of the gateway alone. A status that is limited marks nobody as seen.
+  if (event === "beat" ? !trouble?.cluster : ofPlace(data)) heard();
+  else if (data?.page !== "limited") heardAt = now();
   post({ event, data, age: 0 });
   take(event, data);
 }
@@ -397,7 +407,7 @@ function onMessage({ data: message }) {
     trouble = { at: trouble?.at ?? now(), shown: trouble?.shown ?? false, ...message.trouble };
     return;
   }
-  if (event === "fine" || event !== "beat") heard(false);
+  if (event === "fine" || (event !== "beat" && ofPlace(data))) heard(false);
   if (event !== "fine") take(event, data, age);
 }
 
@@ -530,7 +540,9 @@ async function poll() {
   }
   receive("status", data);
   if (!leading || source || timer !== null) return;
-  if (states[page].watch === "stream" && data.page === page && (failures < STREAM_TRIES || now() - triedAt > STREAM_AGAIN)) {
+  // The stream is not limited by address.
+  const streams = states[page].watch === "stream" && [page, "limited"].includes(data.page);
+  if (streams && (failures < STREAM_TRIES || now() - triedAt > STREAM_AGAIN)) {
     triedAt = now();
     open();
   } else {

@@ -491,23 +491,68 @@ describe("breaks", () => {
     await context.close();
   });
 
-  test("over the limit with a place: it stays in sight, and its status is asked for when it is of use", async () => {
-    const one = await gateway();
+  test("over the limit with a place and without a stream: it stays in sight, and is not called kept for longer than it is", async () => {
+    const one = await gateway("waiting", { keeps_ms: 200_000 });
     one.refuse = 503;
+    one.limited = { page: "limited", retry_after_ms: 300_000 };
     const context = await browser.newContext();
     await context.clock.install();
     const page = await tab(context, `${one.origin}/_nowserving/wait`);
-    one.set("limited", { retry_after_ms: 300_000 });
-    await page.clock.runFor(11_000);
-    await eventually("a status", () => one.polls === 1);
+    for (const tries of [1, 2, 3]) {
+      await eventually("a refused stream", () => one.opened === tries);
+      await pause(300);
+      await page.clock.runFor(tries * 10_000 + 1_000);
+      await eventually("a status", () => one.polls === tries);
+    }
     await pause(300);
+    // Now the status is asked for when it is of use.
     await page.clock.runFor(200_000);
-    assert.equal(one.polls, 1);
+    assert.deepEqual([one.polls, one.opened], [3, 3]);
     await place(page, "238");
-    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "kept");
+    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "unsure");
+    one.limited = null;
     one.set("waiting", { position: 9, ahead: 8, turn: 9 });
     await page.clock.runFor(161_000);
     await place(page, "9");
+    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "kept");
+    await context.close();
+  });
+
+  test("over the limit with a place: its stream is not limited, and goes on", async () => {
+    const one = await gateway();
+    one.refuse = 503;
+    one.limited = { page: "limited", retry_after_ms: 300_000 };
+    const context = await browser.newContext();
+    await context.clock.install();
+    const page = await tab(context, `${one.origin}/_nowserving/wait`);
+    await eventually("a refused stream", () => one.opened === 1);
+    await pause(300);
+    one.refuse = 0;
+    await page.clock.runFor(11_000);
+    await eventually("a stream", () => one.streams.size === 1);
+    one.send("place", { position: 31, ahead: 30, turn: 31 });
+    await place(page, "31");
+    assert.equal(one.polls, 1);
+    await eventually("it is live", async () => /^Live/.test(await page.locator("#link-text").innerText()));
+    await context.close();
+  });
+
+  test("refused again and again: three tries a minute, and none is the last", async () => {
+    const one = await gateway("enter");
+    one.entered = "enter";
+    const context = await browser.newContext();
+    await context.clock.install();
+    const page = await tab(context, `${one.origin}/_nowserving/wait`);
+    await eventually("three tries", () => one.posts.length === 3);
+    await pause(500);
+    await heading(page, "One moment");
+    await page.clock.runFor(50_000);
+    await pause(300);
+    assert.equal(one.posts.length, 3);
+    one.entered = "waiting";
+    await page.clock.runFor(11_000);
+    await heading(page, "You are in line");
+    assert.equal(one.posts.length, 4);
     await context.close();
   });
 

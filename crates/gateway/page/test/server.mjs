@@ -16,6 +16,7 @@ export class Gateway {
   shop = [];
   retry = 200;
   refuse = 0; // an answer instead of a stream
+  limited = null; // an answer instead of the status
   down = false; // no answer at all
   status = null;
 
@@ -86,7 +87,7 @@ export class Gateway {
     }
     if (url.pathname.endsWith("/status")) {
       this.polls += 1;
-      return end(200, "application/json", JSON.stringify(this.status));
+      return end(200, "application/json", JSON.stringify(this.limited ?? this.status));
     }
     if (url.pathname.endsWith("/events")) {
       this.opened += 1;

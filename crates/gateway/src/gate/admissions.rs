@@ -281,7 +281,12 @@ impl Inner {
                     debug!(%error, "not claimed: the seat has gone meanwhile");
                     self.answer(hash, view.status(ticket, true).await)?
                 }
-                claimed => self.answer(hash, claimed)?,
+                claimed => {
+                    if claimed.is_err() {
+                        view.doubt();
+                    }
+                    self.answer(hash, claimed)?
+                }
             };
         }
         let lets_in = match status.state {

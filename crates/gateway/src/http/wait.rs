@@ -13,6 +13,7 @@ use super::query::value;
 use super::{Answer, Noted, headers, of_problem};
 use crate::address::{Asked, normal_path, way_back};
 use crate::cookies::Pre;
+use crate::lines::is_unavailable;
 use crate::page::{ROOT, Shown, wait_url};
 use crate::visit::Visit;
 use crate::{LineRule, OnUnavailable, Shared, metrics};
@@ -202,11 +203,11 @@ async fn find(gateway: &Shared, asked: &Asked, rule: &LineRule, wish: &Wish) -> 
     }
 }
 
-/// What the newest board says to somebody who has no number. Not while the line is away: a page that is sent to enter again and
-/// again gives up after three times, and would wait for its visitor then.
+/// What the newest board says to somebody who has no number. Not while the line does not answer: a page that is sent to enter
+/// then is refused again and again, and tries less often after that.
 pub(super) fn newcomer(gateway: &Shared, rule: &LineRule) -> Visit {
     let view = gateway.lines.get(&rule.line);
-    let Some(view) = view.filter(|view| !view.is_away()) else {
+    let Some(view) = view.filter(|view| !view.is_away() && !view.is_unanswered()) else {
         return Visit::unavailable(false, None);
     };
     let (info, board) = (view.info(), view.board());
@@ -264,6 +265,9 @@ pub(super) async fn take_number(
             found
         }
         Err(error) => {
+            if is_unavailable(&error) {
+                view.doubt();
+            }
             tracing::debug!(line = %rule.line, %error, "no number");
             match Visit::of_error(&error, false).in_phase(info.as_deref()) {
                 visit if visit.page == "error" => {

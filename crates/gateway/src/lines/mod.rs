@@ -3,6 +3,7 @@
 //! Two tasks a line, whatever the number of visitors: one reads the line's events, one asks `info`. They end with the last
 //! [`LineView`].
 
+mod answered;
 mod known;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use self::answered::Answered;
+pub(crate) use self::answered::Trouble;
 pub(crate) use self::known::{Change, TokenChange};
 use self::known::{Known, News};
 use crate::config::Config;
@@ -37,21 +40,6 @@ const INFO_RETRY: Duration = Duration::from_millis(500);
 const AWAY_AFTER: Duration = Duration::from_secs(6);
 /// After the events have ended, by an error that lasts (a missing right).
 const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
-
-/// Why a line is not decided by the cluster now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// The first question has not been answered yet.
-    New,
-    /// There is no line of this name.
-    Missing,
-    /// The newest question got no answer in time.
-    Unanswered(String),
-    /// The cluster, or NATS, refuses to answer.
-    Refused(String),
-    /// It answers, but its events are not heard yet.
-    NoEvents,
-}
 
 /// One line, followed. Cheap to clone.
 #[derive(Clone)]
@@ -73,8 +61,7 @@ struct State {
     patience: Duration,
     known: Mutex<Known>,
     info: Mutex<Option<Arc<InfoReply>>>,
-    /// How the newest question for `info` ended. `None` until the first one has.
-    answered: Mutex<Option<Result<(), Error>>>,
+    answered: Mutex<Answered>,
     /// Grows with each change.
     version: watch::Sender<u64>,
     changes: broadcast::Sender<Change>,
@@ -141,6 +128,13 @@ impl LineView {
         self.0.state.doubt.notify_one();
     }
 
+    /// The same for somebody who only looks: if the newest answer is old.
+    pub fn look_again(&self) {
+        if lock(&self.0.state.answered).is_worth_asking(Instant::now()) {
+            self.doubt();
+        }
+    }
+
     /// Where tokens stand as far as events say, all at one moment.
     pub fn places<'a>(&self, tokens: impl Iterator<Item = (&'a LaneName, u64)>) -> Vec<Standing> {
         let known = self.0.state.known();
@@ -162,19 +156,23 @@ impl LineView {
     /// What is known now, also of a silence that is too short for [`LineView::is_away`]. `None`: the line has answered, and
     /// its events are subscribed to.
     pub fn trouble(&self) -> Option<Trouble> {
-        let state = &self.0.state;
-        match &*lock(&state.answered) {
-            None => Some(Trouble::New),
-            Some(Err(error)) if error.code() == Some(Code::LineNotFound) => Some(Trouble::Missing),
-            Some(Err(error)) if error.is_transient() => {
-                Some(Trouble::Unanswered(error.message().to_owned()))
-            }
-            Some(Err(error)) => Some(Trouble::Refused(error.message().to_owned())),
-            Some(Ok(())) => {
-                let is_subscribed = state.subscribed.load(Ordering::Relaxed);
-                (!is_subscribed).then_some(Trouble::NoEvents)
-            }
-        }
+        let of_answer = lock(&self.0.state.answered).trouble().cloned();
+        of_answer.or_else(|| (!self.is_subscribed()).then_some(Trouble::NoEvents))
+    }
+
+    /// Whether the line cannot be decided by the cluster. One question without an answer does not say so yet.
+    pub fn is_unready(&self) -> bool {
+        lock(&self.0.state.answered).lasts() || !self.is_subscribed()
+    }
+
+    /// Whether the newest question got no answer: sooner known than [`LineView::is_away`].
+    pub fn is_unanswered(&self) -> bool {
+        let answered = lock(&self.0.state.answered);
+        matches!(answered.trouble(), Some(Trouble::Unanswered(_)))
+    }
+
+    fn is_subscribed(&self) -> bool {
+        self.0.state.subscribed.load(Ordering::Relaxed)
     }
 
     /// The line has not answered for some seconds: longer than a change of leader takes.
@@ -244,7 +242,7 @@ impl State {
         let mut silent_since = None;
         loop {
             let answer = self.line.info().await;
-            self.note(answer.as_ref().map(drop).map_err(Clone::clone));
+            self.note(answer.as_ref().err());
             let pause = match answer {
                 Ok(info) => {
                     silent_since = None;
@@ -285,10 +283,11 @@ impl State {
     }
 
     /// Keeps how the newest question ended. A refusal is logged when it is another one than before.
-    fn note(&self, answer: Result<(), Error>) {
-        let before = lock(&self.answered).replace(answer.clone());
-        let Err(error) = answer else { return };
-        let is_known = before.is_some_and(|it| it.is_err_and(|it| it.kind() == error.kind()));
+    fn note(&self, error: Option<&Error>) {
+        let trouble = error.map(Trouble::of);
+        let before = lock(&self.answered).note(trouble.clone(), Instant::now());
+        let Some(error) = error else { return };
+        let is_known = before == trouble;
         let line = self.line.name().as_str();
         match error.code() {
             _ if is_known || error.is_transient() => {}
