@@ -13,6 +13,8 @@ use crate::{
 
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
+/// How many clusters of tests run at once, by `.config/nextest.toml`.
+const CLUSTERS: usize = 4;
 /// With it, tests of what is before the cluster try all cases.
 const ALL_CASES: &str = "NOWSERVING_FRONT";
 
@@ -159,10 +161,9 @@ fn run_tests(which: Which) -> Result<Done> {
         tests.env(ALL_CASES, "1");
     }
     tests.env(nats::ENV, nats_server);
-    // Clusters wait for most of the time, and `.config/nextest.toml` says how many may run at once. The tests that compute run
-    // beside them.
+    // Those of clusters wait for most of the time. Beside them run as many as there are cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    tests.env("NEXTEST_TEST_THREADS", (3 * cores).to_string());
+    tests.env("NEXTEST_TEST_THREADS", (CLUSTERS + cores).to_string());
     // Without it, the test of the dashboards' queries is skipped.
     if let Some(programs) = unless_ci(prometheus::ensure())? {
         tests.env(prometheus::ENV, programs.prometheus);

@@ -2,7 +2,7 @@
 //!
 //! The checkers of the simulation and the model of a line are shown to bite by that: a few lines of the crates that take
 //! part ask here. A build without debug assertions, as a release is, breaks nothing, whatever is asked of it: [`is`] is
-//! `false` there as the compiler sees it, so that those lines are not in the program.
+//! `false` there as the compiler sees it, so it leaves those lines out.
 
 use std::cell::Cell;
 
@@ -76,7 +76,7 @@ breaks! {
     S9: "S9",
     /// One more than there are seats is admitted.
     S10: "S10",
-    /// Who leaves while waiting admits somebody, as if that made a seat free.
+    /// A token that leaves while waiting admits another, as if it had made a seat free.
     S10Holes: "S10",
     /// A visit may use more units of the quota than its seat reserves.
     S10Units: "S10",

@@ -485,7 +485,11 @@ fn change_of(op: Operation, requests: &mut SchemaGenerator) -> Schema {
         Operation::ReplaceNode => "the node with this disk takes the place of another one",
         Operation::Drain => "the node leads no shard, until that is ended",
         Operation::Transfer => "the node leads these shards from now on",
-        _ => "another key is the cluster's, and for a while the old one is accepted, too",
+        Operation::RotateKey => {
+            "another key is the cluster's, and for a while the old one is accepted, too"
+        }
+        // As the type says that they share.
+        _ => return schema,
     };
     schema.insert("description".to_owned(), format!("`{op}`: {does}.").into());
     schema

@@ -490,7 +490,7 @@ impl LeaderState {
         }
         if let Op::Recycle { line, tokens, .. } = op {
             recycle::count(events);
-            if let Some(line) = lines.get(line) {
+            if let (Some(line), Reply::Recycled { .. }) = (lines.get(line), reply) {
                 self.recycler.recycled(line, tokens, now_ms);
             }
         }

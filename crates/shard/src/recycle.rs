@@ -236,11 +236,8 @@ impl Recycler {
                 lane: item.lane,
                 token: item.token,
             };
-            if let Some(watched) = self.watched.get(at) {
-                let watched = Watched {
-                    due_ms: now_ms,
-                    ..watched.clone()
-                };
+            if let Some(mut watched) = self.watched.get(at).cloned() {
+                watched.due_ms = now_ms;
                 self.watched.insert(line.name(), at, watched);
             }
         }

@@ -215,6 +215,8 @@ pub struct Calls {
     outcomes: BTreeMap<usize, Answer>,
     /// Writes that were answered as done.
     pub acknowledged: u64,
+    /// The same, and those that were refused by what a line is: a closed one serves, too.
+    pub decided: u64,
 }
 
 /// The name that a client gives to its call.
@@ -563,6 +565,8 @@ impl Env {
         let wrote = matches!(call.query.what, What::Write(_));
         let local = call.query.what.is_local();
         call.ended = Some((now, ended.clone()));
+        let is_decided = matches!(ended, Ended::Ok(_) | Ended::Refused(_));
+        self.calls.decided += u64::from(wrote && is_decided);
         match &ended {
             Ended::Ok(answer) => {
                 self.calls.acknowledged += u64::from(wrote);

@@ -283,8 +283,7 @@ pub const JUMP_MS_MAX: i64 = 3_600_000;
 pub const SETTLED_US: Time = FAULTS_US + 10_000_000;
 /// What was committed by then is on every node at the end.
 const CONVERGED_US: Time = FAULTS_US + HEALED_US - 2_000_000;
-/// Log entries that a healed majority must come to. Not acknowledged writes: where no line is left that is open, each is
-/// refused.
+/// Writes that a healed majority must decide. Where no line is left that is open, it refuses each.
 const PROGRESS_MIN: u64 = 20;
 
 /// What a run came to.
@@ -472,7 +471,7 @@ impl World {
         self.env.timeline.at(WARM_UP_US, Event::OperatorActs);
         self.run_until(FAULTS_US);
         self.heal();
-        let healed_at: u64 = self.checks.committed_through().iter().sum();
+        let (decided, entries) = (self.env.calls.decided, self.checks.committed_through());
         self.run_until(LED_US);
         self.is_led();
         self.run_until(SETTLED_US);
@@ -483,7 +482,10 @@ impl World {
         self.run_until(FAULTS_US + HEALED_US);
         let after = self.checks.traffic(&self.env);
         self.is_led();
-        self.checks.progress = self.checks.committed_through().iter().sum::<u64>() - healed_at;
+        self.checks.progress = match self.checks.committed_through() == entries {
+            true => 0,
+            false => self.env.calls.decided - decided,
+        };
         if self.env.violations.is_empty() {
             let env = &mut self.env;
             let quiet_us = FAULTS_US + HEALED_US - SETTLED_US;

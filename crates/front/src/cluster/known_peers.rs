@@ -100,12 +100,11 @@ impl KnownPeers {
 
         let known = self.disks.0.get(&frame.from);
         let broken = known.is_some_and(|known| {
-            let refused = matches!(known.check(frame), Err(NotTaken::Refused(_)));
-            refused
-                && nowserving_bite::is(match known.disk_id == frame.disk_id {
-                    true => Break::S5RolledBack,
-                    false => Break::S5Wiped,
-                })
+            let rule = match known.disk_id == frame.disk_id {
+                true => Break::S5RolledBack,
+                false => Break::S5Wiped,
+            };
+            nowserving_bite::is(rule) && matches!(known.check(frame), Err(NotTaken::Refused(_)))
         });
         if broken {
             self.disks.0.remove(&frame.from);

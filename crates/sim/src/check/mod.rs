@@ -84,7 +84,7 @@ pub struct Checks {
     keys: Keys,
     limits: LimitChecks,
     operators: Operators,
-    /// Log entries that were committed after everything was healed.
+    /// Writes that were decided after everything was healed, if entries of the log were committed, too.
     pub progress: u64,
     /// Snapshots of peers that nodes have installed.
     pub snapshots_installed: u64,
