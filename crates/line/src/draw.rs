@@ -335,7 +335,7 @@ impl Line {
 
     /// Gives one that took part its new number, if it still waits.
     fn renumber(&mut self, lane_id: u8, from: Token, to: Token, ctx: &mut ApplyCtx<'_>) {
-        if nowserving_bite::is(nowserving_bite::Break::S7Drawn) && to % 4 == 0 {
+        if nowserving_bite::is(nowserving_bite::Break::S7Drawn) && to.is_multiple_of(4) {
             return;
         }
         let Some(lane) = self.lanes.get_mut(usize::from(lane_id)) else {

@@ -55,7 +55,7 @@ impl Line {
         let into = into.ok_or(Refused::LineFull)?;
         let token = into.next_token;
         into.next_token += 1;
-        if nowserving_bite::is(nowserving_bite::Break::S7) && token % 8 == 0 {
+        if nowserving_bite::is(nowserving_bite::Break::S7) && token.is_multiple_of(8) {
             into.next_token += 1;
         }
         into.waiting.push(token, counts_as_entered, live);
