@@ -270,6 +270,8 @@ describe("with script", () => {
     assert.match(await text(page, "left"), /^1:4\d$/);
     assert.equal(one.shop.length, 0);
     await eventually("the shop", () => one.shop.length === 1);
+    // A context that is closed while its page is under way may never be closed.
+    await heading(page, "The shop");
     assert.equal(one.shop[0], "?item=42");
     await context.close();
   });
@@ -300,6 +302,7 @@ describe("with script", () => {
     assert.equal(one.shop.length, 0);
     await setVisibility(page, "visible");
     await eventually("the shop", () => one.shop.length === 1);
+    await heading(page, "The shop");
     await context.close();
   });
 
