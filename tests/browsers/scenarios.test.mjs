@@ -23,6 +23,7 @@ const LINES = {
   hang: [["--seats", "1", "--claim-timeout", "10m"]],
   forbidden: [["--seats", "1"]],
   dropped: [["--seats", "1"]],
+  deleted: [["--seats", "1"]],
   day: [["--seats", "1", "--phase", "pre_open"]],
 };
 /** How all of the cluster is away, and is back; each with a line of its own. */
@@ -352,6 +353,17 @@ for (const name of BROWSERS) {
         front.dropsCookies = false;
       }
       assert.equal((await cluster.ask("line", "show", of)).counts.issued, 1);
+    });
+
+    test("the line is deleted and created again: the page promises no place, then says that the number has ended", async () => {
+      const { line: of, url } = await line("deleted", 2);
+      const tab = await (await visitor()).open(url);
+      await tab.shows({ heading: "You are in line", place: "2", kept: "kept", link: /^Live/ });
+      await cluster.ask("line", "delete", of, "--force", "--yes");
+      await tab.shows({ heading: "One moment, please", kept: "unsure" });
+      await tab.isAccessible("uncertain");
+      await cluster.create(of, "--seats", "1");
+      await tab.shows({ heading: "Your number is not valid any more", kept: "lost", more: /You can take a new number/ });
     });
 
     test("an operator's day: each state is said in words, and accessible", async () => {

@@ -107,6 +107,8 @@ pub struct Client {
 
 struct Inner {
     connection: Arc<Connection>,
+    /// `None`: the caller made the connection.
+    servers: Option<Servers>,
     subjects: Subjects,
     shards: Shards,
     feeds: Arc<Feeds>,
@@ -150,7 +152,7 @@ impl Client {
                 }
                 _ => failed(nowserving_security::explained(&error.to_string())),
             })?;
-        Client::from_nats(nats, options)
+        Client::new(nats, Some(servers), options)
     }
 
     /// Uses an existing NATS connection. Set a jittered reconnect delay and a ping interval of some
@@ -161,6 +163,14 @@ impl Client {
     /// # Errors
     /// [`Kind::BadArgument`] for a malformed prefix.
     pub fn from_nats(nats: async_nats::Client, options: ClientOptions) -> Result<Client> {
+        Client::new(nats, None, options)
+    }
+
+    fn new(
+        nats: async_nats::Client,
+        servers: Option<Servers>,
+        options: ClientOptions,
+    ) -> Result<Client> {
         let subjects = Subjects::new(options.prefix)
             .map_err(|error| Error::new(Kind::BadArgument, error.message))?;
         options.denials.expect_replies_like(&nats.new_inbox());
@@ -171,6 +181,7 @@ impl Client {
         let feeds = Arc::new(Feeds::new(connection.clone(), subjects.clone()));
         let inner = Inner {
             connection,
+            servers,
             subjects,
             shards: Shards::default(),
             feeds,
@@ -244,6 +255,19 @@ impl Client {
     #[must_use]
     pub fn nats(&self) -> &async_nats::Client {
         &self.inner.connection.nats
+    }
+
+    /// The NATS server(s) that it was made for, comma-separated and without the login; `None` for [`Client::from_nats`].
+    #[must_use]
+    pub fn nats_url(&self) -> Option<String> {
+        let servers = self.inner.servers.as_ref();
+        servers.map(|servers| servers.urls().join(","))
+    }
+
+    /// The first word(s) of its subjects ([`ClientOptions::prefix`]).
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        self.inner.subjects.prefix()
     }
 
     pub(crate) fn subjects(&self) -> &Subjects {

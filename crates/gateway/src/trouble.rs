@@ -1,8 +1,8 @@
 //! What keeps the gateway from its work, as far as it is known now, and what mends it: for `/readyz` and the dashboard.
 
 use nowserving_client::LineName;
-use nowserving_insight::facts::without_nats;
-use nowserving_insight::finding::{Finding, Mend};
+use nowserving_insight::finding::Finding;
+use nowserving_insight::same_cluster;
 
 use crate::Gateway;
 use crate::limits::{AddressLimits, Unlimited};
@@ -20,26 +20,37 @@ impl Gateway {
         let is_unready = self.lines.values().any(LineView::is_unready);
         match troubles.is_empty() || !is_unready {
             true => Ok(()),
-            false => Err(troubles.iter().map(row).collect::<Vec<_>>().join("\n")),
+            false => {
+                let rows = troubles.iter().map(Finding::in_words);
+                Err(rows.collect::<Vec<_>>().join("\n"))
+            }
         }
     }
 
     /// Why it does not decide by the cluster. Asks nobody.
     pub fn troubles(&self) -> Vec<Finding> {
         if !self.client.is_connected() {
-            let text = "the gateway has no connection to NATS, and tries again and again";
-            return vec![without_nats(text)];
+            return vec![same_cluster::without_nats(&self.client)];
         }
         let lines = self.lines.iter();
-        of_lines(lines.filter_map(|(name, view)| Some((name, view.trouble()?))))
+        let mut found = of_lines(lines.filter_map(|(name, view)| Some((name, view.trouble()?))));
+        self.name_cluster(&mut found);
+        found
     }
 
     /// The same, and what it decides without although it should not. Asks nobody.
     pub fn findings(&self) -> Vec<Finding> {
         let unlimited = self.limits.as_ref().and_then(AddressLimits::unlimited);
+        let mut limits = unlimited.map(of_limits);
+        self.name_cluster(limits.as_mut_slice());
         let mut found = self.troubles();
-        found.extend(unlimited.map(of_limits));
+        found.extend(limits);
         found
+    }
+
+    /// Whoever reads a command need not know where the gateway's NATS is.
+    fn name_cluster(&self, found: &mut [Finding]) {
+        same_cluster::name_in(found, &same_cluster::options(&self.client));
     }
 }
 
@@ -151,20 +162,6 @@ fn named(lines: &[&LineName]) -> String {
     format!("the line{s} {}{more}", first.join(", "))
 }
 
-/// The text, and what to do.
-fn row(finding: &Finding) -> String {
-    let mend = finding.mend.iter().map(|Mend { command, remark }| {
-        let command = command.as_ref().map(|command| format!("`{command}`"));
-        let words = [command, remark.clone()].into_iter().flatten();
-        words.collect::<Vec<_>>().join(" ")
-    });
-    let mend: Vec<String> = mend.collect();
-    match mend.is_empty() {
-        true => finding.text.clone(),
-        false => format!("{}. To do: {}", finding.text, mend.join("; ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -175,7 +172,7 @@ mod tests {
         let troubles = troubles.iter().map(|it| it.1.clone());
         of_lines(names.iter().zip(troubles))
             .iter()
-            .map(row)
+            .map(Finding::in_words)
             .collect()
     }
 

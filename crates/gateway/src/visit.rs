@@ -65,17 +65,18 @@ impl Visit {
             Kind::Refused(Code::LineClosed) => Visit::plain("closed"),
             Kind::Refused(Code::LineFull) => Visit::again("full", retry_after_ms),
             Kind::Refused(Code::TicketInvalid) => Visit::plain("forgotten"),
+            // It was there when the ticket was given.
+            Kind::Refused(Code::LineNotFound) if has_ticket => {
+                Visit::again("uncertain", retry_after_ms)
+            }
+            // It is in the configuration, and not there yet.
+            Kind::Refused(Code::LineNotFound) => Visit::unavailable(false, retry_after_ms),
             Kind::Refused(Code::TokenGone) => {
                 let reason = error.api().and_then(|api| api.reason.as_deref());
                 Visit::plain(gone(reason))
             }
             Kind::Refused(
-                Code::Overloaded
-                | Code::NotLeader
-                | Code::Unavailable
-                | Code::OutcomeUnknown
-                // It is in the configuration, and not there yet.
-                | Code::LineNotFound,
+                Code::Overloaded | Code::NotLeader | Code::Unavailable | Code::OutcomeUnknown,
             )
             | Kind::Unavailable
             | Kind::OutcomeUnknown
@@ -118,6 +119,11 @@ impl Visit {
             true => Visit::again("full", None),
             false => Visit::plain("enter"),
         }
+    }
+
+    /// The cluster cannot be reached, or has no such line.
+    pub fn is_without_line(&self) -> bool {
+        matches!(self.page, "unavailable" | "unavailable_new" | "uncertain")
     }
 
     /// A state with nothing else.
@@ -171,7 +177,9 @@ impl Visit {
                 let after_ms = self.number("retry_after_ms");
                 return after_ms.map(|after_ms| after_ms.div_ceil(1_000).max(5));
             }
-            "full" | "unavailable" | "unavailable_new" => self.number("retry_after_ms"),
+            "full" | "unavailable" | "unavailable_new" | "uncertain" => {
+                self.number("retry_after_ms")
+            }
             "waiting" | "call_ahead" | "paused" | "pre_open" | "pre_open_draw" | "drawing"
             | "admitted" | "in_checkout" => self.number("poll_after_ms"),
             _ => return None,

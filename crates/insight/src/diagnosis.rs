@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::words::{held_back, many};
-use crate::{cluster, facts, line};
+use crate::{cluster, facts, line, same_cluster};
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -41,13 +41,7 @@ pub fn diagnosis(line: Option<String>, facts: &Facts, asked: &[String]) -> Diagn
     }
     // Stable: of equal severity, in the order in which they were looked for.
     findings.sort_by_key(|it| it.severity);
-    let commands = findings.iter_mut().flat_map(|it| &mut it.mend);
-    for command in commands.filter_map(|it| it.command.as_mut()) {
-        for word in asked {
-            command.push(' ');
-            command.push_str(word);
-        }
-    }
+    same_cluster::name_in(&mut findings, asked);
     Diagnosis {
         line,
         findings,

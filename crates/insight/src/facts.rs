@@ -12,6 +12,7 @@ use crate::finding::Finding;
 use crate::line::{LineFacts, Seated};
 use crate::lines::is_stuck;
 use crate::pages::all_lines;
+use crate::same_cluster::{unreachable, without_nats};
 use crate::words::many;
 
 /// The cluster is asked so often at most, to hear as many nodes as there are: any node answers.
@@ -170,9 +171,7 @@ pub async fn gather(line: Option<&str>, client: Result<Client, Error>) -> Result
     };
     if !client.is_connected() {
         // A client that connects in the background. Nodes have no part in that, and it is known without waiting.
-        facts.errors.push(without_nats(
-            "there is no connection to NATS, which is tried again and again",
-        ));
+        facts.errors.push(without_nats(&client));
         return Ok(facts);
     }
     let client = client.with_deadline(client.deadline().min(PATIENCE));
@@ -185,17 +184,11 @@ pub async fn gather(line: Option<&str>, client: Result<Client, Error>) -> Result
     Ok(facts)
 }
 
-/// Nothing was asked.
-pub fn without_nats(text: impl Into<String>) -> Finding {
-    Finding::problem("nats_unreachable", text)
-        .advise("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context")
-}
-
 /// Why there is no answer. `some`: nodes have answered other questions.
 fn unanswered(error: &Error, some: bool) -> Finding {
     let text = error.to_string();
     match error.kind() {
-        Kind::Connection => without_nats(text),
+        Kind::Connection => unreachable(text),
         Kind::Unavailable if !some => Finding::problem("no_answer", text)
             .detail("no node serves: none runs, or no quorum of nodes has accepted any yet")
             .advise("look at /readyz of each node, and at the last lines of its log")

@@ -95,6 +95,20 @@ impl Finding {
         self
     }
 
+    /// It all in one line: the text, and what to do.
+    pub fn in_words(&self) -> String {
+        let mend = self.mend.iter().map(|Mend { command, remark }| {
+            let command = command.as_ref().map(|command| format!("`{command}`"));
+            let words = [command, remark.clone()].into_iter().flatten();
+            words.collect::<Vec<_>>().join(" ")
+        });
+        let mend: Vec<String> = mend.collect();
+        match mend.is_empty() {
+            true => self.text.clone(),
+            false => format!("{}. To do: {}", self.text, mend.join("; ")),
+        }
+    }
+
     /// The commands that mend it.
     pub fn commands(&self) -> Vec<&str> {
         let commands = self.mend.iter();

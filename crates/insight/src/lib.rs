@@ -14,5 +14,6 @@ pub mod lines;
 pub mod next_key;
 pub mod pace;
 pub mod pages;
+pub mod same_cluster;
 pub mod settings;
 pub mod words;

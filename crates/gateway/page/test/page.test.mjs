@@ -479,6 +479,24 @@ describe("breaks", () => {
     await context.close();
   });
 
+  test("the line is deleted: nobody is told that the place is kept, also while the cluster is away then", async () => {
+    const one = await gateway();
+    const context = await browser.newContext();
+    const page = await tab(context, `${one.origin}/_nowserving/wait`);
+    await eventually("a stream", () => one.streams.size === 1);
+    one.go("gone", "uncertain", { retry_after_ms: 1_000 });
+    await heading(page, "One moment, please");
+    assert.match(await page.locator("main").innerText(), /not certain that your place is still kept/);
+    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "unsure");
+    one.set("unavailable", { retry_after_ms: 1_000 });
+    const polls = one.polls;
+    await eventually("two more questions", () => one.polls >= polls + 2);
+    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "unsure");
+    one.set("forgotten");
+    await heading(page, "Your number is not valid any more");
+    await context.close();
+  });
+
   test("over the limit of its address: the page comes back by itself when it is of use, and takes a number", async () => {
     const one = await gateway("limited", { retry_after_ms: 1_000 });
     const context = await browser.newContext();

@@ -179,7 +179,12 @@ impl Known {
     }
 
     /// One line, with what can be said of it without reading tokens and journal.
-    pub fn line(&self, name: &LineName, reader: &Reader) -> Result<Map<String, Value>, Failure> {
+    pub fn line(
+        &self,
+        name: &LineName,
+        reader: &Reader,
+        options: &[String],
+    ) -> Result<Map<String, Value>, Failure> {
         let it = self.lines.get(name).ok_or_else(|| self.unknown())?;
         let detail = it.detail.as_ref().ok_or_else(|| self.unanswered())?;
         let shown = &detail.shown;
@@ -192,7 +197,7 @@ impl Known {
             }),
             ..Facts::default()
         };
-        let findings: Vec<Finding> = diagnosis(None, &facts, &[]).findings;
+        let findings: Vec<Finding> = diagnosis(None, &facts, options).findings;
         let may: &[&str] = if reader.changes { &CHANGES } else { &[] };
         let mut shown = object(json!(shown));
         shown.insert(

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nowserving_client::{ClusterStatus, Error, Kind, LineName, LineReply, LineSummary};
+use nowserving_client::{Client, ClusterStatus, Error, Kind, LineName, LineReply, LineSummary};
 use nowserving_insight::fetch::{Answers, DETAILS_MAX};
 use nowserving_insight::lines::Lines;
 use nowserving_insight::pace::Detail;
+use nowserving_insight::same_cluster::without_nats;
 
 use super::history::{Histories, Seen};
 
@@ -53,12 +54,10 @@ impl Trouble {
     }
 
     /// Nothing was asked.
-    pub fn without_nats() -> Trouble {
+    pub fn without_nats(client: &Client) -> Trouble {
         Trouble {
             is_forbidden: false,
-            text: "there is no connection to NATS: start the NATS server, or correct its address or the login. It is tried \
-                   again and again"
-                .to_owned(),
+            text: without_nats(client).in_words(),
         }
     }
 }

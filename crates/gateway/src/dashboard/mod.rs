@@ -32,6 +32,7 @@ use nowserving_client::{Client, Code, Error, Line, LineName};
 use nowserving_insight::diagnosis::{Diagnosis, diagnosis};
 use nowserving_insight::facts;
 use nowserving_insight::finding::Finding;
+use nowserving_insight::same_cluster;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -73,6 +74,8 @@ pub(crate) struct Dashboard {
     gateway: Shared,
     /// With operators' rights, or what the gateway has.
     client: Client,
+    /// Those that name its cluster, for the commands of findings.
+    options: Vec<String>,
     listen: SocketAddr,
     /// The gateway's own lines, which have a history also while nobody looks.
     own: Vec<LineName>,
@@ -183,6 +186,7 @@ impl Dashboard {
             own: gateway.lines.keys().cloned().collect(),
             gateway,
             client: client.with_deadline(client.deadline().min(PATIENCE)),
+            options: same_cluster::options(client),
             listen,
             known: Mutex::default(),
             rounds: watch::Sender::new(0),
@@ -252,7 +256,7 @@ impl Dashboard {
             return Ok(Arc::clone(found));
         }
         let facts = facts::gather(None, Ok(self.client.clone())).await?;
-        let found = Arc::new(diagnosis(None, &facts, &[]));
+        let found = Arc::new(diagnosis(None, &facts, &self.options));
         // Without NATS nothing was asked, and it is over as soon as NATS is back.
         if self.client.is_connected() {
             *kept = Some((Instant::now(), Arc::clone(&found)));
@@ -345,7 +349,7 @@ async fn line(State(dashboard): Shown, Extension(reader): By, Path(name): Path<S
     let made = async {
         let name = named(&name)?;
         dashboard.look(std::slice::from_ref(&name)).await;
-        dashboard.known().line(&name, &reader)
+        dashboard.known().line(&name, &reader, &dashboard.options)
     };
     dashboard.answer(made.await, &reader)
 }

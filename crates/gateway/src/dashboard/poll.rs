@@ -56,7 +56,7 @@ impl Dashboard {
         let asked = match self.client.is_connected() {
             true => asking.ask(first).await.map_err(|error| Trouble::of(&error)),
             // Each question would wait for its whole time.
-            false => Err(Trouble::without_nats()),
+            false => Err(Trouble::without_nats(&self.client)),
         };
         match asked {
             Ok(answers) => self.known().take(answers, &self.own),

@@ -109,7 +109,7 @@ fn answers_have_the_fields_of_the_contract() {
     );
     for (name, made) in [
         ("overview", overview),
-        ("line", known.line(&name, &reader).unwrap()),
+        ("line", known.line(&name, &reader, &[]).unwrap()),
         ("history", known.history(&name).unwrap()),
         ("cluster", known.cluster().unwrap()),
     ] {
@@ -136,17 +136,19 @@ fn a_line_moves_in_its_history() {
     assert_eq!(history["samples"]["waiting"].as_array().unwrap().len(), 3);
     assert_eq!(history["samples"]["entered_per_minute"][2], 60.0);
     assert_eq!(history["step_ms"], 10_000);
-    let line = Value::Object(known.line(&name, &Reader::default()).unwrap());
+    let line = Value::Object(known.line(&name, &Reader::default(), &[]).unwrap());
     assert_eq!(line["may"], json!([]));
     assert_eq!(line["line"]["per_second"]["entered"], 1.0);
     let reader = Reader {
         changes: true,
         by: None,
     };
-    let line = known.line(&name, &reader).unwrap();
+    let line = known.line(&name, &reader, &[]).unwrap();
     assert_eq!(line["may"], json!(answers::CHANGES));
     assert_eq!(line["shown"]["newcomer_eta_from"], "measured");
-    let none = known.line(&"none".parse().unwrap(), &reader).unwrap_err();
+    let none = known
+        .line(&"none".parse().unwrap(), &reader, &[])
+        .unwrap_err();
     assert_eq!(
         (none.status.as_u16(), none.code.as_str()),
         (404, "line_not_found")
@@ -171,7 +173,7 @@ fn what_is_not_permitted_is_said() {
     assert_eq!(overview["health"]["wrong"], json!([text]));
     assert_eq!(known.head(&Reader::default(), now)["trouble"], text);
     assert_eq!(known.cluster().unwrap_err().code, "forbidden");
-    let line = known.line(&lines[0], &Reader::default());
+    let line = known.line(&lines[0], &Reader::default(), &[]);
     assert_eq!(line.unwrap_err().status, StatusCode::FORBIDDEN);
     assert_eq!(known.history(&lines[0]).unwrap()["line"], lines[0].as_str());
 }

@@ -199,7 +199,7 @@ pub async fn findings(
     let _scan = dashboard.scan(line)?;
     let client = dashboard.client.clone();
     let facts = facts::gather(Some(line.as_str()), Ok(client)).await?;
-    let found = diagnosis(None, &facts, &[]);
+    let found = diagnosis(None, &facts, &dashboard.options);
     Ok(object(
         json!({ "findings": found.findings, "in_order": found.in_order }),
     ))

@@ -41,9 +41,9 @@ pub(super) async fn status(
     };
     let language = gateway.language(&asked.headers, None);
     gateway.announce(&mut found.visit, &rule.line, language);
-    let status = found.status.unwrap_or(match found.visit.page {
-        "unavailable" | "unavailable_new" => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::OK,
+    let status = found.status.unwrap_or(match found.visit.is_without_line() {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::OK,
     });
     let mut answer = json(status, &found.visit.to_json());
     let headers = answer.headers_mut();

@@ -339,8 +339,8 @@ pub(super) fn show(
         about: None,
     };
     let retry_after_s = found.visit.asks_again_after_s().unwrap_or(RETRY_AFTER_S);
-    let is_away = matches!(page, "unavailable" | "unavailable_new");
-    let is_denied = is_away && gateway.config.on_unavailable == OnUnavailable::Deny;
+    let is_denied =
+        found.visit.is_without_line() && gateway.config.on_unavailable == OnUnavailable::Deny;
     let wants_html = asked.wants_html() && !is_denied;
     let mut answer = match wants_html {
         true => html(gateway, rule, wish, &found.visit, status, language),

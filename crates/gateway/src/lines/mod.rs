@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use self::answered::Answered;
 pub(crate) use self::answered::Trouble;
+use self::answered::{Answered, Report};
 pub(crate) use self::known::{Change, TokenChange};
 use self::known::{Known, News};
 use crate::config::Config;
@@ -36,8 +36,6 @@ const INFO_PAUSE: Duration = Duration::from_millis(100);
 const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// After a question that was not answered.
 const INFO_RETRY: Duration = Duration::from_millis(500);
-/// A change of leader takes one to two seconds, and is no news for visitors.
-const AWAY_AFTER: Duration = Duration::from_secs(6);
 /// After the events have ended, by an error that lasts (a missing right).
 const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
 
@@ -69,8 +67,6 @@ struct State {
     /// Whether the line answers at all should be known sooner: a visitor got no answer, or somebody wants to know.
     doubt: Notify,
     subscribed: AtomicBool,
-    /// The line, or the cluster, has not answered for some seconds.
-    away: AtomicBool,
 }
 
 impl LineView {
@@ -88,7 +84,6 @@ impl LineView {
             ask_info: Notify::new(),
             doubt: Notify::new(),
             subscribed: AtomicBool::new(false),
-            away: AtomicBool::new(false),
         });
         let tasks = [
             tokio::spawn(Arc::clone(&state).follow_events()),
@@ -177,7 +172,7 @@ impl LineView {
 
     /// The line has not answered for some seconds: longer than a change of leader takes.
     pub fn is_away(&self) -> bool {
-        self.0.state.away.load(Ordering::Relaxed)
+        lock(&self.0.state.answered).is_away()
     }
 
     /// How long one question may take.
@@ -239,33 +234,21 @@ impl State {
     }
 
     async fn follow_info(self: Arc<State>) {
-        let mut silent_since = None;
         loop {
             let answer = self.line.info().await;
             self.note(answer.as_ref().err());
             let pause = match answer {
                 Ok(info) => {
-                    silent_since = None;
-                    self.set_away(false);
                     let pause = Duration::from_millis(info.settings.claim_timeout_ms / 2);
                     let news = self.known().info(&info);
                     *lock(&self.info) = Some(Arc::new(info));
                     self.tell(news);
                     pause.clamp(INFO_PAUSE, INFO_EVERY)
                 }
-                Err(error) if error.is_transient() => {
-                    let since = *silent_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() + self.patience >= AWAY_AFTER {
-                        self.set_away(true);
-                    }
-                    INFO_RETRY
-                }
-                Err(error) => {
+                Err(error) if error.is_transient() => INFO_RETRY,
+                Err(_) => {
                     // No such line, or a right is missing: its visitors hear it with the answers to their own questions.
                     lock(&self.info).take();
-                    silent_since.get_or_insert_with(Instant::now);
-                    // It answers, if only that.
-                    self.set_away(error.code().is_none());
                     INFO_EVERY
                 }
             };
@@ -282,32 +265,31 @@ impl State {
         }
     }
 
-    /// Keeps how the newest question ended. A refusal is logged when it is another one than before.
+    /// Keeps how the newest question ended, and logs what changes by it.
     fn note(&self, error: Option<&Error>) {
-        let trouble = error.map(Trouble::of);
-        let before = lock(&self.answered).note(trouble.clone(), Instant::now());
-        let Some(error) = error else { return };
-        let is_known = before == trouble;
+        let is_heard = error.is_none_or(|error| error.code().is_some());
+        let (report, away_changed) = {
+            let mut answered = lock(&self.answered);
+            let was_away = answered.is_away();
+            let trouble = error.map(Trouble::of);
+            let report = answered.note(trouble, is_heard, self.patience, Instant::now());
+            (report, answered.is_away() != was_away)
+        };
+        if away_changed {
+            self.version.send_modify(|version| *version += 1);
+        }
         let line = self.line.name().as_str();
-        match error.code() {
-            _ if is_known || error.is_transient() => {}
-            Some(Code::LineNotFound) => warn!(
+        let why = || error.map(ToString::to_string);
+        match report {
+            Report::Nothing => {}
+            Report::Answers => info!(line, "the line answers"),
+            Report::Away => warn!(line, "the line does not answer"),
+            Report::Refused if error.and_then(Error::code) == Some(Code::LineNotFound) => warn!(
                 line,
                 "there is no line of this name, and its visitors are told that it cannot be reached: create it, or correct \
                  `line` in the configuration"
             ),
-            _ => warn!(line, %error, "the line does not answer `info`"),
-        }
-    }
-
-    fn set_away(&self, away: bool) {
-        if self.away.swap(away, Ordering::Relaxed) != away {
-            let line = self.line.name().as_str();
-            match away {
-                true => warn!(line, "the line does not answer"),
-                false => info!(line, "the line answers again"),
-            }
-            self.version.send_modify(|version| *version += 1);
+            Report::Refused => warn!(line, error = why(), "the line does not answer `info`"),
         }
     }
 }

@@ -67,6 +67,7 @@ fn every_state_of_a_visit_has_data_for_a_preview() {
         "limited",
         "unavailable",
         "unavailable_new",
+        "uncertain",
         "sold_out",
         "closed",
         "draining",

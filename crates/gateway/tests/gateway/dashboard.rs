@@ -438,7 +438,7 @@ async fn without_nats_it_says_at_once_what_is_the_matter() {
     nats.nats.kill();
     let is_told = |answer: &Value| {
         let trouble = answer["head"]["trouble"].as_str().unwrap_or_default();
-        trouble.starts_with("there is no connection to NATS: start")
+        trouble.starts_with("there is no connection to NATS at nats://127.0.0.1:")
     };
     dashboard.until("/api/overview", is_told).await;
     let answer = dashboard.get("/api/findings").await;

@@ -44,6 +44,30 @@ async fn a_line_that_does_not_exist_is_named_until_it_is_created() {
 }
 
 #[tokio::test]
+async fn whoever_has_a_number_of_a_line_that_was_deleted_is_promised_nothing() {
+    let cluster = Cluster::start(0).await;
+    let gateway = Gateway::start(&cluster.url(), |_| {}).await;
+    gateway.ready().await;
+    let mut jar = Jar::default();
+    jar.take(&gateway.get(WAIT, &[HTML]).await);
+    let pre = jar.header();
+    jar.take(&gateway.get(WAIT, &[HTML, ("Cookie", &pre)]).await);
+    assert_eq!(cluster.entered(), 1);
+    cluster.sale.lock().unwrap().is_missing = true;
+    let cookies = jar.header();
+    let status = "/_nowserving/v1/lines/sale/status";
+    for path in [WAIT, status] {
+        let answer = gateway.get(path, &[HTML, ("Cookie", &cookies)]).await;
+        assert_eq!(
+            (answer.status, answer.page().as_str()),
+            (503, "uncertain"),
+            "{path}"
+        );
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_connection_that_is_lost_is_named() {
     let mut cluster = Cluster::start(0).await;
     let gateway = Gateway::start(&cluster.url(), |_| {}).await;
