@@ -22,9 +22,13 @@ use serde_json::{Value, json};
 pub(crate) use self::keys::PublicKeys;
 pub(crate) use self::wait::{back_from, unadmitted, unavailable};
 
-use crate::address::{Asked, BadRequest};
+use crate::address::{self, Asked, BadRequest};
 use crate::lines::LineView;
 use crate::{Gateway, Shared, gate};
+
+/// `/readyz` for those who are not told why.
+const NOT_READY: &str =
+    "not ready: the reason is in the gateway's log, its dashboard, and /readyz of --metrics-addr";
 
 /// What every handler returns.
 pub(crate) type Answer = axum::response::Response;
@@ -179,13 +183,18 @@ async fn file(State(gateway): State<Shared>, Path(path): Path<String>) -> Answer
     (headers, asset.bytes).into_response()
 }
 
-/// Waits for nobody. The next one knows what has become of the lines since. Anybody may ask that, so it costs few questions.
-async fn ready(State(gateway): State<Shared>) -> Answer {
+/// Waits for nobody. The next one knows what has become of the lines since. Anybody may ask that, so it costs few questions,
+/// and the internet is told nothing of the set-up.
+async fn ready(State(gateway): State<Shared>, parts: Parts) -> Answer {
     gateway.lines.values().for_each(LineView::look_again);
-    match gateway.is_ready() {
-        Ok(()) => "ok\n".into_response(),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
-    }
+    let Err(why) = gateway.is_ready() else {
+        return "ok\n".into_response();
+    };
+    let why = match address::is_private(&parts.headers, peer(&parts), &gateway.config) {
+        true => why.as_str(),
+        false => NOT_READY,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
 }
 
 async fn not_found() -> Answer {
