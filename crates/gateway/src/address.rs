@@ -222,6 +222,15 @@ pub(crate) fn client(headers: &HeaderMap, peer: IpAddr, config: &Config) -> IpAd
     from.map_or(peer.to_canonical(), |from| from.client)
 }
 
+/// Whether a request comes from this machine or from a private network. Not if it cannot be read for whom a proxy asks.
+pub(crate) fn is_private(headers: &HeaderMap, peer: IpAddr, config: &Config) -> bool {
+    let from = Source::of(headers, peer, config);
+    from.is_ok_and(|from| match from.client {
+        IpAddr::V4(it) => it.is_loopback() || it.is_private() || it.is_link_local(),
+        IpAddr::V6(it) => it.is_loopback() || it.is_unique_local() || it.is_unicast_link_local(),
+    })
+}
+
 /// The visitor's address: the last of `X-Forwarded-For` that is no trusted proxy. Each proxy adds the address from which it
 /// got the request at the end, so what stands before the first one that is not trusted is anybody's word.
 fn first_untrusted(

@@ -22,9 +22,14 @@ use serde_json::{Value, json};
 pub(crate) use self::keys::PublicKeys;
 pub(crate) use self::wait::{back_from, unadmitted, unavailable};
 
-use crate::address::{Asked, BadRequest};
+use crate::address::{self, Asked, BadRequest};
 use crate::lines::LineView;
+use crate::page::ROOT;
 use crate::{Gateway, Shared, gate};
+
+/// `/readyz` for those who are not told why.
+const NOT_READY: &str =
+    "not ready: the reason is in the gateway's log, its dashboard, and /readyz of --metrics-addr";
 
 /// What every handler returns.
 pub(crate) type Answer = axum::response::Response;
@@ -81,13 +86,14 @@ pub(crate) fn routes(gateway: Shared, shop: Option<Router>) -> Router {
         .route("/_nowserving/jwks.json", get(keys::jwks))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .method_not_allowed_fallback(not_allowed)
-        .with_state(gateway.clone())
-        .merge(gate::routes(gateway));
-    match shop {
+        .method_not_allowed_fallback(not_allowed);
+    let routes = match shop {
         Some(shop) => routes.fallback_service(shop),
-        None => routes.fallback(not_found),
-    }
+        None => routes.fallback(not_the_shop),
+    };
+    routes
+        .with_state(gateway.clone())
+        .merge(gate::routes(gateway))
 }
 
 /// The address of the other side of the connection, which the server loop notes.
@@ -179,13 +185,42 @@ async fn file(State(gateway): State<Shared>, Path(path): Path<String>) -> Answer
     (headers, asset.bytes).into_response()
 }
 
-/// Waits for nobody. The next one knows what has become of the lines since. Anybody may ask that, so it costs few questions.
-async fn ready(State(gateway): State<Shared>) -> Answer {
+/// Waits for nobody. The next one knows what has become of the lines since. Anybody may ask that, so it costs few questions,
+/// and the internet is told nothing of the set-up.
+async fn ready(State(gateway): State<Shared>, parts: Parts) -> Answer {
     gateway.lines.values().for_each(LineView::look_again);
-    match gateway.is_ready() {
-        Ok(()) => "ok\n".into_response(),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
+    let Err(why) = gateway.is_ready() else {
+        return "ok\n".into_response();
+    };
+    let why = match address::is_private(&parts.headers, peer(&parts), &gateway.config) {
+        true => why.as_str(),
+        false => NOT_READY,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+}
+
+/// A path that belongs to a line, asked of the gateway itself: somebody has opened its address in place of the shop's. Not
+/// sent to the page: from there it would come back to a path that does not exist here.
+async fn not_the_shop(State(gateway): State<Shared>, parts: Parts) -> Answer {
+    let asked = Asked::direct(&parts, peer(&parts), &gateway.config);
+    let of_shop = asked.ok().filter(|asked| !asked.path.starts_with(ROOT));
+    let rule = of_shop
+        .as_ref()
+        .and_then(|asked| gateway.config.rule_for(&asked.host, &asked.path));
+    let (Some(asked), Some(rule)) = (&of_shop, rule) else {
+        return not_found().await;
+    };
+    let line = &rule.line;
+    let detail = format!(
+        "this is the gateway, which the shop's proxy asks about requests: open the shop at the address of the proxy \
+         (docs/front.md). The waiting page of the line {line} is at {ROOT}wait?line={line}"
+    );
+    if !asked.wants_html() {
+        return problem(StatusCode::NOT_FOUND, "Not found", &detail);
     }
+    let mut answer = (StatusCode::NOT_FOUND, detail + "\n").into_response();
+    headers::set_not_stored(answer.headers_mut());
+    answer
 }
 
 async fn not_found() -> Answer {

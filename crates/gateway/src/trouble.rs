@@ -65,6 +65,15 @@ fn of_limits(unlimited: Unlimited) -> Finding {
                 .run_if("nowserving limit show", "lists the domains that have rules")
                 .advise("apply rules for it (`nowserving limit apply`), or correct `domain` in the gateway's configuration")
         }
+        Unlimited::NoRulesFor(domain, requests) => {
+            let requests = requests.join(", ");
+            let text = format!(
+                "address_limits does not limit {requests}: the domain {domain} has rules, but none for these requests"
+            );
+            Finding::warning(code, text)
+                .run_if(format!("nowserving limit show {domain}"), "lists its rules")
+                .advise("add rules for them, or correct `requests` in the gateway's configuration")
+        }
         Unlimited::Refused(domain, why) => {
             let text = format!("no address is limited: the domain {domain} cannot be asked: {why}");
             Finding::warning(code, text)

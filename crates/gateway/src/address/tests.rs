@@ -57,6 +57,54 @@ fn headers_of_strangers_are_not_believed() {
 }
 
 #[test]
+fn private_is_this_machine_and_networks_that_are_not_of_the_internet() {
+    let config = config(&["10.0.0.1/32"]);
+    let of = |peer| is_private(&parts("/readyz", &[]).headers, ip(peer), &config);
+    for peer in [
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "::ffff:192.168.1.1",
+        "169.254.1.1",
+        "fe80::1",
+        "fd00::1",
+        // The proxy itself, which asks for nobody.
+        "10.0.0.1",
+    ] {
+        assert!(of(peer), "{peer}");
+    }
+    for peer in [
+        "0.0.0.0",
+        "192.0.2.1",
+        "172.32.0.1",
+        "203.0.113.9",
+        "::",
+        "::ffff:203.0.113.9",
+        "2001:db8::1",
+        "fec0::1",
+    ] {
+        assert!(!of(peer), "{peer}");
+    }
+}
+
+#[test]
+fn a_proxy_makes_no_visitor_private() {
+    let config = config(&["10.0.0.1/32"]);
+    let by_proxy = |forwarded_for| {
+        let parts = parts("/readyz", &[("x-forwarded-for", forwarded_for)]);
+        is_private(&parts.headers, ip("10.0.0.1"), &config)
+    };
+    assert!(by_proxy("192.168.1.1"));
+    for forwarded_for in ["203.0.113.9", "127.0.0.1, 203.0.113.9", "unknown", ""] {
+        assert!(!by_proxy(forwarded_for), "{forwarded_for:?}");
+    }
+}
+
+#[test]
 fn a_trusted_proxy_says_who_asks_for_what() {
     let config = config(&["10.0.0.0/8"]);
     let of_proxy = parts(

@@ -380,15 +380,13 @@ fn check_shop(shop: &Shop) -> Result<(), ConfigError> {
 }
 
 fn check_limits(limits: &AddressLimitsConfig) -> Result<(), ConfigError> {
-    let unknown = limits
-        .requests
-        .iter()
-        .find(|it| !LIMITED.contains(&it.as_str()));
-    match unknown {
-        Some(unknown) => {
-            let what = format!("{} are limited, not {unknown:?}", LIMITED.join(", "));
-            Err(ConfigError::new("address_limits.requests", what))
-        }
-        None => Ok(()),
-    }
+    let requests = &limits.requests;
+    let unknown = requests.iter().find(|it| !LIMITED.contains(&it.as_str()));
+    let known = LIMITED.join(", ");
+    let what = match unknown {
+        Some(unknown) => format!("{known} are limited, not {unknown:?}"),
+        None if requests.is_empty() => format!("at least one of {known}"),
+        None => return Ok(()),
+    };
+    Err(ConfigError::new("address_limits.requests", what))
 }

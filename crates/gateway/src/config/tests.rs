@@ -152,6 +152,11 @@ fn what_is_wrong_is_named_with_its_limit() {
             "enter, page, status",
         ),
         (
+            format!("{BASE}address_limits = {{ domain = \"a\", requests = [] }}\n{LINE}"),
+            "address_limits.requests",
+            "at least one of enter, page, status",
+        ),
+        (
             format!("{}{LINE}", BASE.replace("127.0.0.1", "0.0.0.0")),
             "insecure_cookies",
             "as 127.0.0.1:8090, not 0.0.0.0:8090",

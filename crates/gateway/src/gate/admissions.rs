@@ -276,17 +276,16 @@ impl Inner {
         }
         if status.state == State::Admitted && claims && !releases {
             now = Instant::now();
-            status = match view.line().claim_with_pass(ticket).await {
+            let claimed = view.line().claim_with_pass(ticket).await;
+            if claimed.as_ref().is_err_and(is_unavailable) {
+                view.doubt();
+            }
+            status = match claimed {
                 Err(error) if !error.is_transient() => {
                     debug!(%error, "not claimed: the seat has gone meanwhile");
                     self.answer(hash, view.status(ticket, true).await)?
                 }
-                claimed => {
-                    if claimed.is_err() {
-                        view.doubt();
-                    }
-                    self.answer(hash, claimed)?
-                }
+                claimed => self.answer(hash, claimed)?,
             };
         }
         let lets_in = match status.state {

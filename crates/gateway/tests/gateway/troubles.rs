@@ -68,6 +68,29 @@ async fn whoever_has_a_number_of_a_line_that_was_deleted_is_promised_nothing() {
 }
 
 #[tokio::test]
+async fn the_internet_is_not_told_why_the_gateway_is_not_ready() {
+    let gateway = Gateway::without_cluster(|config| {
+        config.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    })
+    .await;
+    let asked_from = async |address: &str| {
+        let answer = gateway
+            .get("/readyz", &[("X-Forwarded-For", address)])
+            .await;
+        assert_eq!(answer.status, 503);
+        answer.body
+    };
+    let said = asked_from("192.168.1.1").await;
+    assert!(said.contains("no connection to NATS"), "{said}");
+    let said = asked_from("203.0.113.9").await;
+    assert!(
+        said.starts_with("not ready: the reason is in the gateway's log"),
+        "{said}"
+    );
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_connection_that_is_lost_is_named() {
     let mut cluster = Cluster::start(0).await;
     let gateway = Gateway::start(&cluster.url(), |_| {}).await;

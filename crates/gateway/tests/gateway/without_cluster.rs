@@ -173,6 +173,39 @@ async fn an_unknown_line_is_an_error_and_the_way_back_names_the_line_as_well() {
     gateway.stop().await;
 }
 
+/// The gateway's address is easily taken for that of the shop.
+#[tokio::test]
+async fn a_path_of_the_shop_is_answered_with_where_the_shop_is() {
+    let gateway = Gateway::without_cluster(|_| {}).await;
+    let page = gateway.get("/checkout/1?a=1", &[HTML]).await;
+    assert_eq!(page.status, 404);
+    let kind = "text/plain; charset=utf-8";
+    assert_eq!(page.header("content-type"), Some(kind));
+    let problem = gateway.get("/checkout/1", &[]).await;
+    assert_eq!(problem.status, 404);
+    let kind = "application/problem+json";
+    assert_eq!(problem.header("content-type"), Some(kind));
+    for answer in [page, problem] {
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let wait = "/_nowserving/wait?line=sale";
+        assert!(answer.body.contains(wait), "{}", answer.body);
+    }
+    let other = gateway.get("/other", &[HTML]).await;
+    assert_eq!(other.status, 404);
+    assert!(!other.body.contains("wait?line"), "{}", other.body);
+    gateway.stop().await;
+}
+
+/// Apps ask at its own paths by way of the proxy.
+#[tokio::test]
+async fn its_own_paths_are_none_of_the_shop() {
+    let gateway = Gateway::without_cluster(|config| config.lines[0].paths.clear()).await;
+    let unknown = gateway.get("/_nowserving/v2/lines", &[]).await;
+    assert_eq!(unknown.status, 404);
+    assert!(!unknown.body.contains("wait?line"), "{}", unknown.body);
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn the_language_is_chosen_and_kept() {
     let gateway = Gateway::without_cluster(|_| {}).await;
