@@ -15,6 +15,12 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 /// A longer file is no filter.
 const FILTER_BYTES_MAX: u64 = 64 << 10;
+/// The filter without `--log` and `RUST_LOG`. `nowserving` means all our crates.
+const DEFAULT: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_engine=info,\
+    nowserving_log=info";
+/// Follows it where a gateway runs inside `dev` or `demo`, which say themselves what becomes of its line: there is no
+/// configuration to correct.
+const GATEWAY_INSIDE: &str = ",nowserving_gateway=warn,nowserving_gateway::lines=off";
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -41,6 +47,9 @@ pub struct LogArgs {
     /// one, which is read again on SIGHUP.
     #[arg(long, value_name = "FILTER|@FILE", env = "NOWSERVING_LOG")]
     log: Option<String>,
+    /// Follows [`DEFAULT`].
+    #[arg(skip)]
+    after_default: &'static str,
 }
 
 /// Of the commands that do not say.
@@ -49,11 +58,20 @@ impl Default for LogArgs {
         LogArgs {
             log_format: Format::Text,
             log: None,
+            after_default: "",
         }
     }
 }
 
 impl LogArgs {
+    /// Of `dev` and `demo`, whose messages are not to be lost among a gateway's requests.
+    pub fn gateway_inside() -> LogArgs {
+        LogArgs {
+            after_default: GATEWAY_INSIDE,
+            ..LogArgs::default()
+        }
+    }
+
     fn file(&self) -> Option<PathBuf> {
         self.log.as_ref()?.strip_prefix('@').map(PathBuf::from)
     }
@@ -62,13 +80,14 @@ impl LogArgs {
         match (self.file(), &self.log) {
             (Some(file), _) => read(&file).context("--log"),
             (None, Some(text)) => parse(text).context("--log"),
-            (None, None) => Ok(EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-                EnvFilter::new(
-                    "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_engine=info,\
-                     nowserving_log=info",
-                )
-            })),
+            (None, None) => {
+                Ok(EnvFilter::try_from_default_env().unwrap_or_else(|_| self.default_filter()))
+            }
         }
+    }
+
+    fn default_filter(&self) -> EnvFilter {
+        EnvFilter::new(format!("{DEFAULT}{}", self.after_default))
     }
 }
 
@@ -183,6 +202,8 @@ fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use tracing::enabled;
+
     use super::*;
 
     #[test]
@@ -214,6 +235,23 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert!(error(&by_file).contains("No such file"));
         assert!(error(&of("a=b=c")).starts_with("--log"));
+    }
+
+    #[test]
+    fn requests_to_a_gateway_are_logged_unless_it_runs_inside_dev_or_demo() {
+        for (args, is_inside) in [
+            (LogArgs::default(), false),
+            (LogArgs::gateway_inside(), true),
+        ] {
+            let log = registry().with(args.default_filter());
+            tracing::subscriber::with_default(log, || {
+                let requests = enabled!(target: "nowserving_gateway::access", Level::INFO);
+                let line = enabled!(target: "nowserving_gateway::lines", Level::WARN);
+                assert_eq!((requests, line), (!is_inside, !is_inside));
+                assert!(enabled!(target: "nowserving_gateway::serve", Level::WARN));
+                assert!(enabled!(target: "nowserving_node", Level::INFO));
+            });
+        }
     }
 
     #[test]

@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         Command::Envoy(args) => logs::start(args.logs()),
         #[cfg(feature = "gateway")]
         Command::Gateway(args) => logs::start(args.logs()),
+        Command::Dev(_) | Command::Demo(_) => logs::start(&LogArgs::gateway_inside()),
         _ => logs::start(&LogArgs::default()),
     };
     let logs = match logs {

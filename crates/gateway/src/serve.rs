@@ -148,11 +148,35 @@ impl Server {
     /// # Errors
     /// Names the field or the file.
     pub async fn bind(config: Config, client: Client) -> Result<Server, BindError> {
+        Server::open(None, config, client).await
+    }
+
+    /// The same with a listener that was opened before, in place of [`Config::listen`]: for programs that take the port
+    /// before there is a cluster.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub async fn from_listener(
+        listener: TcpListener,
+        config: Config,
+        client: Client,
+    ) -> Result<Server, BindError> {
+        Server::open(Some(listener), config, client).await
+    }
+
+    async fn open(
+        listener: Option<TcpListener>,
+        config: Config,
+        client: Client,
+    ) -> Result<Server, BindError> {
         config.check()?;
         raise_open_files_max(config.connections_max);
         let pages = Pages::load(config.page_dir.as_deref())?;
         let tls = config.tls.clone().map(Tls::load).transpose()?;
-        let listener = listen("listen", config.listen).await?;
+        let listener = match listener {
+            Some(listener) => listener,
+            None => listen("listen", config.listen).await?,
+        };
         #[cfg(feature = "envoy")]
         let envoy = match config.envoy_listen {
             Some(addr) => Some(listen("envoy_listen", addr).await?),

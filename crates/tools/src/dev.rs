@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nowserving_client::{Client, LineName};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::embedded::tail::Tail;
 use crate::embedded::{Cluster, DataDir, NODES, last_lines};
-use crate::web::Web;
+use crate::web::{self, Web};
 use nowserving_terminal::number;
 use nowserving_terminal::signals::{HangUps, Interrupts};
 
@@ -23,7 +24,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// On stdout: one line `node N pid P` for each node, then, when every shard has a leader,
 /// `ready nats://127.0.0.1:PORT`. The nodes' logs go to stderr and to DATA_DIR/logs, without
-/// elections and connections (for those: RUST_LOG=info); nats-server's log is only there.
+/// elections and connections (for those: RUST_LOG=info); nats-server's log is only there. The
+/// gateway of --web logs problems to stderr (also requests: RUST_LOG=info).
 ///
 /// A node that dies is reported with the command that starts it again; with --restart it is started
 /// again after a second, and has another line `node N pid P`.
@@ -56,16 +58,18 @@ pub struct DevArgs {
 /// Runs until a signal ends it (exit code 0) or nats-server dies (1).
 ///
 /// # Errors
-/// The cluster cannot be started.
+/// The port of --web is taken, or the cluster cannot be started.
 pub async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let mut interrupts = Interrupts::of_daemon()?;
     // Taken, so that the end of the terminal does not end it. There is nothing to read again: its nodes look at their
     // key file by themselves, and have no other files.
     let _hang_ups = HangUps::listen()?;
     let dir = DataDir::open(&args.data_dir)?;
+    let listener = web::listen(args.web).await?;
     let mut messages = Messages::open(&dir.log("dev"))?;
     let tail = start_tail(&dir)?;
-    let outcome = live(&args, dir, &tail, &mut messages, &mut interrupts).await;
+    let outcome = live(&args, dir, listener, &tail, &mut messages, &mut interrupts);
+    let outcome = outcome.await;
     tail.finish();
     outcome
 }
@@ -73,6 +77,7 @@ pub async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
 async fn live(
     args: &DevArgs,
     dir: DataDir,
+    listener: Option<TcpListener>,
     tail: &Tail,
     messages: &mut Messages,
     interrupts: &mut Interrupts,
@@ -87,7 +92,7 @@ async fn live(
         }
     };
     let ending = tokio::select! {
-        ending = serve(&mut cluster, args, tail, messages) => ending,
+        ending = serve(&mut cluster, args, listener, tail, messages) => ending,
         signal = interrupts.next() => Ok(signal),
     };
     if let Ok(signal) = &ending {
@@ -110,6 +115,7 @@ async fn live(
 async fn serve(
     cluster: &mut Cluster,
     args: &DevArgs,
+    listener: Option<TcpListener>,
     tail: &Tail,
     messages: &mut Messages,
 ) -> anyhow::Result<&'static str> {
@@ -120,8 +126,9 @@ async fn serve(
     cluster
         .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
         .await?;
-    messages.say(&next_step(&args.web_line, cluster.url()));
-    let _web = open_web(cluster, args, messages).await?;
+    let is_there = exists(&args.web_line, cluster.url()).await;
+    messages.say(&next_step(args, is_there, cluster.url()));
+    let _web = open_web(cluster, args, listener, messages).await?;
     // The log so far is shown first, so that this is the last line of the start.
     tail.catch_up().await;
     announce(&format!("ready {}", cluster.url()))?;
@@ -147,24 +154,45 @@ async fn serve(
     }
 }
 
-/// The line for which browsers wait, if there is a shop for them.
-fn next_step(line: &LineName, nats: &str) -> String {
-    format!(
+/// Whether the cluster answers that there is this line.
+async fn exists(line: &LineName, nats: &str) -> bool {
+    let Ok(client) = Client::connect(nats).await else {
+        return false;
+    };
+    client.line_by_name(line.clone()).info().await.is_ok()
+}
+
+/// What to do with the line that browsers wait in, or would wait in.
+fn next_step(args: &DevArgs, is_there: bool, nats: &str) -> String {
+    let line = &args.web_line;
+    if is_there {
+        return format!(
+            "the line {line} is there; next, in another terminal: nowserving watch {line} --nats {nats}"
+        );
+    }
+    let create = format!(
         "next, in another terminal: nowserving line create {line} --seats 1 --queue-limit 100 --nats {nats}"
-    )
+    );
+    match args.web {
+        Some(_) => format!(
+            "until the line {line} exists, the shop's visitors are told that it cannot be reached; {create}"
+        ),
+        None => create,
+    }
 }
 
 /// The shop for browsers, which closes when what is returned is dropped.
 async fn open_web(
     cluster: &Cluster,
     args: &DevArgs,
+    listener: Option<TcpListener>,
     messages: &mut Messages,
 ) -> anyhow::Result<Option<JoinSet<()>>> {
-    let Some(port) = args.web else {
+    let Some(listener) = listener else {
         return Ok(None);
     };
     let client = Client::connect(cluster.url()).await?;
-    let web = Web::open(client, &args.web_line, port).await?;
+    let web = Web::open(listener, client, &args.web_line).await?;
     messages.say(&format!(
         "the shop behind the line {}: {}",
         args.web_line,
@@ -226,19 +254,28 @@ mod tests {
         args: DevArgs,
     }
 
+    const NATS: &str = "nats://127.0.0.1:4222";
+    const PLAIN: &[&str] = &["dev"];
+    const WEB: &[&str] = &["dev", "--web", "8080", "--web-line", "tickets"];
+
     #[test]
-    fn the_next_step_creates_the_line_that_browsers_wait_in() {
-        for (given, line) in [
-            (&["dev"][..], "shop-1"),
-            (
-                &["dev", "--web", "8080", "--web-line", "tickets"],
-                "tickets",
-            ),
-        ] {
+    fn the_next_step_creates_a_line_that_does_not_exist() {
+        for (given, line) in [(PLAIN, "shop-1"), (WEB, "tickets")] {
             let args = Dev::parse_from(given).args;
-            let said = next_step(&args.web_line, "nats://127.0.0.1:4222");
+            let said = next_step(&args, false, NATS);
             let create = format!("nowserving line create {line} --seats 1");
-            assert!(said.contains(&create), "{said}");
+            assert!(said.contains(&create) && said.ends_with(NATS), "{said}");
+            // Only a shop has visitors that miss it.
+            assert_eq!(said.contains("visitors"), args.web.is_some(), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_next_step_watches_a_line_that_exists() {
+        for (given, line) in [(PLAIN, "shop-1"), (WEB, "tickets")] {
+            let said = next_step(&Dev::parse_from(given).args, true, NATS);
+            let watch = format!("nowserving watch {line} --nats {NATS}");
+            assert!(said.ends_with(&watch) && !said.contains("create"), "{said}");
         }
     }
 }

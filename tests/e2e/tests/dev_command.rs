@@ -35,7 +35,10 @@ pub async fn dev_runs_a_cluster() -> Result<()> {
     dev.interrupt().await.with_context(|| dev.stderr())?;
 
     // It comes back from its data, the lost node too.
-    let mut dev = Dev::start(port, &data, folder.path(), &["--restart"]).await?;
+    let web = free_port()?.to_string();
+    let flags = ["--restart", "--web", &web, "--web-line", LINE];
+    let mut dev = Dev::start(port, &data, folder.path(), &flags).await?;
+    knows_the_line(&dev).await.with_context(|| dev.stderr())?;
     let api = dev.api().await?;
     let status = api.status(LINE, &ticket).await?;
     ensure!(
@@ -57,6 +60,19 @@ async fn use_it(dev: &Dev) -> Result<serde_json::Value> {
         .await?;
     ensure!(number(&claimed, "epoch")? > 0, "{claimed}");
     Ok(entered["ticket"].clone())
+}
+
+/// It says what to do with a line that is there.
+async fn knows_the_line(dev: &Dev) -> Result<()> {
+    let watch = format!("nowserving watch {LINE} --nats {}", dev.url);
+    eventually(
+        "dev names the next step",
+        Duration::from_secs(5),
+        async || Ok(dev.stderr().contains(&watch).then_some(())),
+    )
+    .await?;
+    ensure!(!dev.stderr().contains("line create"));
+    Ok(())
 }
 
 /// A node dies: dev reports it, does not start it again, and goes on with two. The command that it prints
@@ -157,19 +173,28 @@ async fn ready_is_the_last_line(port: u16, data: &Path, folder: &Path) -> Result
     Ok(())
 }
 
-/// Neither the port nor the data directory can be had twice.
+/// Neither the ports nor the data directory can be had twice. No node has started by then.
 async fn busy(port: u16, data: &Path, folder: &Path) -> Result<()> {
-    for (port, data) in [
-        (port, folder.join("other")),
-        (free_port()?, data.to_owned()),
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    let web = taken.local_addr()?.port().to_string();
+    let other = folder.join("other");
+    let (in_use, is_free) = (port.to_string(), free_port()?.to_string());
+    let shown = data.display().to_string();
+    let no_shop: &[&str] = &[];
+    let shop: &[&str] = &["--web", &web];
+    for (port, data, more, named) in [
+        (&in_use, other.as_path(), no_shop, &in_use),
+        (&is_free, data, no_shop, &shown),
+        (&is_free, other.as_path(), shop, &web),
     ] {
         let mut command = leashed(program().await?.as_os_str()).await?;
         command
             .arg("dev")
             .arg("--nats-port")
-            .arg(port.to_string())
+            .arg(port)
             .arg("--data-dir")
-            .arg(&data);
+            .arg(data)
+            .args(more);
         let done = tokio::time::timeout(START, command.output()).await??;
         let said = String::from_utf8_lossy(&done.stderr);
         ensure!(!done.status.success(), "a second dev runs: {said}");
@@ -177,8 +202,7 @@ async fn busy(port: u16, data: &Path, folder: &Path) -> Result<()> {
             done.stdout.is_empty() && !said.contains("panicked"),
             "{said}"
         );
-        let named = said.contains(&port.to_string()) || said.contains(&*data.to_string_lossy());
-        ensure!(named, "names neither port nor folder: {said}");
+        ensure!(said.contains(named), "does not name {named}: {said}");
     }
     Ok(())
 }

@@ -21,9 +21,10 @@ use crate::embedded::{Cluster, INTERRUPTED, NODES, temporary_dir, with_cluster};
 use director::Director;
 use drama::Drama;
 use nowserving_terminal::number;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::web::Web;
+use crate::web::{self, Web};
 use scene::{Scene, Screen};
 
 const LINE: &str = "demo";
@@ -77,8 +78,9 @@ pub struct DemoArgs {
 /// Runs the demo. `json`: nothing on stdout but the one line.
 ///
 /// # Errors
-/// The cluster cannot be started, or fails in a way that is not part of the show.
+/// The port of --web is taken, or the cluster cannot be started or fails in a way that is not part of the show.
 pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let listener = web::listen(args.web).await?;
     // Declared before the cluster: removed after its processes are gone.
     let temporary;
     let dir = match &args.keep {
@@ -103,7 +105,7 @@ pub async fn run(args: DemoArgs, json: bool) -> anyhow::Result<ExitCode> {
     let seed = args.seed.unwrap_or_else(|| rand::random::<u32>().into());
     eprintln!("seed {seed}");
     let show = async |cluster: &mut Cluster| {
-        let (outcome, web) = perform(cluster, &args, seed, screen).await?;
+        let (outcome, web) = perform(cluster, &args, listener, seed, screen).await?;
         let code = outcome.tell(json)?;
         if let Some((url, open)) = web {
             eprintln!("the crowd has gone; the shop stays open until Ctrl-C: {url}");
@@ -134,6 +136,7 @@ fn check_free(dir: &Path) -> anyhow::Result<()> {
 async fn perform(
     cluster: &mut Cluster,
     args: &DemoArgs,
+    listener: Option<TcpListener>,
     seed: u64,
     mut screen: Screen,
 ) -> anyhow::Result<(Outcome, Option<Opened>)> {
@@ -152,9 +155,9 @@ async fn perform(
     // slow.
     let client = client.with_deadline(times.deadline);
     let line = create_line(&client, LINE, size, times).await?;
-    let web = match args.web {
-        Some(port) => {
-            let web = Web::open(client.clone(), line.name(), port).await?;
+    let web = match listener {
+        Some(listener) => {
+            let web = Web::open(listener, client.clone(), line.name()).await?;
             let url = web.urls();
             screen.say(&format!("wait in line with the crowd, in a browser: {url}"));
             Some((url, tokio::spawn(web.run())))

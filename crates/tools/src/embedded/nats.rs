@@ -99,7 +99,9 @@ fn check_free(port: u16) -> anyhow::Result<()> {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            bail!("port {port} of 127.0.0.1 is in use by another program: choose another one")
+            bail!(
+                "port {port} of 127.0.0.1 is in use by another program: `--nats-port PORT` chooses another one"
+            )
         }
         Err(error) => {
             Err(error).with_context(|| format!("cannot listen on port {port} of 127.0.0.1"))
