@@ -18,8 +18,8 @@ const FILTER_BYTES_MAX: u64 = 64 << 10;
 /// The filter without `--log` and `RUST_LOG`. `nowserving` means all our crates.
 const DEFAULT: &str = "warn,async_nats=off,nowserving=info,nowserving_node=info,nowserving_engine=info,\
     nowserving_log=info";
-/// Follows it where a gateway runs inside `dev` or `demo`, which say themselves what becomes of its line: there is no
-/// configuration to correct.
+/// Follows it where a gateway runs inside `dev` or `demo`: there is no configuration to correct. `dev` says at its start
+/// whether the line exists, and `demo` creates it.
 const GATEWAY_INSIDE: &str = ",nowserving_gateway=warn,nowserving_gateway::lines=off";
 
 /// How a log line looks.

@@ -107,8 +107,8 @@ pub struct Client {
 
 struct Inner {
     connection: Arc<Connection>,
-    /// `None`: the caller made the connection.
-    servers: Option<Servers>,
+    /// Without the login. `None`: the caller made the connection.
+    nats_url: Option<String>,
     subjects: Subjects,
     shards: Shards,
     feeds: Arc<Feeds>,
@@ -152,7 +152,7 @@ impl Client {
                 }
                 _ => failed(nowserving_security::explained(&error.to_string())),
             })?;
-        Client::new(nats, Some(servers), options)
+        Client::new(nats, Some(servers.to_string()), options)
     }
 
     /// Uses an existing NATS connection. Set a jittered reconnect delay and a ping interval of some
@@ -168,7 +168,7 @@ impl Client {
 
     fn new(
         nats: async_nats::Client,
-        servers: Option<Servers>,
+        nats_url: Option<String>,
         options: ClientOptions,
     ) -> Result<Client> {
         let subjects = Subjects::new(options.prefix)
@@ -181,7 +181,7 @@ impl Client {
         let feeds = Arc::new(Feeds::new(connection.clone(), subjects.clone()));
         let inner = Inner {
             connection,
-            servers,
+            nats_url,
             subjects,
             shards: Shards::default(),
             feeds,
@@ -259,9 +259,8 @@ impl Client {
 
     /// The NATS server(s) that it was made for, comma-separated and without the login; `None` for [`Client::from_nats`].
     #[must_use]
-    pub fn nats_url(&self) -> Option<String> {
-        let servers = self.inner.servers.as_ref();
-        servers.map(|servers| servers.urls().join(","))
+    pub fn nats_url(&self) -> Option<&str> {
+        self.inner.nats_url.as_deref()
     }
 
     /// The first word(s) of its subjects ([`ClientOptions::prefix`]).

@@ -222,8 +222,12 @@ pub(crate) fn client(headers: &HeaderMap, peer: IpAddr, config: &Config) -> IpAd
     from.map_or(peer.to_canonical(), |from| from.client)
 }
 
-/// Whether a request comes from this machine or from a private network. Not if it cannot be read for whom a proxy asks.
+/// Whether a request comes from this machine or from a private network. Not if it cannot be read for whom a proxy asks, nor if
+/// the proxy is not trusted.
 pub(crate) fn is_private(headers: &HeaderMap, peer: IpAddr, config: &Config) -> bool {
+    if headers.contains_key(&FORWARDED_FOR) && !config.trusts(peer) {
+        return false;
+    }
     let from = Source::of(headers, peer, config);
     from.is_ok_and(|from| match from.client {
         IpAddr::V4(it) => it.is_loopback() || it.is_private() || it.is_link_local(),

@@ -27,7 +27,7 @@ use crate::lines::LineView;
 use crate::page::ROOT;
 use crate::{Gateway, Shared, gate};
 
-/// `/readyz` for those who are not told why.
+/// `/readyz` for clients on the internet.
 const NOT_READY: &str =
     "not ready: the reason is in the gateway's log, its dashboard, and /readyz of --metrics-addr";
 

@@ -142,41 +142,35 @@ impl Handle {
 }
 
 impl Server {
-    /// Checks the configuration, reads all files, listens, and follows the lines. Requests are answered by
+    /// Listens, checks the configuration, reads all files, and follows the lines. Requests are answered by
     /// [`Server::run`]. The client may be one that connects in the background.
     ///
     /// # Errors
     /// Names the field or the file.
     pub async fn bind(config: Config, client: Client) -> Result<Server, BindError> {
-        Server::open(None, config, client).await
+        let listener = listen("listen", config.listen).await?;
+        Server::from_listener(listener, config, client).await
     }
 
-    /// The same with a listener that was opened before, in place of [`Config::listen`]: for programs that take the port
-    /// before there is a cluster.
+    /// The same with a listener that was opened before, whose address replaces [`Config::listen`]: for programs that take
+    /// the port before there is a cluster.
     ///
     /// # Errors
     /// As [`Server::bind`].
     pub async fn from_listener(
         listener: TcpListener,
-        config: Config,
+        mut config: Config,
         client: Client,
     ) -> Result<Server, BindError> {
-        Server::open(Some(listener), config, client).await
-    }
-
-    async fn open(
-        listener: Option<TcpListener>,
-        config: Config,
-        client: Client,
-    ) -> Result<Server, BindError> {
+        config.listen = listener.local_addr().map_err(|error| BindError::Listen {
+            field: "listen",
+            addr: config.listen,
+            error,
+        })?;
         config.check()?;
         raise_open_files_max(config.connections_max);
         let pages = Pages::load(config.page_dir.as_deref())?;
         let tls = config.tls.clone().map(Tls::load).transpose()?;
-        let listener = match listener {
-            Some(listener) => listener,
-            None => listen("listen", config.listen).await?,
-        };
         #[cfg(feature = "envoy")]
         let envoy = match config.envoy_listen {
             Some(addr) => Some(listen("envoy_listen", addr).await?),

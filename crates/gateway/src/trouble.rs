@@ -48,7 +48,7 @@ impl Gateway {
         found
     }
 
-    /// Whoever reads a command need not know where the gateway's NATS is.
+    /// The reader of a command may not know where the gateway's NATS server is.
     fn name_cluster(&self, found: &mut [Finding]) {
         same_cluster::name_in(found, &same_cluster::options(&self.client));
     }
@@ -149,7 +149,7 @@ fn of_lines<'a>(troubles: impl Iterator<Item = (&'a LineName, Trouble)>) -> Vec<
 
 fn missing(line: &LineName) -> Finding {
     let text = format!(
-        "the line {line} does not exist, and its visitors are told that it cannot be reached"
+        "the line {line} does not exist: nobody gets a number, and those who have one are told that their place is not certain"
     );
     Finding::problem("line_missing", text)
         .run_if(

@@ -9,13 +9,10 @@ use crate::finding::Finding;
 /// its own.
 pub fn options(client: &Client) -> Vec<String> {
     let prefix = Some(client.prefix()).filter(|prefix| *prefix != DEFAULT_PREFIX);
-    let given = [
-        ("--nats", client.nats_url()),
-        ("--prefix", prefix.map(str::to_owned)),
-    ];
+    let given = [("--nats", client.nats_url()), ("--prefix", prefix)];
     let mut words = Vec::new();
     for (option, value) in given {
-        if let Some(Ok(value)) = value.as_deref().map(shlex::try_quote) {
+        if let Some(Ok(value)) = value.map(shlex::try_quote) {
             words.extend([option.to_owned(), value.into_owned()]);
         }
     }
@@ -42,8 +39,8 @@ pub fn without_nats(client: &Client) -> Finding {
     ))
 }
 
-/// The same in other words.
+/// A connection that failed, with its error as the text.
 pub(crate) fn unreachable(text: String) -> Finding {
     Finding::problem("nats_unreachable", text)
-        .advise("start the NATS server, or name it with --nats, NOWSERVING_NATS or a context")
+        .advise("start the NATS server, or correct its address or the login (--nats, NOWSERVING_NATS or a context)")
 }

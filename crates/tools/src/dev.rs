@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use nowserving_client::{Client, LineName};
+use nowserving_client::{Client, Code, LineName};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -126,9 +126,10 @@ async fn serve(
     cluster
         .wait_ready(&mut |waiting_for| messages.say(&waiting_for))
         .await?;
-    let is_there = exists(&args.web_line, cluster.url()).await;
+    let client = Client::connect(cluster.url()).await?;
+    let is_there = exists(&args.web_line, &client).await;
     messages.say(&next_step(args, is_there, cluster.url()));
-    let _web = open_web(cluster, args, listener, messages).await?;
+    let _web = open_web(client, args, listener, messages).await?;
     // The log so far is shown first, so that this is the last line of the start.
     tail.catch_up().await;
     announce(&format!("ready {}", cluster.url()))?;
@@ -154,12 +155,10 @@ async fn serve(
     }
 }
 
-/// Whether the cluster answers that there is this line.
-async fn exists(line: &LineName, nats: &str) -> bool {
-    let Ok(client) = Client::connect(nats).await else {
-        return false;
-    };
-    client.line_by_name(line.clone()).info().await.is_ok()
+/// Whether there is this line: so also if nobody answers that.
+async fn exists(line: &LineName, client: &Client) -> bool {
+    let info = client.line_by_name(line.clone()).info().await;
+    !info.is_err_and(|error| error.code() == Some(Code::LineNotFound))
 }
 
 /// What to do with the line that browsers wait in, or would wait in.
@@ -183,7 +182,7 @@ fn next_step(args: &DevArgs, is_there: bool, nats: &str) -> String {
 
 /// The shop for browsers, which closes when what is returned is dropped.
 async fn open_web(
-    cluster: &Cluster,
+    client: Client,
     args: &DevArgs,
     listener: Option<TcpListener>,
     messages: &mut Messages,
@@ -191,7 +190,6 @@ async fn open_web(
     let Some(listener) = listener else {
         return Ok(None);
     };
-    let client = Client::connect(cluster.url()).await?;
     let web = Web::open(listener, client, &args.web_line).await?;
     messages.say(&format!(
         "the shop behind the line {}: {}",

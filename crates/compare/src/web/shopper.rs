@@ -237,7 +237,7 @@ impl Shopper<'_> {
         };
         if matches!(
             status["page"].as_str(),
-            Some("unavailable" | "unavailable_new") | None
+            Some("unavailable" | "unavailable_new" | "uncertain") | None
         ) {
             return Ok(None);
         }

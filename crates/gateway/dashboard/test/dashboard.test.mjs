@@ -187,7 +187,7 @@ describe("asking", () => {
 
   test("without NATS from the start: what is the matter and what to do, and no figures", async () => {
     const { one, page, context } = await view("#/", scenes.unknown.set);
-    await page.locator("#trouble").getByText("There is no connection to NATS: start the NATS server. Nothing is known yet.").waitFor();
+    await page.locator("#trouble").getByText("again and again. To do: start the NATS server. Nothing is known yet.").waitFor();
     await page.getByText("The lines are not known yet.").waitFor();
     await page.getByRole("region", { name: "Problems and warnings" }).getByText("start the NATS server, or name it with --nats").waitFor();
     assert.match(await page.locator("dl.tiles").innerText(), /^Lines\s+–\s+People who wait\s+–\s+Seats held\s+–\s+Nodes\s+–/i);

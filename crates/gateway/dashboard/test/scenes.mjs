@@ -25,15 +25,16 @@ const empty = (dashboard) => {
   dashboard.over.findings = (it) => ({ ...it, findings: [] });
 };
 
+const WITHOUT_NATS = "there is no connection to NATS at nats://127.0.0.1:4222, which is tried again and again";
 /** The gateway was started before NATS: nothing is known. */
 const unknown = (dashboard) => {
-  Object.assign(dashboard.head, { cluster: "", trouble: "there is no connection to NATS: start the NATS server", asked_ms_ago: null });
+  Object.assign(dashboard.head, { cluster: "", trouble: `${WITHOUT_NATS}. To do: start the NATS server`, asked_ms_ago: null });
   dashboard.over.overview = (it) => ({
     ...it, lines: [], totals: { lines: 0, more: false, waiting: 0, held: 0, seats: 0, stuck: 0 },
     health: { nodes: 0, alive: 0, shards: 0, leads: [], wrong: [] },
   });
   dashboard.over.findings = (it) => ({ ...it, in_order: [], findings: [
-    { severity: "problem", code: "nats_unreachable", text: "the gateway has no connection to NATS, and tries again and again",
+    { severity: "problem", code: "nats_unreachable", text: WITHOUT_NATS,
       mend: [{ remark: "start the NATS server, or name it with --nats" }] }] });
 };
 

@@ -54,9 +54,9 @@ function take(event, data, age = 0) {
   }
   const next = data.page;
   if (!states[next]) return void setTimeout(() => location.replace(urls.here), between(1_000, 5_000)); // a newer gateway's
+  if (page === "uncertain" && ["unavailable", "limited"].includes(next)) return; // the place is no more certain by that
   // The last place that is known says more than a page without any.
   if (next === "unavailable" && states[page].layout !== "message") return lose(true);
-  if (next === "unavailable" && page === "uncertain") return; // it is no more certain by that
   if (next === "limited" && states[page].layout !== "message") return lose(trouble?.cluster); // it says nothing of the place
   const before = page;
   const news = data.notice?.text === visit.notice?.text ? undefined : data.notice?.text;

@@ -479,7 +479,7 @@ describe("breaks", () => {
     await context.close();
   });
 
-  test("the line is deleted: nobody is told that the place is kept, also while the cluster is away then", async () => {
+  test("the line is deleted: the page never says that the place is kept, also if the cluster is away then, or the address is limited", async () => {
     const one = await gateway();
     const context = await browser.newContext();
     const page = await tab(context, `${one.origin}/_nowserving/wait`);
@@ -488,10 +488,12 @@ describe("breaks", () => {
     await heading(page, "One moment, please");
     assert.match(await page.locator("main").innerText(), /not certain that your place is still kept/);
     assert.equal(await page.locator(".badge").getAttribute("data-kept"), "unsure");
-    one.set("unavailable", { retry_after_ms: 1_000 });
-    const polls = one.polls;
-    await eventually("two more questions", () => one.polls >= polls + 2);
-    assert.equal(await page.locator(".badge").getAttribute("data-kept"), "unsure");
+    for (const state of ["limited", "unavailable"]) {
+      one.set(state, { retry_after_ms: 1_000 });
+      const polls = one.polls;
+      await eventually("two more questions", () => one.polls >= polls + 2);
+      assert.equal(await page.locator(".badge").getAttribute("data-kept"), "unsure");
+    }
     one.set("forgotten");
     await heading(page, "Your number is not valid any more");
     await context.close();

@@ -102,6 +102,8 @@ fn a_proxy_makes_no_visitor_private() {
     for forwarded_for in ["203.0.113.9", "127.0.0.1, 203.0.113.9", "unknown", ""] {
         assert!(!by_proxy(forwarded_for), "{forwarded_for:?}");
     }
+    let by_stranger = parts("/readyz", &[("x-forwarded-for", "192.168.1.1")]);
+    assert!(!is_private(&by_stranger.headers, ip("10.9.9.9"), &config));
 }
 
 #[test]

@@ -48,14 +48,14 @@ pub(super) struct Answered {
     trouble: Option<Trouble>,
     /// How many in a row found trouble. A refusal counts as enough of them, and so does that nothing is known yet.
     failed: u32,
-    /// Since when no question was answered with what it asked for.
-    failing_since: Option<Instant>,
+    /// Since when no question was answered at all.
+    silent_since: Option<Instant>,
     is_away: bool,
     /// The log says that something is wrong.
     is_reported: bool,
 }
 
-/// What the log is to say after a question.
+/// The message of the log that is due after a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Nothing,
@@ -73,7 +73,7 @@ impl Default for Answered {
             at: None,
             trouble: Some(Trouble::New),
             failed: LASTS_FROM,
-            failing_since: None,
+            silent_since: None,
             is_away: false,
             is_reported: false,
         }
@@ -95,16 +95,15 @@ impl Answered {
         let before = std::mem::replace(&mut self.trouble, trouble);
         match &self.trouble {
             None => {
-                (self.failed, self.failing_since, self.is_away) = (0, None, false);
+                (self.failed, self.silent_since, self.is_away) = (0, None, false);
             }
             Some(Trouble::Unanswered(_)) => {
-                let since = *self.failing_since.get_or_insert(now);
+                let since = *self.silent_since.get_or_insert(now);
                 self.failed = self.failed.saturating_add(1);
                 self.is_away |= now.saturating_duration_since(since) + patience >= AWAY_AFTER;
             }
             Some(_) => {
-                self.failing_since.get_or_insert(now);
-                self.failed = LASTS_FROM;
+                (self.failed, self.silent_since) = (LASTS_FROM, None);
                 self.is_away = !is_heard;
             }
         }
@@ -222,6 +221,19 @@ mod tests {
         assert_eq!(note(&mut answered, missing, at(8)), Report::Nothing);
         assert_eq!(note(&mut answered, None, at(9)), Report::Answers);
         assert_eq!(note(&mut answered, None, at(10)), Report::Nothing);
+    }
+
+    #[test]
+    fn one_lost_answer_about_a_line_that_is_missing_opens_no_shop() {
+        let start = Instant::now();
+        let mut answered = Answered::default();
+        for seconds in 0..60 {
+            let now = start + Duration::from_secs(seconds);
+            note(&mut answered, Some(Trouble::Missing), now);
+        }
+        let now = start + Duration::from_secs(60);
+        assert_eq!(note(&mut answered, unanswered(), now), Report::Nothing);
+        assert!(!answered.is_away());
     }
 
     #[test]

@@ -286,8 +286,8 @@ impl State {
             Report::Away => warn!(line, "the line does not answer"),
             Report::Refused if error.and_then(Error::code) == Some(Code::LineNotFound) => warn!(
                 line,
-                "there is no line of this name, and its visitors are told that it cannot be reached: create it, or correct \
-                 `line` in the configuration"
+                "there is no line of this name: nobody gets a number, and those who have one are told that their place is not \
+                 certain. Create it, or correct `line` in the configuration"
             ),
             Report::Refused => warn!(line, error = why(), "the line does not answer `info`"),
         }

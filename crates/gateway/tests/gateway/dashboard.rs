@@ -419,6 +419,9 @@ async fn mistakes_of_the_set_up_are_findings_with_what_mends_them() {
     );
     let command = missing["mend"][0]["command"].as_str().unwrap();
     assert!(command.starts_with("nowserving line create no-such-line --seats "));
+    // Of the gateway's NATS, without its login.
+    let at = format!(" --nats nats://127.0.0.1:{}", nats.nats.port());
+    assert!(command.ends_with(&at), "{command}");
     let unlimited = finding(&answer, "limits_missing").unwrap();
     assert_eq!(unlimited["severity"], "warning");
     assert!(

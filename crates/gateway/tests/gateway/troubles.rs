@@ -22,6 +22,8 @@ async fn a_line_that_does_not_exist_is_named_until_it_is_created() {
     let said = gateway.get("/readyz", &[]).await.body;
     let create = "`nowserving line create sale --seats";
     assert!(said.contains(create), "{said}");
+    let at = format!(" --nats {}`", cluster.url());
+    assert!(said.contains(&at), "{said}");
     // A mistake of the set-up opens no shop: nobody is told more than that it takes a while.
     let gate = [
         HTML,
