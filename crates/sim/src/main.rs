@@ -154,7 +154,7 @@ fn run_all(args: &Args) -> Sum {
 fn bite_all(args: &Args) -> ExitCode {
     use nowserving_bite::Break;
     use nowserving_sim::Violation;
-    use nowserving_sim::bite::{Bite, bite};
+    use nowserving_sim::bite::{Bite, Sound, bite};
     if !nowserving_bite::POSSIBLE {
         eprintln!(
             "rules can be broken in builds with debug assertions alone, and this is a release"
@@ -168,19 +168,20 @@ fn bite_all(args: &Args) -> ExitCode {
         args.only.is_empty() || only.any(|only| rule.invariants().first() == Some(&only.as_str()))
     };
     let rules: Vec<&Break> = Break::ALL.iter().filter(wanted).collect();
+    let sound = Sound::default();
     let next = AtomicU64::new(0);
     let (done, bites) = mpsc::channel();
     let mut rows: Vec<(usize, Bite)> = Vec::new();
     std::thread::scope(|scope| {
         for _ in 0..args.threads.max(1) {
-            let (done, next, rules) = (done.clone(), &next, &rules);
+            let (done, next, rules, sound) = (done.clone(), &next, &rules, &sound);
             scope.spawn(move || {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                     let Some(rule) = rules.get(at) else {
                         return;
                     };
-                    if done.send((at, bite(**rule))).is_err() {
+                    if done.send((at, bite(**rule, sound))).is_err() {
                         return;
                     }
                 }
