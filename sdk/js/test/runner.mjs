@@ -14,11 +14,13 @@ import { NatsServer } from "./processes.mjs";
 const CONTRACT = process.env.CONTRACT ?? join(import.meta.dirname, "../../../contract");
 const REPEATED = ["unavailable", "not_leader", "overloaded", "outcome_unknown"];
 
+/** All by name; those that kill a leader come last, as the others expect a cluster at rest. */
 export async function scenarios() {
   const names = (await readdir(CONTRACT)).filter((name) => name.endsWith(".json")).sort();
   assert.notEqual(names.length, 0, `no scenarios in ${CONTRACT}`);
   const read = async (name) => [name.slice(0, -5), JSON.parse(await readFile(join(CONTRACT, name), "utf8"))];
-  return Promise.all(names.map(read));
+  const kills = ([, { steps }]) => steps.some((step) => step.do === "kill_leader");
+  return (await Promise.all(names.map(read))).sort((a, b) => kills(a) - kills(b));
 }
 
 // ---- matchers
