@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use bytes::Bytes;
 use nowserving_line::{LineName, OperatorNote};
-use nowserving_protocol::codec::{self, Format};
+use nowserving_protocol::codec::{self, Format, Payload};
 use nowserving_protocol::note;
 use nowserving_protocol::operation;
 use nowserving_protocol::servers::{BadServers, Servers};
@@ -14,7 +14,6 @@ use nowserving_protocol::subject::{DEFAULT_PREFIX, Subjects};
 use nowserving_security::{Security, SecurityError};
 use rand::RngExt;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -307,7 +306,7 @@ impl Client {
     }
 
     /// To the leader of a shard, of which `on_shard` has the subject in a cluster of so many shards.
-    async fn shard_call<Q: Serialize, R: DeserializeOwned>(
+    async fn shard_call<Q: Serialize, R: Payload>(
         &self,
         on_shard: impl FnOnce(u32) -> String,
         plain_subject: String,
@@ -349,7 +348,7 @@ impl Client {
     }
 
     /// An operator's operation, on its subject: the leader is not asked by itself.
-    pub(crate) async fn admin_call<Q: Serialize, R: DeserializeOwned>(
+    pub(crate) async fn admin_call<Q: Serialize, R: Payload>(
         &self,
         plain_subject: String,
         effect: Effect,
@@ -365,7 +364,7 @@ impl Client {
         self.ask(&request, Instant::now() + self.deadline).await
     }
 
-    async fn ask<R: DeserializeOwned>(&self, request: &Request, deadline: Instant) -> Result<R> {
+    async fn ask<R: Payload>(&self, request: &Request, deadline: Instant) -> Result<R> {
         let answer = call::call(&*self.inner.connection, request, deadline).await?;
         if answer.shard_unserved {
             self.inner.shards.suspect();

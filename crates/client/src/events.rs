@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use nowserving_protocol::codec;
+use nowserving_protocol::codec::{self, Payload};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use nowserving_protocol::kv::KvEvent;
-use serde::de::DeserializeOwned;
 use tracing::debug;
 
 use crate::client::Client;
@@ -55,7 +54,7 @@ impl Versioned for KvEvent {
 /// event on the stream.
 pub(crate) async fn subscribe<E>(client: &Client, subject: String) -> Result<EventStream<E>>
 where
-    E: DeserializeOwned + Versioned + Send + 'static,
+    E: Payload + Versioned + Send + 'static,
 {
     begin(client, subject, Some(Newest::default())).await
 }
@@ -64,7 +63,7 @@ where
 /// that it publishes again.
 pub(crate) async fn subscribe_to_all<E>(client: &Client, subject: String) -> Result<EventStream<E>>
 where
-    E: DeserializeOwned + Versioned + Send + 'static,
+    E: Payload + Versioned + Send + 'static,
 {
     begin(client, subject, None).await
 }
@@ -75,7 +74,7 @@ async fn begin<E>(
     newest: Option<Newest>,
 ) -> Result<EventStream<E>>
 where
-    E: DeserializeOwned + Versioned + Send + 'static,
+    E: Payload + Versioned + Send + 'static,
 {
     let connection = client.connection();
     let denied = connection.denials.listen();
@@ -154,7 +153,7 @@ struct Events {
 }
 
 impl Events {
-    async fn step<E: DeserializeOwned + Versioned>(mut self) -> Option<(Result<E>, Events)> {
+    async fn step<E: Payload + Versioned>(mut self) -> Option<(Result<E>, Events)> {
         if self.over {
             return None;
         }
@@ -163,7 +162,7 @@ impl Events {
         Some((event, self))
     }
 
-    async fn next<E: DeserializeOwned + Versioned>(&mut self) -> Result<E> {
+    async fn next<E: Payload + Versioned>(&mut self) -> Result<E> {
         let subjects = [self.subject.as_str()];
         loop {
             let message = tokio::select! {

@@ -2,14 +2,13 @@
 
 use nowserving_engine::{Ask, Question, ReplyTo};
 use nowserving_line::{LineName, Op, OperatorNote, TokenBy, TokenRef};
-use nowserving_protocol::codec::decode_request;
+use nowserving_protocol::codec::{Payload, decode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::RequestId;
 use nowserving_protocol::kv::{KvDelete, KvGet, KvKey, KvPut, KvRestore, kv_shard_of};
 use nowserving_protocol::operation::{On, Operation};
 use nowserving_protocol::subject::{shard_of, unknown_op};
 use nowserving_protocol::user;
-use serde::de::DeserializeOwned;
 
 use crate::parse::Reading;
 
@@ -60,8 +59,8 @@ impl Body<'_> {
         Ok(Asked::Shard(home, ask))
     }
 
-    pub fn decode<Q: DeserializeOwned>(&self) -> Result<Q, ApiError> {
-        decode_request(self.payload)
+    pub fn decode<Q: Payload>(&self) -> Result<Q, ApiError> {
+        decode(self.payload)
     }
 
     /// The shard of the line, which must be the one in the subject.

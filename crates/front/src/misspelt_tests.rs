@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 
 use nowserving_protocol::admin::{ClusterStatusRequest, ConfigureLines};
-use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, LimitStats, ListLimitChanges, ResetLimit, ShowRules, TestLimits,
 };
 use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::shard_of;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::parse::tests::{SHARDS, ask, kind, parser, ticket};
@@ -199,8 +198,8 @@ fn requests() -> Vec<Request> {
     all
 }
 
-fn of<T: DeserializeOwned>(payload: &[u8]) -> Result<(), ApiError> {
-    decode_request::<T>(payload).map(drop)
+fn of<T: Payload>(payload: &[u8]) -> Result<(), ApiError> {
+    decode::<T>(payload).map(drop)
 }
 
 /// The body, once for each map of fields in it, with another field there, which is made of the first name there.

@@ -6,7 +6,6 @@
 
 use nowserving_engine::{Ask, Effect, LimitRequest, ShardDelivery, Via, unless_in_doubt};
 use nowserving_limit::Matched;
-use nowserving_protocol::codec::decode_request_within;
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::RequestId;
 use nowserving_protocol::limits::{
@@ -16,7 +15,7 @@ use nowserving_protocol::operation::Operation;
 use nowserving_shard::limits::{self as shard, LimitAsk, LimitCommand, home_of};
 
 use crate::body::Body;
-use crate::limits::{APPLY_BYTES_MAX, OTHER_RULES, limit_ask, read_one, resolve};
+use crate::limits::{OTHER_RULES, limit_ask, read_one, resolve};
 use crate::parse::hits_id;
 use crate::who::said;
 
@@ -76,7 +75,7 @@ impl Body<'_> {
 
     fn apply(&self, shard: u32) -> Result<shard::ApplyRules, ApiError> {
         in_shard_0(shard)?;
-        let ask: ApplyRules = decode_request_within(self.payload, APPLY_BYTES_MAX)?;
+        let ask: ApplyRules = self.decode()?;
         // Not only gateways can send this, and only rules that can be read are replicated.
         let (domain, _) = read_one(&ask.rules)?;
         if domain != *self.name {

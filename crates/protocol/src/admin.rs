@@ -1,6 +1,6 @@
 //! Requests and replies of operators: docs/protocol/operators.md.
 //!
-//! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
+//! Requests with unknown fields are refused by `codec::decode`. Readers of replies ignore unknown fields.
 
 use std::collections::BTreeMap;
 

@@ -193,7 +193,7 @@ impl<const N: usize> Visitor<'_> for HexVisitor<N> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::{Format, MAX_REQUEST_BYTES, decode_request, encode};
+    use crate::codec::{Format, MAX_REQUEST_BYTES, decode, encode};
 
     #[test]
     fn parts_come_as_they_were_in_both_formats() {
@@ -207,14 +207,14 @@ mod tests {
         for format in [Format::Json, Format::MsgPack] {
             let bytes = encode(&part, format);
             assert!(bytes.len() <= MAX_REQUEST_BYTES);
-            assert_eq!(decode_request::<RestorePart>(&bytes).unwrap(), part);
+            assert_eq!(decode::<RestorePart>(&bytes).unwrap(), part);
         }
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         let refused = |text: &str| {
-            let error = decode_request::<RestoreLine>(text.as_bytes()).unwrap_err();
+            let error = decode::<RestoreLine>(text.as_bytes()).unwrap_err();
             error.message
         };
         let upload = "00".repeat(16);
@@ -222,7 +222,7 @@ mod tests {
             format!(r#"{{"upload":"{upload}","parts":{parts},"digest":"{digest}","clock_ms":5}}"#)
         };
         let digest = "ab".repeat(32);
-        assert!(decode_request::<RestoreLine>(text(&digest, "1").as_bytes()).is_ok());
+        assert!(decode::<RestoreLine>(text(&digest, "1").as_bytes()).is_ok());
         for (text, field) in [
             (text(&digest[1..], "1"), "digest"),
             (text(&digest.to_uppercase(), "1"), "digest"),
@@ -233,7 +233,7 @@ mod tests {
             assert!(message.starts_with(field), "{message}");
         }
         let bad = r#"{"upload":"00000000000000000000000000000000","part":0,"data":"?"}"#;
-        let error = decode_request::<RestorePart>(bad.as_bytes()).unwrap_err();
+        let error = decode::<RestorePart>(bad.as_bytes()).unwrap_err();
         assert!(error.message.starts_with("data: no base64"), "{error}");
     }
 }

@@ -162,18 +162,18 @@ fn reply(line: &line::Line, (lane, token): (u8, Token), key: Option<&[u8]>) -> C
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::decode_request;
+    use crate::codec::decode;
 
     fn line() -> line::LineName {
         "shop".parse().unwrap()
     }
 
     fn call(json: &str) -> Result<Op, ApiError> {
-        decode_request::<CallNext>(json.as_bytes())?.into_op(line())
+        decode::<CallNext>(json.as_bytes())?.into_op(line())
     }
 
     fn take(json: &str) -> Result<Op, ApiError> {
-        decode_request::<Take>(json.as_bytes())?.into_op(line())
+        decode::<Take>(json.as_bytes())?.into_op(line())
     }
 
     #[test]

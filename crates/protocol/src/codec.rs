@@ -57,14 +57,29 @@ impl Format {
     }
 }
 
-/// As [`decode`]; refuses requests of more than [`MAX_REQUEST_BYTES`], and fields that are not known, except those that
-/// begin with `x_`.
-pub fn decode_request<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    decode_request_within(payload, MAX_REQUEST_BYTES)
+/// What a payload holds: a request, a reply or an event. Their readers are compiled in this crate, once for all who read
+/// them: they are many times the code of what is done with them.
+pub trait Payload: Sized {
+    /// Reads it, as [`decode`] says.
+    ///
+    /// # Errors
+    /// `bad_request`.
+    fn read(payload: &[u8]) -> Result<Self, ApiError>;
 }
 
-/// [`decode_request`] with another limit.
-pub fn decode_request_within<T: DeserializeOwned>(
+/// Reads a payload. One that is empty or blank is an empty map; a byte order mark and blanks before JSON are passed over.
+///
+/// Of a request, fields that are not known are refused, except those that begin with `x_`, and so are more than
+/// [`MAX_REQUEST_BYTES`], or what its operation takes. In replies and events, unknown fields are ignored.
+///
+/// # Errors
+/// `bad_request`, which names the field that is missing or wrong.
+pub fn decode<T: Payload>(payload: &[u8]) -> Result<T, ApiError> {
+    T::read(payload)
+}
+
+/// A request of at most so many bytes.
+pub(crate) fn read_request<T: DeserializeOwned>(
     payload: &[u8],
     bytes_max: usize,
 ) -> Result<T, ApiError> {
@@ -74,15 +89,14 @@ pub fn decode_request_within<T: DeserializeOwned>(
             payload.len()
         )));
     }
-    decode(payload).map(|Request(request)| request)
+    read(payload).map(|Request(request)| request)
 }
 
-/// Reads a payload, such as a reply: unknown fields are ignored. One that is empty or blank is an empty map; a byte order mark
-/// and blanks before JSON are passed over. Errors are `bad_request` and name the field that is missing or wrong.
-pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
+/// A reply or event.
+pub(crate) fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     match Format::of(payload) {
-        Format::Json => decode_json(payload),
-        Format::MsgPack => decode_msgpack(payload),
+        Format::Json => read_json(payload),
+        Format::MsgPack => read_msgpack(payload),
     }
 }
 
@@ -104,7 +118,7 @@ pub fn encode<T: Serialize>(value: &T, format: Format) -> Vec<u8> {
     payload
 }
 
-fn decode_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
+fn read_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     let text = payload
         .strip_prefix(BYTE_ORDER_MARK)
         .unwrap_or(payload)
@@ -150,7 +164,7 @@ impl Visitor<'_> for NoValue {
     }
 }
 
-fn decode_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
+fn read_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
     let bad = |what: &dyn fmt::Display| ApiError::bad_request(format!("payload: {what}"));
     let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
     deserializer.set_max_depth(MSGPACK_DEPTH);

@@ -147,10 +147,10 @@ pub struct ConfiguredLine {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::decode_request;
+    use crate::codec::decode;
 
     fn read(json: &str) -> Result<ConfigureLines, ApiError> {
-        let ask: ConfigureLines = decode_request(json.as_bytes())?;
+        let ask: ConfigureLines = decode(json.as_bytes())?;
         ask.check().map(|()| ask)
     }
 

@@ -322,7 +322,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
-    use crate::codec::{decode, decode_request, decode_request_within};
+    use crate::codec::{MAX_REQUEST_BYTES, read, read_request};
 
     #[derive(Debug, PartialEq, serde::Deserialize)]
     struct Outer {
@@ -343,7 +343,8 @@ mod tests {
             serde_json::to_vec(json).unwrap(),
             rmp_serde::to_vec_named(json).unwrap(),
         ];
-        payloads.map(|payload| decode_request(&payload).map_err(|error| error.message))
+        payloads
+            .map(|payload| read_request(&payload, MAX_REQUEST_BYTES).map_err(|error| error.message))
     }
 
     #[test]
@@ -408,12 +409,11 @@ mod tests {
     #[test]
     fn replies_are_read_with_unknown_fields_and_larger_requests_if_it_is_said() {
         let reply = br#"{"lane": "vip", "parts": [{"ttl": 5}], "lanes": 3}"#;
-        assert_eq!(decode::<Outer>(reply).unwrap().parts.len(), 1);
-        assert!(decode_request_within::<Outer>(reply, 1_000).is_err());
+        assert_eq!(read::<Outer>(reply).unwrap().parts.len(), 1);
+        assert!(read_request::<Outer>(reply, 1_000).is_err());
         let large = format!(r#"{{"lane": "{}"}}"#, "x".repeat(70_000));
-        assert!(decode_request::<Outer>(large.as_bytes()).is_err());
-        assert!(decode_request_within::<Outer>(large.as_bytes(), 80_000).is_ok());
-        let error = decode_request_within::<Outer>(large.as_bytes(), 70_000).unwrap_err();
+        assert!(read_request::<Outer>(large.as_bytes(), 80_000).is_ok());
+        let error = read_request::<Outer>(large.as_bytes(), 70_000).unwrap_err();
         assert!(error.message.contains("at most 70000"), "{error}");
     }
 }

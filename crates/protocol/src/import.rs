@@ -136,11 +136,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::codec::decode_request;
+    use crate::codec::decode;
 
     fn read(body: Value) -> Result<Op, String> {
-        let import: Import =
-            decode_request(body.to_string().as_bytes()).map_err(|error| error.message)?;
+        let import: Import = decode(body.to_string().as_bytes()).map_err(|error| error.message)?;
         let op = import.into_op("shop".try_into().unwrap());
         op.map_err(|error| error.message)
     }

@@ -161,7 +161,7 @@ impl<'de> Visitor<'de> for ShownVisitor {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::{Format, decode, encode};
+    use crate::codec::{Format, encode, read};
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Shows {
@@ -175,10 +175,10 @@ mod tests {
             let key = Some(Key::new(bytes).unwrap());
             for format in [Format::Json, Format::MsgPack] {
                 let payload = encode(&Shows { key: key.clone() }, format);
-                assert_eq!(decode::<Shows>(&payload).unwrap().key, key);
+                assert_eq!(read::<Shows>(&payload).unwrap().key, key);
             }
         }
-        assert_eq!(decode::<Shows>(b"{}").unwrap().key, None);
+        assert_eq!(read::<Shows>(b"{}").unwrap().key, None);
         let long = format!(r#"{{"key": [{}]}}"#, vec!["7"; KEY_BYTES_MAX + 1].join(","));
         for bad in [
             long.as_str(),
@@ -186,7 +186,7 @@ mod tests {
             r#"{"key": [256]}"#,
             r#"{"key": 7}"#,
         ] {
-            assert!(decode::<Shows>(bad.as_bytes()).is_err(), "{bad}");
+            assert!(read::<Shows>(bad.as_bytes()).is_err(), "{bad}");
         }
         // A request has a text, or binary in MessagePack.
         assert!(serde_json::from_str::<Key>("[7]").is_err());

@@ -217,10 +217,10 @@ pub struct KickedToken {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::decode_request;
+    use crate::codec::decode;
 
     fn read(json: &str) -> Result<Kick, ApiError> {
-        let ask: Kick = decode_request(json.as_bytes())?;
+        let ask: Kick = decode(json.as_bytes())?;
         ask.check().map(|()| ask)
     }
 

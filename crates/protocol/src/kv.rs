@@ -1,6 +1,6 @@
 //! Requests, replies and events of key-values: docs/protocol/key-values.md.
 //!
-//! Requests with unknown fields are refused by `codec::decode_request`: a misspelt `if_revision` must not become an
+//! Requests with unknown fields are refused by `codec::decode`: a misspelt `if_revision` must not become an
 //! unconditional put. Readers of replies ignore unknown fields.
 
 mod value;

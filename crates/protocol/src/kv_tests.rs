@@ -2,14 +2,14 @@
 use nowserving_kv::{Full, Limits, Store, VALUE_BYTES_MAX};
 
 use super::*;
-use crate::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
+use crate::codec::{Format, MAX_REQUEST_BYTES, Payload, decode, encode, read};
 
 fn bucket() -> LineName {
     LineName::try_from("visits").unwrap()
 }
 
-fn refused<T: serde::de::DeserializeOwned + fmt::Debug>(text: &str) -> String {
-    decode_request::<T>(text.as_bytes()).unwrap_err().message
+fn refused<T: Payload + fmt::Debug>(text: &str) -> String {
+    decode::<T>(text.as_bytes()).unwrap_err().message
 }
 
 #[test]
@@ -24,14 +24,14 @@ fn a_put_comes_as_it_was_in_both_formats() {
         let bytes = encode(&put, format);
         // As long as can be: in JSON each byte takes six.
         assert!(bytes.len() <= MAX_REQUEST_BYTES);
-        assert_eq!(decode_request::<KvPut>(&bytes).unwrap(), put);
+        assert_eq!(decode::<KvPut>(&bytes).unwrap(), put);
     }
     // MessagePack: a string is taken for a value, too.
     let short = encode(
         &serde_json::json!({"key": "k", "value": "v"}),
         Format::MsgPack,
     );
-    let put: KvPut = decode_request(&short).unwrap();
+    let put: KvPut = decode(&short).unwrap();
     assert_eq!(put.value.as_bytes(), b"v");
     assert!(matches!(put.into_op(&bucket()), Op::Put { above: 0, .. }));
 }
@@ -45,7 +45,7 @@ fn a_value_that_is_no_text_is_base64_in_json() {
             revision: 7,
             expires_in_ms: None,
         };
-        let json: serde_json::Value = decode(&encode(&reply, Format::Json)).unwrap();
+        let json: serde_json::Value = read(&encode(&reply, Format::Json)).unwrap();
         let names: Vec<_> = json.as_object().unwrap().keys().collect();
         assert_eq!(names, ["key", "revision", in_json]);
         for format in [Format::Json, Format::MsgPack] {
@@ -74,16 +74,16 @@ fn bytes_are_put_and_restored_in_both_formats() {
         };
         for format in [Format::Json, Format::MsgPack] {
             let bytes = encode(&put, format);
-            assert_eq!(decode_request::<KvPut>(&bytes).unwrap(), put);
+            assert_eq!(decode::<KvPut>(&bytes).unwrap(), put);
             let field = match format {
                 Format::Json => in_json,
                 Format::MsgPack => "value",
             };
-            let fields: BTreeMap<String, serde::de::IgnoredAny> = decode(&bytes).unwrap();
+            let fields: BTreeMap<String, serde::de::IgnoredAny> = read(&bytes).unwrap();
             let names: Vec<_> = fields.keys().map(String::as_str).collect();
             assert_eq!(names, ["if_revision", "key", "ttl_ms", field]);
             let bytes = encode(&restore, format);
-            assert_eq!(decode_request::<KvRestore>(&bytes).unwrap(), restore);
+            assert_eq!(decode::<KvRestore>(&bytes).unwrap(), restore);
         }
     }
 }
@@ -144,7 +144,7 @@ fn what_is_wrong_is_named() {
         refused::<KvRestore>(r#"{"key":"k","value":"","above_revision":4503599627370497}"#);
     assert!(message.starts_with("above_revision: "), "{message}");
     let most = br#"{"key":"k","value":"","above_revision":4503599627370496}"#;
-    let most: KvRestore = decode_request(most).unwrap();
+    let most: KvRestore = decode(most).unwrap();
     assert_eq!(most.above_revision, REVISION_ABOVE_MAX);
     let both = refused::<KvPut>(r#"{"key":"k","value":"v","value_base64":"dg=="}"#);
     assert_eq!(both, "value_base64: not together with value");
@@ -297,7 +297,7 @@ fn an_event_has_no_value() {
     };
     let event = KvEvent::new(&event, 5);
     assert_eq!(event.id(), "kv/visits/85944171f73967e8/8");
-    let json: serde_json::Value = decode(&encode(&event, Format::Json)).unwrap();
+    let json: serde_json::Value = read(&encode(&event, Format::Json)).unwrap();
     let expected = serde_json::json!(
         {"bucket": "visits", "key": "foobar", "event": "expired", "revision": 8, "at_ms": 5}
     );

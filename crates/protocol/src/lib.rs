@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! subject ──► subject::Subjects::parse ──► Target: line, shard, operation::Operation
-//! payload ──► codec::decode_request ─────► a request of user or admin; its settings are read
+//! payload ──► codec::decode ─────────────► a request of user or admin; its settings are read
 //!                                          after the table in crates/line/src/settings
 //! ticket ───► ticket::TicketKeys::verify ► the token it names
 //! answer of the line crate ─► a reply of user, admin or journal ─► codec::encode ─► payload
@@ -42,6 +42,7 @@ pub mod note;
 pub mod operation;
 pub mod page;
 pub mod pass;
+mod payloads;
 mod redact;
 pub mod rights;
 #[cfg(feature = "schema")]

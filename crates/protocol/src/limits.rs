@@ -9,6 +9,7 @@ use std::time::Duration;
 use nowserving_line::{LineName, NUMBER_MAX};
 use serde::{Deserialize, Serialize};
 
+use crate::codec::MAX_REQUEST_BYTES;
 use crate::error::ApiError;
 use crate::subject::shard_of_bytes;
 use crate::wire;
@@ -34,6 +35,8 @@ pub const ENTRY_VALUE_BYTES_MAX: usize = 1_024;
 pub const COUNTER_KEY_BYTES_MAX: usize = 2_048;
 /// The longest text of a domain's rules, in bytes.
 pub const RULES_BYTES_MAX: usize = 49_152;
+/// Of a request with rules, in bytes: their text in JSON can be longer than what it says.
+pub const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 const HITS_MAX: u64 = u32::MAX as u64;
 /// Of the hash in a shortened value: 128 bits.
 const HASH_CHARS: usize = 32;
@@ -536,7 +539,7 @@ pub struct TestLimits {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::{Format, decode, decode_request, encode};
+    use crate::codec::{Format, decode, encode};
 
     #[test]
     fn a_clients_value_of_any_bytes_is_shortened() {
@@ -583,7 +586,7 @@ mod tests {
             ..Check::new(vec![vec![Entry::new("remote_address", "127.0.0.1")]])
         };
         for format in [Format::Json, Format::MsgPack] {
-            let read: Check = decode_request(&encode(&check, format)).unwrap();
+            let read: Check = decode(&encode(&check, format)).unwrap();
             assert_eq!(read, check);
             read.check().unwrap();
         }
@@ -612,7 +615,7 @@ mod tests {
             ),
             (r#"{"descriptors":[[{"key":"a"}]],"hit":5}"#, "hit"),
         ] {
-            let read = decode_request::<Check>(body.as_bytes());
+            let read = decode::<Check>(body.as_bytes());
             let error = read.and_then(|check| check.check()).unwrap_err();
             let names = error.message.contains(&format!("`{field}`"));
             assert!(names || error.message.starts_with(field), "{body}: {error}");

@@ -4,7 +4,6 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::admin::{
     CallNext, CalledReply, CapacityTold, ClusterStatus, ClusterStatusRequest, Configure,
@@ -15,11 +14,13 @@ use crate::admin::{
 use crate::backup::{
     Backup, BackupChunk, BackupChunkReply, BackupReply, RestoreLine, RestorePart, RestorePartReply,
 };
+use crate::codec::{MAX_REQUEST_BYTES, Payload, read_request};
 use crate::error::ApiError;
 use crate::kv::{KvDelete, KvGet, KvGetReply, KvList, KvListReply, KvPut, KvReply, KvRestore};
 use crate::limits::{
-    ApplyRules, Check, CheckReply, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
-    ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules, TestLimits,
+    APPLY_BYTES_MAX, ApplyRules, Check, CheckReply, DeleteRules, LimitChangesReply, LimitStats,
+    LimitStatsReply, ListLimitChanges, ResetLimit, ResetReply, RulesChanged, RulesReply, ShowRules,
+    TestLimits,
 };
 use crate::pass::Jwks;
 use crate::subject::unknown_op;
@@ -76,11 +77,11 @@ pub enum Effect {
 }
 
 /// A request that names its operation.
-pub trait Request: Serialize {
+pub trait Request: Serialize + Payload {
     /// The operation.
     const OPERATION: Operation;
     /// Its answer.
-    type Reply: DeserializeOwned;
+    type Reply: Payload;
 
     /// Whether it may change anything.
     fn is_write(&self) -> bool;
@@ -99,10 +100,20 @@ macro_rules! is_write {
     };
 }
 
-/// `On { Name Effect "name in metrics": request => reply }`. Where several operations share a request, it does not name
-/// its operation.
+/// The largest request, in bytes.
+macro_rules! bytes_max {
+    () => {
+        MAX_REQUEST_BYTES
+    };
+    ($bytes_max:ident) => {
+        $bytes_max
+    };
+}
+
+/// `On { Name Effect "name in metrics": request [its largest size] => reply }`. Where several operations share a request, it
+/// does not name its operation.
 macro_rules! operations {
-    ($($on:ident {$($name:ident $effect:ident $text:literal $(: $request:ty => $reply:ty)?,)*})*) => {
+    ($($on:ident {$($name:ident $effect:ident $text:literal $(: $request:ident $([$bytes_max:ident])? => $reply:ty)?,)*})*) => {
         /// An operation.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Operation {
@@ -123,6 +134,12 @@ macro_rules! operations {
 
             fn is_write(&self) -> bool {
                 is_write!($effect, self)
+            }
+        }
+
+        impl Payload for $request {
+            fn read(payload: &[u8]) -> Result<Self, ApiError> {
+                read_request(payload, bytes_max!($($bytes_max)?))
             }
         })?)*)*
 
@@ -201,7 +218,7 @@ operations! {
         LimitCheck Try "limit_check": Check => CheckReply,
     }
     AdminLimit {
-        LimitApply Try "limit_apply": ApplyRules => RulesChanged,
+        LimitApply Try "limit_apply": ApplyRules [APPLY_BYTES_MAX] => RulesChanged,
         LimitDelete Try "limit_delete": DeleteRules => RulesChanged,
         LimitShow Read "limit_show": ShowRules => RulesReply,
         LimitStats Read "limit_stats": LimitStats => LimitStatsReply,

@@ -235,10 +235,10 @@ fn listed(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::codec::decode_request;
+    use crate::codec::decode;
 
     fn read(json: &str) -> Result<ListTokens, ApiError> {
-        let ask: ListTokens = decode_request(json.as_bytes())?;
+        let ask: ListTokens = decode(json.as_bytes())?;
         ask.check().map(|()| ask)
     }
 

@@ -1,6 +1,6 @@
 //! Requests and replies of users (through backends): docs/protocol/users.md.
 //!
-//! Requests with unknown fields are refused by `codec::decode_request`. Readers of replies ignore unknown fields.
+//! Requests with unknown fields are refused by `codec::decode`. Readers of replies ignore unknown fields.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -3,7 +3,7 @@
 use crate::common::{both_ways, refused};
 use nowserving_line::{LineName, Op, Settings, Stamp, Timestamp};
 use nowserving_protocol::admin::*;
-use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use nowserving_protocol::user::Home;
 use serde_json::json;
@@ -14,12 +14,8 @@ fn line(name: &str) -> LineName {
 
 #[test]
 fn the_other_requests_refuse_unknown_fields() {
-    assert!(!decode_request::<Delete>(b"").unwrap().force);
-    assert!(
-        decode_request::<Delete>(br#"{"force": true}"#)
-            .unwrap()
-            .force
-    );
+    assert!(!decode::<Delete>(b"").unwrap().force);
+    assert!(decode::<Delete>(br#"{"force": true}"#).unwrap().force);
     refused::<Delete>(json!({"force": 1}), &["force:", "true or false"]);
     for incarnation in [json!("4097"), json!(-1), json!(1_u64 << 53)] {
         let limit = "0 to 9007199254740991";
@@ -50,10 +46,7 @@ fn the_other_requests_refuse_unknown_fields() {
         labels,
     });
     assert_eq!(encode(&ListLines::default(), Format::Json), b"{}");
-    assert_eq!(
-        decode_request::<ListLines>(b"").unwrap(),
-        ListLines::default()
-    );
+    assert_eq!(decode::<ListLines>(b"").unwrap(), ListLines::default());
 }
 
 #[test]

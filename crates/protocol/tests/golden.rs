@@ -5,12 +5,11 @@ use std::fs;
 
 use nowserving_line::{Line, LineName, Lines, Op, Settings, Stamp, Timestamp, TokenRef};
 use nowserving_protocol::admin::{ClusterStatus, LineReply, NodeStatus, ShardStatus};
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::error::{ApiError, ErrorReply};
 use nowserving_protocol::event::{BoardEvent, LineEvent, TokenEvent};
 use nowserving_protocol::user::{BoardReply, Home, InfoReply, StatusReply};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 const NOW: Timestamp = Timestamp {
     service_ms: 5_000,
@@ -22,7 +21,7 @@ const HOME: Home = Home {
 };
 
 /// Reads the kept reply in both formats. Its bytes need not be those of today: replies get new fields.
-fn kept<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, expected: &T) {
+fn kept<T: Serialize + Payload + PartialEq + Debug>(name: &str, expected: &T) {
     for (format, ending) in [(Format::Json, "json"), (Format::MsgPack, "msgpack")] {
         let name = format!("{name}.{ending}");
         let path = nowserving_testkit::golden::path(env!("CARGO_MANIFEST_DIR"), &name, |path| {

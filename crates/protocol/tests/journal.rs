@@ -6,7 +6,7 @@ use nowserving_line::{
     Settings, SettingsPatch, Stamp,
 };
 use nowserving_protocol::admin::*;
-use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN, decode_request, encode};
+use nowserving_protocol::codec::{Format, MAX_PAYLOAD_MIN, decode, encode};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::event::{LineEvent, TokenEvent};
 use serde_json::json;
@@ -440,7 +440,7 @@ fn requests_look_as_in_the_contract() {
             token: 7,
             to: lane("vip"),
         };
-        assert_eq!(decode_request::<Move>(&payload).unwrap(), expected);
+        assert_eq!(decode::<Move>(&payload).unwrap(), expected);
         both_ways(&expected);
     }
     for field in ["lane", "token", "to"] {
@@ -455,7 +455,7 @@ fn requests_look_as_in_the_contract() {
         &["`key`"],
     );
 
-    assert_eq!(decode_request::<Journal>(b"").unwrap(), Journal::default());
+    assert_eq!(decode::<Journal>(b"").unwrap(), Journal::default());
     assert_eq!(encode(&Journal::default(), Format::Json), b"{}");
     both_ways(&Journal {
         after: Some(4711),

@@ -1,12 +1,11 @@
 //! Payloads of users: accepted ones, refused ones, and the text of the refusals.
 
 use nowserving_line::LaneName;
-use nowserving_protocol::codec::{Format, MAX_REQUEST_BYTES, decode, decode_request, encode};
-use nowserving_protocol::error::{ApiError, Code};
+use nowserving_protocol::codec::{Format, MAX_REQUEST_BYTES, Payload, decode, encode};
+use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::user::*;
 use proptest::prelude::*;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 fn msgpack(value: &impl Serialize) -> Vec<u8> {
@@ -14,33 +13,33 @@ fn msgpack(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// The message of the refusal of `payload` as a `T`.
-fn refusal<T: DeserializeOwned + std::fmt::Debug>(payload: &[u8]) -> String {
-    let error = decode_request::<T>(payload).unwrap_err();
+fn refusal<T: Payload + std::fmt::Debug>(payload: &[u8]) -> String {
+    let error = decode::<T>(payload).unwrap_err();
     assert_eq!(error.code, Code::BadRequest);
     error.message
 }
 
 /// As [`refusal`], of a value in both formats, which must both name `field`.
-fn refused<T: DeserializeOwned + std::fmt::Debug>(value: serde_json::Value, field: &str) {
+fn refused<T: Payload + std::fmt::Debug>(value: serde_json::Value, field: &str) {
     for payload in [serde_json::to_vec(&value).unwrap(), msgpack(&value)] {
         let message = refusal::<T>(&payload);
         assert!(message.contains(field), "{value}: {message}");
     }
 }
 
-fn taken<T: DeserializeOwned + PartialEq + std::fmt::Debug>(value: serde_json::Value, expected: T) {
+fn taken<T: Payload + PartialEq + std::fmt::Debug>(value: serde_json::Value, expected: T) {
     assert_eq!(
-        decode_request::<T>(&serde_json::to_vec(&value).unwrap()).unwrap(),
+        decode::<T>(&serde_json::to_vec(&value).unwrap()).unwrap(),
         expected
     );
-    assert_eq!(decode_request::<T>(&msgpack(&value)).unwrap(), expected);
+    assert_eq!(decode::<T>(&msgpack(&value)).unwrap(), expected);
 }
 
-fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+fn both_ways<T: Serialize + Payload + PartialEq + std::fmt::Debug>(value: &T) {
     for format in [Format::Json, Format::MsgPack] {
         let payload = encode(value, format);
         assert_eq!(Format::of(&payload), format);
-        assert_eq!(decode_request::<T>(&payload).unwrap(), *value);
+        assert_eq!(decode::<T>(&payload).unwrap(), *value);
     }
 }
 
@@ -155,9 +154,9 @@ fn requests_omit_unset_fields() {
 
 #[test]
 fn an_empty_payload_is_an_empty_map() {
-    assert_eq!(decode_request::<Info>(b"").unwrap(), Info::default());
+    assert_eq!(decode::<Info>(b"").unwrap(), Info::default());
     for blank in [&b""[..], b" \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"] {
-        assert_eq!(decode_request::<Info>(blank).unwrap(), Info::default());
+        assert_eq!(decode::<Info>(blank).unwrap(), Info::default());
         assert_eq!(Format::of(blank), Format::Json);
         assert!(refusal::<Claim>(blank).contains("`ticket`"));
     }
@@ -168,10 +167,7 @@ fn blanks_and_a_byte_order_mark_before_json_are_passed_over() {
     for before in [" ", "\n", "\t\r\n  ", "\u{feff}", "\u{feff}\n "] {
         let payload = format!("{before}{{\"ticket\": \"t\"}}\n");
         assert_eq!(Format::of(payload.as_bytes()), Format::Json);
-        assert_eq!(
-            decode_request::<Claim>(payload.as_bytes()).unwrap().ticket,
-            "t"
-        );
+        assert_eq!(decode::<Claim>(payload.as_bytes()).unwrap().ticket, "t");
     }
 }
 
@@ -209,10 +205,7 @@ fn a_clients_own_fields_are_passed_over_however_they_look() {
         "[".repeat(20_000),
         "]".repeat(20_000)
     );
-    assert_eq!(
-        decode_request::<Claim>(deep.as_bytes()).unwrap().ticket,
-        "t"
-    );
+    assert_eq!(decode::<Claim>(deep.as_bytes()).unwrap().ticket, "t");
     // An extension (a timestamp, say), binary and NaN under such a name.
     for value in [
         &[0xd6, 0xff, 1, 2, 3, 4][..],
@@ -227,11 +220,7 @@ fn a_clients_own_fields_are_passed_over_however_they_look() {
             &[0xa1, b't'],
         ]
         .concat();
-        assert_eq!(
-            decode_request::<Claim>(&payload).unwrap().ticket,
-            "t",
-            "{value:x?}"
-        );
+        assert_eq!(decode::<Claim>(&payload).unwrap().ticket, "t", "{value:x?}");
     }
 }
 
@@ -347,14 +336,11 @@ fn an_enter_has_a_key_or_is_anonymous() {
 #[test]
 fn keys_are_strings_or_binary_and_not_printed() {
     let binary = [&[0x81, 0xa3], &b"key"[..], &[0xc4, 2, 0xff, 0x00]].concat();
-    let key = decode_request::<Find>(&binary).unwrap().key;
+    let key = decode::<Find>(&binary).unwrap().key;
     assert_eq!(key.as_bytes(), [0xff, 0x00]);
     assert_eq!(encode(&Find { key: key.clone() }, Format::MsgPack), binary);
     let same = [&[0x81, 0xa3], &b"key"[..], &[0xc4, 1, b'a']].concat();
-    assert_eq!(
-        decode_request::<Find>(&same).unwrap().key,
-        Key::new(*b"a").unwrap()
-    );
+    assert_eq!(decode::<Find>(&same).unwrap().key, Key::new(*b"a").unwrap());
     assert!(!format!("{:?}", Key::new(*b"secret").unwrap()).contains("secret"));
     let long = json!({"key": "secret".repeat(30)}).to_string();
     assert!(!refusal::<Find>(long.as_bytes()).contains("secret"));
@@ -425,7 +411,7 @@ fn bytes_after_the_end_are_refused() {
         let message = format!("payload: {} bytes follow after its end", tail.len());
         assert_eq!(refusal::<Claim>(&payload), message);
     }
-    assert!(decode_request::<Claim>(b"{\"ticket\":\"t\"} \n").is_ok());
+    assert!(decode::<Claim>(b"{\"ticket\":\"t\"} \n").is_ok());
 }
 
 #[test]
@@ -479,7 +465,7 @@ fn depth_is_bounded() {
         [&[0x82], &skipped[..], &[0xa6], b"ticket", &[0xa1, b't']].concat()
     };
     // The map itself is one level.
-    assert!(decode_request::<Claim>(&nested(31)).is_ok());
+    assert!(decode::<Claim>(&nested(31)).is_ok());
     for arrays in [32, 1_000, 60_000] {
         let message = refusal::<Claim>(&nested(arrays));
         assert_eq!(message, "payload: it nests deeper than 32 levels");
@@ -492,12 +478,13 @@ fn the_size_limit_is_exact() {
         format!(r#"{{"ticket":"t","x_pad":"{}"}}"#, "x".repeat(size - 25)).into_bytes()
     };
     assert_eq!(of_size(100).len(), 100);
-    assert!(decode_request::<Claim>(&of_size(MAX_REQUEST_BYTES)).is_ok());
-    let error = decode_request::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).unwrap_err();
+    assert!(decode::<Claim>(&of_size(MAX_REQUEST_BYTES)).is_ok());
+    let error = decode::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).unwrap_err();
     assert_eq!(error.code, Code::BadRequest);
     assert!(error.message.contains("65536"), "{}", error.message);
+    let error = ApiError::bad_request("x".repeat(MAX_REQUEST_BYTES));
     assert!(
-        decode::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).is_ok(),
+        decode::<ErrorReply>(&encode(&ErrorReply { error }, Format::Json)).is_ok(),
         "replies may be larger"
     );
 }
@@ -515,11 +502,11 @@ fn errors_do_not_echo_a_whole_payload() {
 proptest! {
     #[test]
     fn no_payload_is_too_strange(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decode_request::<Enter>(&payload);
-        let _ = decode_request::<StatusRequest>(&payload);
+        let _ = decode::<Enter>(&payload);
+        let _ = decode::<StatusRequest>(&payload);
         let mut json = vec![b'{'];
         json.extend_from_slice(&payload);
-        let _ = decode_request::<StatusRequest>(&json);
+        let _ = decode::<StatusRequest>(&json);
     }
 
     #[test]
@@ -532,7 +519,7 @@ proptest! {
             let mut payload = encode(&request, format);
             let at = at % payload.len();
             payload[at] = byte;
-            let _: Result<StatusRequest, ApiError> = decode_request(&payload);
+            let _: Result<StatusRequest, ApiError> = decode(&payload);
         }
     }
 }

@@ -3,25 +3,16 @@
 use nowserving_line::{
     AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp, Timestamp,
 };
-use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::user::{BoardReply, HeldBackReply, Home, InfoReply, StatusReply};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
+
+use crate::common::{both_ways, payloads};
 
 /// 4 s after everything, on a wall clock far from the service clock.
 fn now() -> Timestamp {
     Timestamp {
         service_ms: 5_000,
         wall_ms: 705_500,
-    }
-}
-
-fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
-    for format in [Format::Json, Format::MsgPack] {
-        let payload = encode(value, format);
-        assert_eq!(Format::of(&payload), format);
-        assert_eq!(decode::<T>(&payload).unwrap(), *value);
     }
 }
 
@@ -314,10 +305,10 @@ fn replies_of_a_newer_server_can_be_read() {
     let mut json = serde_json::to_value(&board).unwrap();
     json["mood"] = json!({"good": [1, 2, 3]});
     json["lanes"][0]["colour"] = json!("red");
-    for payload in [
-        serde_json::to_vec(&json).unwrap(),
-        rmp_serde::to_vec_named(&json).unwrap(),
-    ] {
-        assert_eq!(decode::<BoardReply>(&payload).unwrap(), board);
-    }
+    let [json, msgpack] = payloads(&json);
+    assert_eq!(serde_json::from_slice::<BoardReply>(&json).unwrap(), board);
+    assert_eq!(
+        rmp_serde::from_slice::<BoardReply>(&msgpack).unwrap(),
+        board
+    );
 }

@@ -7,7 +7,7 @@ use nowserving_line::{
     SETTINGS, SettingDefault, SettingKind, SettingValue, Settings, SettingsPatch,
 };
 use nowserving_protocol::admin::*;
-use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::error::Code;
 use nowserving_protocol::user::UserSettings;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 #[test]
 fn create_takes_settings_and_fills_in_the_defaults() {
     for payload in payloads(&json!({"seats": 7, "queue_limit": 15})) {
-        let create: Create = decode_request(&payload).unwrap();
+        let create: Create = decode(&payload).unwrap();
         assert_eq!(create.into_settings().unwrap(), Settings::new(7, 15));
     }
     let all = json!({
@@ -43,10 +43,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
         "poll_min_ms": 30_000,
     });
     for payload in payloads(&all) {
-        let settings = decode_request::<Create>(&payload)
-            .unwrap()
-            .into_settings()
-            .unwrap();
+        let settings = decode::<Create>(&payload).unwrap().into_settings().unwrap();
         assert_eq!(
             serde_json::to_value(SettingsReply::from(&settings)).unwrap(),
             all
@@ -54,7 +51,7 @@ fn create_takes_settings_and_fills_in_the_defaults() {
     }
     for missing in [json!({}), json!({"seats": 7}), json!({"queue_limit": 0})] {
         for payload in payloads(&missing) {
-            let error = decode_request::<Create>(&payload)
+            let error = decode::<Create>(&payload)
                 .unwrap()
                 .into_settings()
                 .unwrap_err();
@@ -111,7 +108,7 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
         set("2026-11-22T04:00:00Z", json!({"seats": 3})),
     ]});
     for payload in payloads(&schedule) {
-        let patch = decode_request::<Configure>(&payload).unwrap().settings;
+        let patch = decode::<Configure>(&payload).unwrap().settings;
         let Some(Change::Set(schedule)) = patch.schedule else {
             panic!("{patch:?}");
         };
@@ -145,7 +142,7 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
         (json!({}), "schedule"),
     ] {
         for payload in payloads(&json!({"schedule": schedule})) {
-            let error = decode_request::<Configure>(&payload).unwrap_err();
+            let error = decode::<Configure>(&payload).unwrap_err();
             assert!(error.message.contains(named), "{named}: {}", error.message);
         }
     }
@@ -156,7 +153,7 @@ fn configure_takes_any_subset_and_null_unsets() {
     for payload in payloads(
         &json!({"if_version": 9, "incarnation": 4_097, "seats": 8, "labels": null, "token_events": null}),
     ) {
-        let configure: Configure = decode_request(&payload).unwrap();
+        let configure: Configure = decode(&payload).unwrap();
         assert_eq!(
             (configure.if_version, configure.incarnation),
             (Some(9), Some(4_097))
@@ -171,15 +168,9 @@ fn configure_takes_any_subset_and_null_unsets() {
     }
     let nulls = json!({"if_version": null, "incarnation": null});
     for payload in [payloads(&json!({})), payloads(&nulls)].concat() {
-        assert_eq!(
-            decode_request::<Configure>(&payload).unwrap(),
-            Configure::default()
-        );
+        assert_eq!(decode::<Configure>(&payload).unwrap(), Configure::default());
     }
-    assert_eq!(
-        decode_request::<Configure>(b"").unwrap(),
-        Configure::default()
-    );
+    assert_eq!(decode::<Configure>(b"").unwrap(), Configure::default());
 }
 
 #[test]
@@ -249,7 +240,7 @@ fn settings_out_of_range_or_mistyped_name_the_field_and_its_limit() {
     ]
     .concat();
     assert!(
-        decode_request::<Configure>(&nan)
+        decode::<Configure>(&nan)
             .unwrap_err()
             .message
             .starts_with("seats:")
@@ -264,7 +255,7 @@ fn labels_are_limited() {
             .collect::<serde_json::Map<_, _>>()
     };
     for payload in payloads(&json!({ "labels": many(16) })) {
-        assert!(decode_request::<Configure>(&payload).is_ok());
+        assert!(decode::<Configure>(&payload).is_ok());
     }
     refused::<Configure>(json!({ "labels": many(17) }), &["labels", "16"]);
     refused::<Configure>(json!({"labels": {"x".repeat(65): "v"}}), &["labels", "64"]);
@@ -274,14 +265,14 @@ fn labels_are_limited() {
     refused::<Configure>(json!({"labels": ["x"]}), &["labels:", "16", "64"]);
     let twice = br#"{"labels": {"x": "1", "x": "2"}}"#;
     assert!(
-        decode_request::<Configure>(twice)
+        decode::<Configure>(twice)
             .unwrap_err()
             .message
             .contains("twice")
     );
     let full = json!({"labels": {"x".repeat(64): "v".repeat(64)}});
     for payload in payloads(&full) {
-        assert!(decode_request::<Configure>(&payload).is_ok());
+        assert!(decode::<Configure>(&payload).is_ok());
     }
 }
 
@@ -306,9 +297,7 @@ fn unknown_and_doubled_settings_are_refused() {
         "incarnation",
     ] {
         let twice = format!(r#"{{"{field}": 100, "{field}": 200}}"#);
-        let message = decode_request::<Configure>(twice.as_bytes())
-            .unwrap_err()
-            .message;
+        let message = decode::<Configure>(twice.as_bytes()).unwrap_err().message;
         assert!(
             message.contains(field) && message.contains("duplicate"),
             "{message}"
@@ -316,7 +305,7 @@ fn unknown_and_doubled_settings_are_refused() {
     }
     let null_first = br#"{"labels": null, "labels": {}}"#;
     assert!(
-        decode_request::<Configure>(null_first)
+        decode::<Configure>(null_first)
             .unwrap_err()
             .message
             .contains("labels")
@@ -338,7 +327,7 @@ fn a_reply_of_settings_can_be_sent_back() {
         let reply = SettingsReply::from(&settings);
         both_ways(&reply);
         for format in [Format::Json, Format::MsgPack] {
-            let create: Create = decode_request(&encode(&reply, format)).unwrap();
+            let create: Create = decode(&encode(&reply, format)).unwrap();
             assert_eq!(create.into_settings().unwrap(), settings);
         }
     }

@@ -7,14 +7,14 @@ use nowserving_line::{
     Settings,
 };
 use nowserving_protocol::admin::*;
-use nowserving_protocol::codec::decode_request;
+use nowserving_protocol::codec::decode;
 use serde_json::{Value, json};
 
 /// The settings after `value` alone was set.
 fn with(value: Value) -> Settings {
     let mut settings = Vec::new();
     for payload in payloads(&value) {
-        let configure: Configure = decode_request(&payload).unwrap();
+        let configure: Configure = decode(&payload).unwrap();
         settings.push(Settings::new(1, 0).with(&configure.settings).unwrap());
     }
     assert_eq!(settings[0], settings[1]);
@@ -111,7 +111,7 @@ fn null_unsets_settings_with_parts() {
     settings.position_cap = Some(5);
     settings.release_on_claim = true;
     for payload in payloads(&unset) {
-        let patch = decode_request::<Configure>(&payload).unwrap().settings;
+        let patch = decode::<Configure>(&payload).unwrap().settings;
         assert_eq!(settings.with(&patch).unwrap(), Settings::new(1, 0));
         both_ways(&Configure {
             settings: patch,
@@ -130,12 +130,12 @@ fn a_default_lane_is_one_of_the_lanes_beside_it() {
     }
     // Whether the line has it is not known here, unless its lanes come with it.
     for payload in payloads(&json!({"default_lane": "vip"})) {
-        let patch = decode_request::<Configure>(&payload).unwrap().settings;
+        let patch = decode::<Configure>(&payload).unwrap().settings;
         assert_eq!(patch.default_lane, Some(Change::Set(vip())));
     }
     let lanes = json!([{"name": "normal"}, {"name": "vip"}]);
     for payload in payloads(&json!({"default_lane": "vip", "lanes": lanes})) {
-        let patch = decode_request::<Configure>(&payload).unwrap().settings;
+        let patch = decode::<Configure>(&payload).unwrap().settings;
         let settings = Settings::new(1, 0).with(&patch).unwrap();
         assert_eq!(settings.effective_default_lane(), Some(&vip()));
     }
@@ -218,15 +218,15 @@ fn every_part_that_is_wrong_is_named() {
     nan.extend_from_slice(b"per_second");
     nan.extend_from_slice(&[0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0]);
     for payload in [null, nan] {
-        let message = decode_request::<Configure>(&payload).unwrap_err().message;
+        let message = decode::<Configure>(&payload).unwrap_err().message;
         assert!(message.contains("per_second"), "{message}");
     }
     // Numbers for names, which a derived reader would take for the fields' places.
     let numbered = [&[0x81, 0xa5], &b"quota"[..], &[0x81, 0x00, 0x05]].concat();
-    let message = decode_request::<Configure>(&numbered).unwrap_err().message;
+    let message = decode::<Configure>(&numbered).unwrap_err().message;
     assert!(message.starts_with("quota"), "{message}");
     let twice = br#"{"quota": {"total": 1, "total": 2}}"#;
-    let message = decode_request::<Configure>(twice).unwrap_err().message;
+    let message = decode::<Configure>(twice).unwrap_err().message;
     assert!(
         message.contains("quota") && message.contains("`total`"),
         "{message}"

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use nowserving_engine::{Outcome, ReplyBody};
 use nowserving_line::LineName;
 use nowserving_protocol::admin::Configure;
-use nowserving_protocol::codec::{decode, decode_request};
+use nowserving_protocol::codec::{Payload, decode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
@@ -24,7 +24,6 @@ use nowserving_protocol::limits::{CheckReply, PartReply, PartVerdict};
 use nowserving_protocol::note;
 use nowserving_protocol::operation::{On, Operation};
 use nowserving_protocol::subject::Subjects;
-use serde::de::DeserializeOwned;
 
 use crate::clock::wall_ms;
 use crate::env::Env;
@@ -65,7 +64,7 @@ impl Answer {
     ///
     /// # Errors
     /// They are another answer's.
-    pub fn read<R: DeserializeOwned>(&self) -> Result<R, String> {
+    pub fn read<R: Payload>(&self) -> Result<R, String> {
         decode(&self.bytes).map_err(|error| error.to_string())
     }
 }
@@ -379,7 +378,7 @@ impl Env {
     pub fn part_delivered_twice(&mut self, message: &Message) {
         let of_line = message.subject.contains(".admin.line.");
         let change = match of_line && message.subject.ends_with(".configure") {
-            true => decode_request::<Configure>(&message.payload).ok(),
+            true => decode::<Configure>(&message.payload).ok(),
             false => None,
         };
         let call = change.and_then(|change| settings::call_of(&change.settings));

@@ -10,14 +10,13 @@ use nowserving_engine::{
     Request, Via,
 };
 use nowserving_line::{LineName, OperatorNote};
-use nowserving_protocol::codec::{Format, decode};
+use nowserving_protocol::codec::{Format, Payload, decode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId, SENT_MS_HEADER, TIMEOUT_HEADER};
 use nowserving_protocol::limits::PartReply;
 use nowserving_protocol::note;
 use nowserving_protocol::operation::Operation;
 use nowserving_shard::clock::Micros;
-use serde::de::DeserializeOwned;
 
 use super::{NodeRequest, Output};
 
@@ -377,7 +376,7 @@ impl Ask {
 impl Answer {
     /// # Errors
     /// `unavailable`: it is of another type.
-    pub fn read<R: DeserializeOwned>(&self) -> Result<R, ApiError> {
+    pub fn read<R: Payload>(&self) -> Result<R, ApiError> {
         let Answer::Bytes(bytes) = self else {
             return Err(unavailable());
         };

@@ -8,7 +8,7 @@ use nowserving_protocol::admin::{
     Configure, ConfigureLines, ConfigureLinesReply, ConfiguredLine, LineList, LineReply, ListLines,
     SettingChangeReply, Show,
 };
-use nowserving_protocol::codec::{Format, decode_request, encode};
+use nowserving_protocol::codec::{Format, decode, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::header::{REQUEST_ID_HEADER, RequestId};
 use nowserving_protocol::operation::Operation;
@@ -56,7 +56,7 @@ pub(super) fn read(
     trust: TrustRequestInfo,
 ) -> Result<Box<dyn Work>, ApiError> {
     let op = Operation::ConfigureLines;
-    let ask: ConfigureLines = decode_request(message.payload)?;
+    let ask: ConfigureLines = decode(message.payload)?;
     ask.check()?;
     let times = Times::of(message, now)?;
     let until = match ask.dry_run {

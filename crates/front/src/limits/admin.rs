@@ -4,7 +4,7 @@ use bytes::Bytes;
 use nowserving_engine::refusals::{no_rules, outcome_unknown, rules_changed};
 use nowserving_limit::{Matched, Rules};
 use nowserving_line::{LineName, OperatorNote};
-use nowserving_protocol::codec::{Format, decode_request, decode_request_within, encode};
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{
     ApplyRules, Check, DeleteRules, LimitChangesReply, LimitStats, LimitStatsReply,
@@ -15,10 +15,9 @@ use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::unknown_op;
 use nowserving_shard::clock::Micros;
 use nowserving_shard::limits::home_of;
-use serde::de::DeserializeOwned;
 
 use super::check::{Call, Checking};
-use super::{APPLY_BYTES_MAX, KnownDomain, KnownRules, changes, notes, read_one, resolve, show};
+use super::{KnownDomain, KnownRules, changes, notes, read_one, resolve, show};
 use crate::gather::asks::{Answer, Ask, Effect};
 use crate::gather::{Done, Io, Reply, Work};
 
@@ -39,31 +38,31 @@ pub(super) fn work(op: Operation, payload: &[u8], call: Call) -> Result<Box<dyn 
     };
     Ok(match op {
         Operation::LimitApply => {
-            let ask: ApplyRules = decode_request_within(payload, APPLY_BYTES_MAX)?;
+            let ask: ApplyRules = decode(payload)?;
             ask.check()?;
             let read = read_one(&ask.rules)?;
             by_rules(Asked::Rules(RulesChange::apply(ask, read)), call)
         }
         Operation::LimitDelete => {
-            let ask: DeleteRules = decode_request(payload)?;
+            let ask: DeleteRules = decode(payload)?;
             by_rules(Asked::Rules(RulesChange::delete(ask)), call)
         }
-        Operation::LimitShow => by_rules(Asked::Show(decode_request(payload)?), call),
+        Operation::LimitShow => by_rules(Asked::Show(decode(payload)?), call),
         Operation::LimitReset => {
-            let ask: ResetLimit = decode_request(payload)?;
+            let ask: ResetLimit = decode(payload)?;
             ask.check()?;
             by_rules(Asked::Reset(ask), call)
         }
         Operation::LimitStats => {
-            let ask: LimitStats = decode_request(payload)?;
+            let ask: LimitStats = decode(payload)?;
             Box::new(OfAll::new(call, Question::Stats(ask)))
         }
         Operation::LimitChanges => {
-            let ask: ListLimitChanges = decode_request(payload)?;
+            let ask: ListLimitChanges = decode(payload)?;
             Box::new(OfAll::new(call, Question::Changes(ask)))
         }
         Operation::LimitTest => {
-            let ask: TestLimits = decode_request(payload)?;
+            let ask: TestLimits = decode(payload)?;
             let check = Check {
                 hits: ask.hits,
                 dry_run: true,
@@ -422,7 +421,7 @@ fn log(what: &str, domain: &LineName, call: &Call) {
 }
 
 /// The answer to a write. One that is not understood has happened all the same, as far as anybody knows.
-fn written<R: DeserializeOwned>(result: Result<Answer, ApiError>) -> Result<R, ApiError> {
+fn written<R: Payload>(result: Result<Answer, ApiError>) -> Result<R, ApiError> {
     let read = result.and_then(|answer| answer.read().map_err(|_| outcome_unknown()));
     read.map_err(repeatable)
 }
@@ -440,7 +439,7 @@ fn repeatable(error: ApiError) -> ApiError {
 }
 
 /// What the shards answered, in their order, and those that gave no answer.
-fn gathered<R: DeserializeOwned>(
+fn gathered<R: Payload>(
     answers: impl Iterator<Item = (u32, Result<Answer, ApiError>)>,
 ) -> Result<(Vec<R>, Vec<u32>), ApiError> {
     let (mut replies, mut unanswered) = (Vec::new(), Vec::new());

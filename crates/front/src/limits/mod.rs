@@ -21,7 +21,7 @@ mod show;
 use nowserving_engine::{Now, Via};
 use nowserving_limit::{Entries, Matched};
 use nowserving_line::LineName;
-use nowserving_protocol::codec::{MAX_REQUEST_BYTES, decode_request};
+use nowserving_protocol::codec::decode;
 use nowserving_protocol::error::{ApiError, Code};
 use nowserving_protocol::limits::{Check, Descriptor};
 use nowserving_protocol::operation::Operation;
@@ -36,8 +36,6 @@ pub(crate) use counters::RuleCounters;
 pub use rules::{KnownDomain, KnownRules, changes, notes, read_one};
 pub use show::{in_words, show};
 
-/// A text of rules in JSON can be longer than what it says.
-pub const APPLY_BYTES_MAX: usize = 3 * MAX_REQUEST_BYTES;
 /// A leader answers so when its rules say that a counter is not its own.
 pub const OTHER_RULES: Code = Code::VersionConflict;
 
@@ -99,7 +97,7 @@ pub(crate) fn work_of_limits(
 ) -> Result<Box<dyn Work>, ApiError> {
     let op = target.op;
     if let (Some(domain), Operation::LimitCheck) = (target.name, op) {
-        let ask: Check = decode_request(message.payload)?;
+        let ask: Check = decode(message.payload)?;
         ask.check()?;
         let call = Call::of(message, op, now, (config, nth))?;
         return Ok(Box::new(Checking::new(domain, ask, call, false)));

@@ -21,10 +21,11 @@ use nowserving_front::{Message, forward};
 use nowserving_limit::Rules;
 use nowserving_line::{LineName, State};
 use nowserving_log::{LogStore as _, MemoryLog};
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::admin::LineReply;
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::error::ApiError;
 use nowserving_protocol::keys::{ClusterKey, KeyRing};
-use nowserving_protocol::limits::{ApplyRules, Check, CheckReply, Entry};
+use nowserving_protocol::limits::{ApplyRules, Check, CheckReply, Entry, RulesChanged};
 use nowserving_protocol::operation::Operation;
 use nowserving_protocol::subject::Subjects;
 use nowserving_protocol::user::{Enter, Key, StatusReply, StatusRequest, TokenBy};
@@ -213,7 +214,7 @@ impl Node {
     }
 
     /// A request that the engine takes, as its shard's leader.
-    fn ask<R: for<'de> serde::Deserialize<'de>>(
+    fn ask<R: Payload>(
         &mut self,
         op: Operation,
         name: &LineName,
@@ -360,7 +361,7 @@ pub fn allocations(kind: Kind) -> u64 {
 fn line(node: &mut Node) -> LineName {
     let line = name("shop-1");
     let create = serde_json::json!({"seats": 1, "queue_limit": 1_000_000});
-    let _: serde_json::Value = node.ask(Operation::Create, &line, &create, &[]);
+    let _: LineReply = node.ask(Operation::Create, &line, &create, &[]);
     let first = enter(node, &line, u64::MAX);
     assert_eq!(first.state, State::Admitted);
     line
@@ -393,7 +394,7 @@ fn checks(node: &mut Node) -> u64 {
         ..ApplyRules::default()
     };
     let domain = name("shop");
-    let _: serde_json::Value = node.ask(Operation::LimitApply, &domain, &apply, &[]);
+    let _: RulesChanged = node.ask(Operation::LimitApply, &domain, &apply, &[]);
     let texts = node.rules.clone().unwrap();
     let known = KnownRules::of(&texts, None, |_, text| Rules::parse(text).unwrap());
     let known = Arc::new(known);

@@ -2,7 +2,7 @@
 
 use async_nats::Message;
 use nowserving_protocol::admin::ShowJwks;
-use nowserving_protocol::codec::{decode_request, encode};
+use nowserving_protocol::codec::{decode, encode};
 use nowserving_protocol::operation::Operation;
 
 use super::message::reply_to;
@@ -25,7 +25,7 @@ impl PublicKeys {
         let mut reply = reply_to(message);
         reply.op = Operation::Jwks;
         let format = reply.format;
-        let read = decode_request::<ShowJwks>(&message.payload);
+        let read = decode::<ShowJwks>(&message.payload);
         let encoded = read.map(|_| encode(&self.responder.keys.in_use().passes.jwks(), format));
         self.responder.finish(&reply, encoded).await;
     }

@@ -2,12 +2,11 @@
 
 use std::fmt::Debug;
 
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::error::ErrorReply;
 use nowserving_protocol::{admin, backup, event, kv, limits, user};
 use nowserving_testkit::{both_formats, target};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Those that the contract's golden files have.
@@ -36,7 +35,7 @@ fn has(all: &Value, part: &Value) -> bool {
 }
 
 /// Both formats of these. No field's name is misspelt, or the target would not come to it.
-fn written<T: Serialize + DeserializeOwned>(texts: &[&str]) -> Vec<Vec<u8>> {
+fn written<T: Serialize + Payload>(texts: &[&str]) -> Vec<Vec<u8>> {
     for text in texts {
         let reply: T = decode(text.as_bytes()).unwrap();
         let again: Value = serde_json::from_slice(&encode(&reply, Format::Json)).unwrap();
@@ -47,7 +46,7 @@ fn written<T: Serialize + DeserializeOwned>(texts: &[&str]) -> Vec<Vec<u8>> {
 }
 
 /// What is read can be written again in the same format, and means the same.
-fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(payload: &[u8]) {
+fn reply<T: Serialize + Payload + PartialEq + Debug>(payload: &[u8]) {
     if let Ok(read) = decode::<T>(payload) {
         let again = decode::<T>(&encode(&read, Format::of(payload)));
         assert_eq!(again.as_ref(), Ok(&read));

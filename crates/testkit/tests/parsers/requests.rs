@@ -2,11 +2,10 @@
 
 use std::fmt::Debug;
 
-use nowserving_protocol::codec::{Format, decode, decode_request, encode};
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::{admin, backup, kick, kv, limits, user};
 use nowserving_testkit::{both_formats, target};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// Bodies of all requests: a changed body of one operation is a bad one of another.
 const BODIES: [&str; 49] = [
@@ -71,16 +70,16 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// The bodies, some of which are good ones of this request.
-fn seeds_of<T: DeserializeOwned>() -> Vec<Vec<u8>> {
+fn seeds_of<T: Payload>() -> Vec<Vec<u8>> {
     let seeds = seeds();
-    let is_good = |seed: &Vec<u8>| seed.len() > 2 && decode_request::<T>(seed).is_ok();
+    let is_good = |seed: &Vec<u8>| seed.len() > 2 && decode::<T>(seed).is_ok();
     assert!(seeds.iter().any(is_good));
     seeds
 }
 
 /// What is accepted can be sent again in the same format, and means the same. (JSON has no keys that are not text.)
-fn request<T: Serialize + DeserializeOwned + PartialEq + Debug>(payload: &[u8]) {
-    if let Ok(read) = decode_request::<T>(payload) {
+fn request<T: Serialize + Payload + PartialEq + Debug>(payload: &[u8]) {
+    if let Ok(read) = decode::<T>(payload) {
         let again = decode::<T>(&encode(&read, Format::of(payload)));
         assert_eq!(again.as_ref(), Ok(&read));
     }

@@ -9,7 +9,7 @@ use async_nats::HeaderMap;
 use futures::StreamExt;
 use nowserving_e2e::{Api, Cli, Options, Scenarios, eventually, number, run};
 use nowserving_line::LineName;
-use nowserving_protocol::codec::{Format, decode, encode};
+use nowserving_protocol::codec::{Format, Payload, decode, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
 use nowserving_protocol::header::{ERROR_CODE_HEADER, REQUEST_ID_HEADER};
 use nowserving_protocol::kv::{
@@ -17,7 +17,6 @@ use nowserving_protocol::kv::{
 };
 use nowserving_protocol::user::Consistency;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// All that needs no trouble, in one cluster, side by side.
@@ -129,26 +128,35 @@ impl Kv {
         Ok((!passes).then_some(Err(error)))
     }
 
-    /// Repeats the request until it is answered, with one id.
-    pub async fn call<R: DeserializeOwned>(
+    pub async fn call<R: Payload>(
         &self,
         key: &str,
         op: &str,
         body: &impl Serialize,
     ) -> Result<Result<R, ApiError>> {
-        let subject = self.subject(key, op);
-        let (payload, id) = (encode(body, self.format), unique());
-        let answer = eventually(&subject, PATIENCE, async || {
-            self.ask_once(&subject, &payload, &id).await
-        });
-        Ok(match answer.await? {
+        Ok(match self.ask(key, op, body).await? {
             Ok(payload) => Ok(decode(&payload)?),
             Err(error) => Err(error),
         })
     }
 
+    /// Repeats the request until it is answered, with one id.
+    async fn ask(
+        &self,
+        key: &str,
+        op: &str,
+        body: &impl Serialize,
+    ) -> Result<Result<Vec<u8>, ApiError>> {
+        let subject = self.subject(key, op);
+        let (payload, id) = (encode(body, self.format), unique());
+        let answer = eventually(&subject, PATIENCE, async || {
+            self.ask_once(&subject, &payload, &id).await
+        });
+        answer.await
+    }
+
     async fn refused(&self, key: &str, op: &str, body: Value, code: Code) -> Result<ApiError> {
-        match self.call::<Value>(key, op, &body).await? {
+        match self.call::<KvReply>(key, op, &body).await? {
             Err(error) if error.code == code => Ok(error),
             other => bail!("{op} {key}: {other:?} instead of {code}"),
         }
@@ -258,9 +266,9 @@ pub async fn every_operation(kv: Kv) -> Result<()> {
             format: Format::Json,
             ..kv.clone()
         };
-        let json: Value = in_json
-            .call("binary", "get", &json!({"key": "binary"}))
-            .await??;
+        let get = json!({"key": "binary"});
+        let got = in_json.ask("binary", "get", &get).await??;
+        let json: Value = serde_json::from_slice(&got)?;
         ensure!(
             json.get("value").is_none() && json["value_base64"].is_string(),
             "{json}"
