@@ -1,23 +1,17 @@
 //! Payloads: MessagePack maps with string keys, told by their first byte, or else JSON objects.
 //!
-//! The decoders are serde's. Three checks are added to rmp-serde, because derived
-//! readers also take an array for a map and numbers for the names of fields, and
-//! because it leaves what follows the value unread: the payload is a map, the names
-//! in it are strings, and nothing follows it. A claimed length costs nothing: both
-//! decoders build only from bytes that are there. Nesting is limited in MessagePack;
-//! serde_json limits it where it builds and does not recurse where it skips.
-
-use std::fmt;
-use std::marker::PhantomData;
+//! The decoders are serde's. What they read goes to a [`Tape`], and the types are read from there. Three checks are added to
+//! rmp-serde: the payload is a map, the names in it are strings, and nothing follows it. A claimed length costs nothing: both
+//! decoders build only from bytes that are there. Nesting is limited in MessagePack; serde_json limits it where it builds and
+//! does not recurse where it skips.
 
 use rmp_serde::decode::Error as MsgPackError;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error};
-use serde::de::{IntoDeserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::{Deserialize, DeserializeOwned, IgnoredAny};
 
 use crate::error::ApiError;
-use crate::fields::Request;
+use crate::read::Reader;
+use crate::tape::Tape;
 
 /// The smallest `max_payload` of a NATS server that a cluster works with, in bytes.
 pub const MAX_PAYLOAD_MIN: usize = 65_536;
@@ -89,15 +83,21 @@ pub(crate) fn read_request<T: DeserializeOwned>(
             payload.len()
         )));
     }
-    read(payload).map(|Request(request)| request)
+    read_as(payload, true)
 }
 
 /// A reply or event.
 pub(crate) fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    match Format::of(payload) {
-        Format::Json => read_json(payload),
-        Format::MsgPack => read_msgpack(payload),
+    read_as(payload, false)
+}
+
+fn read_as<T: DeserializeOwned>(payload: &[u8], is_request: bool) -> Result<T, ApiError> {
+    let mut tape = Tape::new(Format::of(payload), is_request);
+    match tape.format {
+        Format::Json => read_json(payload, &mut tape)?,
+        Format::MsgPack => read_msgpack(payload, &mut tape)?,
     }
+    Ok(T::deserialize(Reader::new(&tape))?)
 }
 
 /// Writes a payload.
@@ -118,161 +118,61 @@ pub fn encode<T: Serialize>(value: &T, format: Format) -> Vec<u8> {
     payload
 }
 
-fn read_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
+fn read_json<'p>(payload: &'p [u8], tape: &mut Tape<'p>) -> Result<(), ApiError> {
     let text = payload
         .strip_prefix(BYTE_ORDER_MARK)
         .unwrap_or(payload)
         .trim_ascii_start();
-    let payload = match text.first() {
+    let text = match text.first() {
         None => b"{}",
         Some(b'{') => text,
-        Some(_) => {
-            return Err(ApiError::bad_request(
-                "payload: neither a JSON object nor a MessagePack map",
-            ));
-        }
+        Some(_) => return Err(bad("neither a JSON object nor a MessagePack map")),
     };
-    let mut deserializer = serde_json::Deserializer::from_slice(payload);
-    if let Ok(value) = T::deserialize(&mut deserializer)
-        && deserializer.end().is_ok()
-    {
-        return Ok(value);
-    }
-    // It is read again to find out which field is wrong: to keep track of that costs an allocation a field.
-    let mut deserializer = serde_json::Deserializer::from_slice(payload);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(named)?;
-    deserializer
-        .end()
-        .map_err(|error| ApiError::bad_request(format!("payload: {error}")))?;
-    Ok(value)
+    let mut decoder = serde_json::Deserializer::from_slice(text);
+    let read = tape.fill(&mut decoder).and_then(|()| decoder.end());
+    read.map_err(|error| broken_off(tape, &error))
 }
 
-/// Takes no value at all: whatever begins, another error than that of the end of the payload comes of it.
-struct NoValue;
-
-impl<'de> Deserialize<'de> for NoValue {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(NoValue)
-    }
-}
-
-impl Visitor<'_> for NoValue {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing")
-    }
-}
-
-fn read_msgpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    let bad = |what: &dyn fmt::Display| ApiError::bad_request(format!("payload: {what}"));
-    let mut deserializer = rmp_serde::Deserializer::from_read_ref(payload);
-    deserializer.set_max_depth(MSGPACK_DEPTH);
-    // Nothing follows if there is no byte to be read.
-    if let Ok(StringNames(value)) = StringNames::deserialize(&mut deserializer)
-        && let Err(MsgPackError::InvalidMarkerRead(_)) = NoValue::deserialize(&mut deserializer)
-    {
-        return Ok(value);
-    }
-    // As in JSON. This reader also says what is left.
-    let mut deserializer = rmp_serde::Deserializer::new(payload);
-    deserializer.set_max_depth(MSGPACK_DEPTH);
-    let read: Result<StringNames<T>, _> = serde_path_to_error::deserialize(&mut deserializer);
-    let StringNames(value) = read.map_err(|error| match error.inner() {
+fn read_msgpack<'p>(payload: &'p [u8], tape: &mut Tape<'p>) -> Result<(), ApiError> {
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(payload);
+    decoder.set_max_depth(MSGPACK_DEPTH);
+    tape.fill(&mut decoder).map_err(|error| match error {
         MsgPackError::InvalidMarkerRead(_) | MsgPackError::InvalidDataRead(_) => {
-            bad(&"it ends in the middle, or claims more than is there")
+            bad("it ends in the middle, or claims more than is there")
         }
         MsgPackError::DepthLimitExceeded => {
-            bad(&format_args!("it nests deeper than {DEPTH_MAX} levels"))
+            bad(&format!("it nests deeper than {DEPTH_MAX} levels"))
         }
-        _ => named(error),
+        error => broken_off(tape, &error),
     })?;
-    match deserializer.get_ref().len() {
-        0 => Ok(value),
-        left => Err(bad(&format_args!("{left} bytes follow after its end"))),
+    // Nothing follows if there is no byte to be read.
+    match <()>::deserialize(&mut decoder) {
+        Err(MsgPackError::InvalidMarkerRead(_)) => Ok(()),
+        _ => Err(bad(&format!(
+            "{} bytes follow after its end",
+            left(payload)
+        ))),
     }
 }
 
-/// The value that [`MapVisitor`] reads, as a type with its own `Deserialize`.
-struct StringNames<T>(T);
-
-impl<'de, T: DeserializeOwned> Deserialize<'de> for StringNames<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let map = MapVisitor(PhantomData);
-        deserializer.deserialize_map(map).map(StringNames)
+/// How many bytes follow after the value. This reader knows it, and copies what the other one borrows.
+fn left(payload: &[u8]) -> usize {
+    let mut decoder = rmp_serde::Deserializer::new(payload);
+    decoder.set_max_depth(MSGPACK_DEPTH);
+    match IgnoredAny::deserialize(&mut decoder) {
+        Ok(IgnoredAny) => decoder.get_ref().len(),
+        Err(_) => 0,
     }
 }
 
-/// Reads a `T` from a map in which every name of a field is a string.
-struct MapVisitor<T>(PhantomData<T>);
-
-impl<'de, T: DeserializeOwned> Visitor<'de> for MapVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(NamedFields(map)))
-    }
+fn bad(what: &str) -> ApiError {
+    ApiError::bad_request(format!("payload: {what}"))
 }
 
-struct NamedFields<A>(A);
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for NamedFields<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_key_seed(FieldName(seed))
+/// The decoder's text, after the field in which it is.
+fn broken_off(tape: &Tape<'_>, error: &dyn std::error::Error) -> ApiError {
+    match tape.broken_off() {
+        path if path.is_empty() => bad(&error.to_string()),
+        path => ApiError::bad_request(format!("{path}: {error}")),
     }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(seed)
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        self.0.size_hint()
-    }
-}
-
-struct FieldName<S>(S);
-
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for FieldName<S> {
-    type Value = S::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for FieldName<S> {
-    type Value = S::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field, a string")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<S::Value, E> {
-        self.0.deserialize(name.into_deserializer())
-    }
-}
-
-/// Puts the field's name before the decoder's text.
-fn named<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> ApiError {
-    let path = error.path().to_string();
-    let inner = error.into_inner();
-    // "." is the payload as a whole; the text names what is wrong, such as a missing field.
-    if path == "." {
-        return ApiError::bad_request(inner.to_string());
-    }
-    // "?" is a name that could not be read.
-    let field = match path.as_str() {
-        "?" => "payload",
-        path => path.trim_end_matches(".?"),
-    };
-    ApiError::bad_request(format!("{field}: {inner}"))
 }

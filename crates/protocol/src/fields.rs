@@ -1,15 +1,14 @@
 //! The fields of requests: one that is not known is refused by its name, with the nearest known one, and those that
 //! begin with `x_` are a client's own and passed over. Both at any depth, in JSON and MessagePack.
 //!
-//! These readers stand between serde's and the decoders. Derived readers name their fields when they ask for a struct,
-//! so no type of a request can forget the rule. `#[serde(deny_unknown_fields)]` would have to stand at each type, and
-//! would hold for replies that show parts of requests, whose readers ignore unknown fields. A map whose names are free,
-//! such as labels, is asked for as a map, and read as it is. `#[serde(flatten)]` asks for a map, too: no request may have it.
+//! Derived readers name their fields when they ask for a struct, so no type of a request can forget the rule.
+//! `#[serde(deny_unknown_fields)]` would have to stand at each type, and would hold for replies that show parts of requests,
+//! whose readers ignore unknown fields. A map whose names are free, such as labels, is asked for as a map, and read as it is.
+//! `#[serde(flatten)]` asks for a map, too: no request may have it.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error};
-use serde::de::{IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, Expected, Unexpected};
 
 /// Begins the names of a client's own fields.
 const OWN_PREFIX: &str = "x_";
@@ -20,247 +19,50 @@ const NAME_BYTES_MAX: usize = 64;
 /// A type with more fields says itself what is expected in its place.
 const NAMED_MAX: usize = 8;
 
-/// A request.
-pub(crate) struct Request<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Request<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(Checked(deserializer)).map(Request)
-    }
+/// Whether a client's own field has this name.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.starts_with(OWN_PREFIX)
 }
 
-/// A deserializer, seed, visitor, list or map, so that the rule holds for all that it reads.
-struct Checked<T>(T);
-
-macro_rules! deserialize {
-    ($($method:ident($($argument:ident: $type:ty),*);)*) => {$(
-        fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method($($argument,)* Checked(visitor))
-        }
-    )*};
+/// Goes on with a field in the path to a value.
+pub(crate) fn push_name(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Checked<D> {
-    type Error = D::Error;
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let visitor = Struct { visitor, fields };
-        self.0.deserialize_struct(name, fields, visitor)
-    }
-
-    deserialize! {
-        deserialize_any();
-        deserialize_bool();
-        deserialize_i8();
-        deserialize_i16();
-        deserialize_i32();
-        deserialize_i64();
-        deserialize_u8();
-        deserialize_u16();
-        deserialize_u32();
-        deserialize_u64();
-        deserialize_f32();
-        deserialize_f64();
-        deserialize_char();
-        deserialize_str();
-        deserialize_string();
-        deserialize_bytes();
-        deserialize_byte_buf();
-        deserialize_option();
-        deserialize_unit();
-        deserialize_unit_struct(name: &'static str);
-        deserialize_newtype_struct(name: &'static str);
-        deserialize_seq();
-        deserialize_tuple(len: usize);
-        deserialize_tuple_struct(name: &'static str, len: usize);
-        deserialize_map();
-        deserialize_enum(name: &'static str, variants: &'static [&'static str]);
-        deserialize_identifier();
-        deserialize_ignored_any();
-    }
-
-    fn is_human_readable(&self) -> bool {
-        self.0.is_human_readable()
-    }
+/// Goes on with an item of a list.
+pub(crate) fn push_index(path: &mut String, nth: usize) {
+    let _ = write!(path, "[{nth}]");
 }
 
-macro_rules! visit {
-    ($($method:ident($type:ty);)*) => {$(
-        fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
-            self.0.$method(value)
-        }
-    )*};
-}
+/// The fields of a type.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields(pub &'static [&'static str]);
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Checked<V> {
-    type Value = V::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(f)
+impl Fields {
+    pub fn knows(self, name: &str) -> bool {
+        self.0.contains(&name)
     }
 
-    visit! {
-        visit_bool(bool);
-        visit_i64(i64);
-        visit_u64(u64);
-        visit_f64(f64);
-        visit_str(&str);
-        visit_bytes(&[u8]);
+    /// The error for a field that is not known.
+    pub fn unknown<E: Error>(self, name: &str) -> E {
+        E::custom(Unknown(name, self.0))
     }
 
-    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
-        self.0.visit_none()
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
-        self.0.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_some(Checked(deserializer))
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(
-        self,
-        deserializer: D,
-    ) -> Result<V::Value, D::Error> {
-        self.0.visit_newtype_struct(Checked(deserializer))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
-        self.0.visit_seq(Checked(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Checked(map))
-    }
-
-    /// Those of requests are words without fields.
-    fn visit_enum<A: EnumAccess<'de>>(self, word: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(word)
-    }
-}
-
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Checked<S> {
-    type Value = S::Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Checked(deserializer))
-    }
-}
-
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Checked<A> {
-    type Error = A::Error;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_element_seed(Checked(seed))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        self.0.size_hint()
-    }
-}
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Checked<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_key_seed(seed)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(Checked(seed))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        self.0.size_hint()
-    }
-}
-
-/// Reads what has these fields, and from a map alone: derived readers also take a list for it.
-struct Struct<V> {
-    visitor: V,
-    fields: &'static [&'static str],
-}
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for Struct<V> {
-    type Value = V::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.fields.len() {
-            1..=NAMED_MAX => write!(f, "a map of {}", Listed(self.fields)),
-            _ => self.visitor.expecting(f),
+    /// The error for what is no map of these fields; `reader` says what it expects of a type with many.
+    pub fn invalid_type<E: Error>(self, unexpected: Unexpected<'_>, reader: &dyn Expected) -> E {
+        match self.0.len() {
+            1..=NAMED_MAX => E::invalid_type(unexpected, &self),
+            _ => E::invalid_type(unexpected, reader),
         }
     }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        let fields = self.fields;
-        self.visitor.visit_map(KnownFields { map, fields })
-    }
 }
 
-struct KnownFields<A> {
-    map: A,
-    fields: &'static [&'static str],
-}
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for KnownFields<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, A::Error> {
-        while let Some(field) = self.map.next_key_seed(FieldName(self.fields))? {
-            match field {
-                Some(known) => return seed.deserialize(known.into_deserializer()).map(Some),
-                None => self.map.next_value::<IgnoredAny>()?,
-            };
-        }
-        Ok(None)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.map.next_value_seed(Checked(seed))
-    }
-}
-
-/// Reads the name of one of these fields; `None`: of a client's own.
-struct FieldName(&'static [&'static str]);
-
-impl<'de> DeserializeSeed<'de> for FieldName {
-    type Value = Option<&'static str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for FieldName {
-    type Value = Option<&'static str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field, a string")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        let known = self.0.iter().find(|known| **known == name);
-        match known {
-            Some(known) => Ok(Some(known)),
-            None if name.starts_with(OWN_PREFIX) => Ok(None),
-            None => Err(E::custom(Unknown(name, self.0))),
-        }
+impl Expected for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a map of {}", Listed(self.0))
     }
 }
 

@@ -43,6 +43,7 @@ pub mod operation;
 pub mod page;
 pub mod pass;
 mod payloads;
+mod read;
 mod redact;
 pub mod rights;
 #[cfg(feature = "schema")]
@@ -50,6 +51,7 @@ mod schema;
 pub mod servers;
 mod settings;
 pub mod subject;
+mod tape;
 pub mod ticket;
 pub mod time;
 mod tokens;
