@@ -1,9 +1,9 @@
 //! Payloads: MessagePack maps with string keys, told by their first byte, or else JSON objects.
 //!
-//! The decoders are serde's. What they read goes to a [`Tape`], and the types are read from there. Three checks are added to
-//! rmp-serde: the payload is a map, the names in it are strings, and nothing follows it. A claimed length costs nothing: both
-//! decoders build only from bytes that are there. Nesting is limited in MessagePack; serde_json limits it where it builds and
-//! does not recurse where it skips.
+//! The decoders are serde's. What they read goes to a [`Tape`], and the types are read from there. Two checks are added to
+//! rmp-serde: the names in a map are strings, and nothing follows it. A claimed length costs nothing: both decoders build only
+//! from bytes that are there. Both limit how deep values nest, but for a client's own in JSON, which are skipped without
+//! recursion.
 
 use rmp_serde::decode::Error as MsgPackError;
 use serde::Serialize;
@@ -92,8 +92,8 @@ pub(crate) fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
 }
 
 fn read_as<T: DeserializeOwned>(payload: &[u8], is_request: bool) -> Result<T, ApiError> {
-    let mut tape = Tape::new(Format::of(payload), is_request);
-    match tape.format {
+    let mut tape = Tape::new(is_request);
+    match Format::of(payload) {
         Format::Json => read_json(payload, &mut tape)?,
         Format::MsgPack => read_msgpack(payload, &mut tape)?,
     }

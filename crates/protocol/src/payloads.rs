@@ -1,4 +1,4 @@
-//! The readers of all that is no request of one operation, whose readers stand with the operation.
+//! The readers of replies and events, and of requests that several operations share. Those of one operation stand with it.
 
 use crate::admin::{
     CalledReply, ChangeMembers, ClusterStatus, ConfigureLinesReply, DeleteReply, JournalReply,
@@ -26,7 +26,7 @@ macro_rules! requests {
     )*};
 }
 
-macro_rules! others {
+macro_rules! replies_and_events {
     ($($type:ident)*) => {$(
         impl Payload for $type {
             fn read(payload: &[u8]) -> Result<Self, ApiError> {
@@ -36,13 +36,11 @@ macro_rules! others {
     )*};
 }
 
-// Of several operations.
 requests! {
     ChangeMembers GiveBackHits
 }
 
-// Replies and events.
-others! {
+replies_and_events! {
     BackupChunkReply BackupReply BoardEvent CallbackReply CalledReply CheckReply ClusterStatus ConfigureLinesReply DeleteReply
     ErrorReply InfoReply Jwks JournalReply KickReply KvEvent KvGetReply KvListReply KvReply LimitChangesReply LimitStatsReply
     LineEvent LineList LineReply MembersChangesReply MembersReply NodeHits PartReply ResetReply RestorePartReply RulesChanged

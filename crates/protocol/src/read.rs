@@ -7,7 +7,6 @@ use serde::de::{self, DeserializeSeed, Deserializer, Expected, IntoDeserializer}
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
-use crate::codec::Format;
 use crate::error::ApiError;
 use crate::fields::{self, Fields};
 use crate::tape::{Tape, Value};
@@ -152,7 +151,7 @@ impl<'t, 'p> Reader<'t, 'p> {
             Value::Text(it) => Unexpected::Str(it),
             Value::Unescaped(it) => Unexpected::Str(it),
             Value::Bytes(it) => Unexpected::Bytes(it),
-            Value::Other => Unexpected::Other("extension"),
+            Value::Other => Unexpected::Other("a list, map or extension"),
             Value::List(_) => Unexpected::Seq,
             Value::Map(_) => Unexpected::Map,
         }
@@ -165,6 +164,8 @@ impl<'p> Deserializer<'p> for Reader<'_, 'p> {
     fn deserialize_any<V: Visitor<'p>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.value() {
             Value::Null => visitor.visit_unit(),
+            // Of a later release, in a field that is not known.
+            Value::Other if !self.tape.is_request => visitor.visit_unit(),
             Value::Bool(it) => visitor.visit_bool(*it),
             Value::Unsigned(it) => visitor.visit_u64(*it),
             Value::Signed(it) => visitor.visit_i64(*it),
@@ -229,10 +230,6 @@ impl<'p> Deserializer<'p> for Reader<'_, 'p> {
         <V: Visitor<'p>>
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier
-    }
-
-    fn is_human_readable(&self) -> bool {
-        self.tape.format == Format::Json
     }
 }
 
@@ -306,5 +303,120 @@ impl<'p> MapAccess<'p> for Entries<'_, 'p> {
         let value = self.value;
         let read = seed.deserialize(value);
         read.map_err(|error| error.within_field(value.tape.name(value.at - 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use serde::de::DeserializeOwned;
+    use serde::{Deserialize, Serialize};
+    use serde_json::{Value, json};
+
+    use crate::codec::{Format, encode, read};
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    struct Outer {
+        ranges: Vec<[u64; 2]>,
+        inner: Option<Inner>,
+        #[serde(flatten)]
+        flat: Flat,
+        small: Option<i8>,
+        ratio: Option<f64>,
+        names: BTreeMap<String, Wrapped>,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Inner {
+        word: Word,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Word {
+        One,
+        Two,
+    }
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+    struct Flat {
+        deep: Option<Vec<Vec<bool>>>,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Wrapped(String);
+
+    fn refused<T: DeserializeOwned + std::fmt::Debug>(json: &Value) -> String {
+        let [a, b] = [Format::Json, Format::MsgPack]
+            .map(|format| read::<T>(&encode(json, format)).unwrap_err().message);
+        assert_eq!(a, b);
+        a
+    }
+
+    #[test]
+    fn types_come_back_from_both_formats() {
+        let whole = Outer {
+            ranges: vec![[1, 2], [3, u64::MAX]],
+            inner: Some(Inner { word: Word::Two }),
+            flat: Flat {
+                deep: Some(vec![vec![], vec![true, false]]),
+            },
+            small: Some(-128),
+            ratio: Some(1.5),
+            names: [("a \"b\"".to_owned(), Wrapped("c\n".to_owned()))].into(),
+        };
+        for value in [whole, Outer::default()] {
+            for format in [Format::Json, Format::MsgPack] {
+                assert_eq!(read::<Outer>(&encode(&value, format)).unwrap(), value);
+            }
+        }
+        // A whole number is one with a fraction, too.
+        let ratio = read::<Outer>(br#"{"ratio": 3}"#).unwrap().ratio;
+        assert_eq!(ratio, Some(3.0));
+    }
+
+    #[test]
+    fn errors_name_the_place_and_are_the_same_in_both_formats() {
+        for (json, says) in [
+            (
+                json!({"ranges": [[1, 2], [3]]}),
+                "ranges[1]: invalid length 1, expected an array of length 2",
+            ),
+            (
+                json!({"ranges": [[1, 2, 3]]}),
+                "ranges[0]: more than 2 items",
+            ),
+            (
+                json!({"ranges": [[1, -2]]}),
+                "ranges[0][1]: invalid value: integer `-2`, expected u64",
+            ),
+            (
+                json!({"inner": {"word": "three"}}),
+                "inner.word: unknown variant `three`, expected `one` or `two`",
+            ),
+            (
+                json!({"inner": {"word": null}}),
+                "inner.word: invalid type: null, expected enum Word",
+            ),
+            (
+                json!({"inner": [1]}),
+                "inner: invalid type: sequence, expected a map of `word`",
+            ),
+            (json!({"inner": {}}), "inner: missing field `word`"),
+            (
+                json!({"small": 128}),
+                "small: invalid value: integer `128`, expected i8",
+            ),
+            (
+                json!({"names": {"a": 1}}),
+                "names.a: invalid type: integer `1`, expected a string",
+            ),
+        ] {
+            assert_eq!(refused::<Outer>(&json), says);
+        }
+        assert_eq!(refused::<Inner>(&json!({})), "missing field `word`");
     }
 }

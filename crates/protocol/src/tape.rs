@@ -9,11 +9,14 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
-use crate::codec::Format;
 use crate::fields;
 
 /// Values of most requests.
 const INLINE: usize = 24;
+/// Of a request: a value can be one byte, and takes 24 here. The largest request, an import, has half as many.
+const REQUEST_VALUES_MAX: usize = 16_384;
+/// The steps of a path that are named.
+const STEPS_MAX: usize = 8;
 /// The end of a list or map that is not filled yet.
 const OPEN: usize = 0;
 
@@ -41,16 +44,14 @@ pub(crate) enum Value<'p> {
 #[derive(Debug)]
 pub(crate) struct Tape<'p> {
     values: SmallVec<[Value<'p>; INLINE]>,
-    pub format: Format,
-    /// Of a request: unknown fields are refused.
+    /// Unknown fields are refused, but for a client's own.
     pub is_request: bool,
 }
 
 impl<'p> Tape<'p> {
-    pub fn new(format: Format, is_request: bool) -> Self {
+    pub fn new(is_request: bool) -> Self {
         Tape {
             values: SmallVec::new(),
-            format,
             is_request,
         }
     }
@@ -69,6 +70,7 @@ impl<'p> Tape<'p> {
 
     pub fn value(&self, at: usize) -> &Value<'p> {
         // There is one wherever a list or map has said that it has one.
+        debug_assert!(at < self.values.len());
         self.values.get(at).unwrap_or(&Value::Null)
     }
 
@@ -93,7 +95,7 @@ impl<'p> Tape<'p> {
     pub fn broken_off(&self) -> String {
         let mut path = String::new();
         let mut at = 0;
-        loop {
+        for _ in 0..STEPS_MAX {
             match self.values.get(at) {
                 Some(Value::Map(OPEN)) => {
                     let (field, _) = self.behind_whole(at + 1, 1);
@@ -111,6 +113,7 @@ impl<'p> Tape<'p> {
                 _ => return path,
             }
         }
+        path
     }
 
     /// The place behind the values that are whole, each after names, and how many there are.
@@ -123,7 +126,11 @@ impl<'p> Tape<'p> {
         (at, count)
     }
 
-    fn push<E>(&mut self, value: Value<'p>) -> Result<(), E> {
+    fn push<E: Error>(&mut self, value: Value<'p>) -> Result<(), E> {
+        if self.is_request && self.values.len() == REQUEST_VALUES_MAX {
+            let what = format_args!("more than {REQUEST_VALUES_MAX} values and names of fields");
+            return Err(E::custom(what));
+        }
         self.values.push(value);
         Ok(())
     }
@@ -132,7 +139,8 @@ impl<'p> Tape<'p> {
 /// Adds one value.
 struct Fill<'t, 'p> {
     tape: &'t mut Tape<'p>,
-    /// In a field of a client's own, whose lists and maps nobody reads: however deep they are, they cost nothing.
+    /// In a client's own field of a request, whose lists and maps nobody reads: however deep they are, they cost nothing.
+    /// (A text may be of a map whose names are free, such as labels.)
     is_own: bool,
 }
 
@@ -212,8 +220,15 @@ impl<'p> Visitor<'p> for Fill<'_, 'p> {
         let at = tape.values.len();
         tape.push(Value::Map(OPEN))?;
         while map.next_key_seed(Name(tape))?.is_some() {
-            let is_own = fields::is_own(tape.name(tape.values.len() - 1));
-            map.next_value_seed(Fill { tape, is_own })?;
+            let name = tape.values.len() - 1;
+            let is_own = tape.is_request && fields::is_own(tape.name(name));
+            if is_own && at == 0 {
+                // The names of a request itself are never free.
+                tape.values.truncate(name);
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                map.next_value_seed(Fill { tape, is_own })?;
+            }
         }
         tape.values[at] = Value::Map(tape.values.len());
         Ok(())
@@ -244,5 +259,50 @@ impl<'p> Visitor<'p> for Name<'_, 'p> {
 
     fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
         self.0.push(Value::Unescaped(name.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a text in JSON breaks off.
+    fn broken_off(json: &str) -> String {
+        let mut tape = Tape::new(true);
+        let read = tape.fill(&mut serde_json::Deserializer::from_str(json));
+        assert!(read.is_err(), "{json}");
+        tape.broken_off()
+    }
+
+    #[test]
+    fn what_breaks_off_is_named() {
+        for (json, path) in [
+            ("", ""),
+            ("{", ""),
+            (r#"{"a"#, ""),
+            (r#"{"a":1,"#, ""),
+            (r#"{"a":{},"b"#, ""),
+            (r#"{"a""#, "a"),
+            (r#"{"a":tru"#, "a"),
+            (r#"{"a":"\ud800"}"#, "a"),
+            (r#"{"a":[[1],{"b":2}],"c":nul"#, "c"),
+            (r#"{"a":["#, "a[0]"),
+            (r#"{"a":[[1],{"b":2},{"c":{"d":[3,x"#, "a[2].c.d[1]"),
+            (r#"{"a":{"x_a":[1,{"b":"#, "a.x_a"),
+            (r#"[[[[[[[[[["#, "[0][0][0][0][0][0][0][0]"),
+        ] {
+            assert_eq!(broken_off(json), path, "{json}");
+        }
+    }
+
+    #[test]
+    fn usual_requests_fit_without_an_allocation() {
+        let mut tape = Tape::new(true);
+        let check = r#"{"descriptors":[[{"key":"a","value":"b"},{"key":"c","value":"d"}]],"hits":2,"dry_run":true}"#;
+        assert!(
+            tape.fill(&mut serde_json::Deserializer::from_str(check))
+                .is_ok()
+        );
+        assert!(!tape.values.spilled(), "{}", tape.values.len());
     }
 }

@@ -3,6 +3,7 @@
 use nowserving_line::LaneName;
 use nowserving_protocol::codec::{Format, MAX_REQUEST_BYTES, Payload, decode, encode};
 use nowserving_protocol::error::{ApiError, Code, ErrorReply};
+use nowserving_protocol::limits::{APPLY_BYTES_MAX, ApplyRules};
 use nowserving_protocol::user::*;
 use proptest::prelude::*;
 use serde::Serialize;
@@ -206,6 +207,15 @@ fn a_clients_own_fields_are_passed_over_however_they_look() {
         "]".repeat(20_000)
     );
     assert_eq!(decode::<Claim>(deep.as_bytes()).unwrap().ticket, "t");
+    for own in [
+        &br#""\ud83d""#[..],
+        b"1e999",
+        b"\"\xff\"",
+        br#"{"\ud800":[1]}"#,
+    ] {
+        let payload = [br#"{"x_new":"#, own, br#","ticket":"t"}"#].concat();
+        assert_eq!(decode::<Claim>(&payload).unwrap().ticket, "t");
+    }
     // An extension (a timestamp, say), binary and NaN under such a name.
     for value in [
         &[0xd6, 0xff, 1, 2, 3, 4][..],
@@ -441,6 +451,14 @@ fn cut_and_hostile_payloads_are_refused() {
         &[&[0x81, 0xa2, b'x', b'_'][..], &[0x91; 60_000]].concat(),
         &[&[0x81, 0xa2, b'x', b'_'][..], &[0x81; 60_000]].concat(),
         &[b'{'; 60_000],
+        // Many values in few bytes.
+        &[
+            &[0x81, 0xa6][..],
+            b"ticket",
+            &[0xdc, 0xff, 0],
+            &[0xc0; 0xff00],
+        ]
+        .concat(),
         br#"{"ticket":"\ud800"}"#,
         b"{\"ticket\":\"\xff\"}",
         br#"{"ticket":NaN}"#,
@@ -470,6 +488,8 @@ fn depth_is_bounded() {
         let message = refusal::<Claim>(&nested(arrays));
         assert_eq!(message, "payload: it nests deeper than 32 levels");
     }
+    let message = refusal::<Claim>(format!(r#"{{"ticket":{}"#, "[".repeat(200)).as_bytes());
+    assert!(message.contains("recursion limit"), "{message}");
 }
 
 #[test]
@@ -482,6 +502,10 @@ fn the_size_limit_is_exact() {
     let error = decode::<Claim>(&of_size(MAX_REQUEST_BYTES + 1)).unwrap_err();
     assert_eq!(error.code, Code::BadRequest);
     assert!(error.message.contains("65536"), "{}", error.message);
+    let rules = |size: usize| format!(r#"{{"rules":"{}"}}"#, "x".repeat(size - 12)).into_bytes();
+    assert!(decode::<ApplyRules>(&rules(APPLY_BYTES_MAX)).is_ok());
+    let error = decode::<ApplyRules>(&rules(APPLY_BYTES_MAX + 1)).unwrap_err();
+    assert!(error.message.contains("at most 196608"), "{error}");
     let error = ApiError::bad_request("x".repeat(MAX_REQUEST_BYTES));
     assert!(
         decode::<ErrorReply>(&encode(&ErrorReply { error }, Format::Json)).is_ok(),

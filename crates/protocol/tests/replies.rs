@@ -3,10 +3,12 @@
 use nowserving_line::{
     AdmissionRate, Change, LineName, Op, Phase, Settings, SettingsPatch, Stamp, Timestamp,
 };
+use nowserving_protocol::codec::decode;
+use nowserving_protocol::event::BoardEvent;
 use nowserving_protocol::user::{BoardReply, HeldBackReply, Home, InfoReply, StatusReply};
 use serde_json::json;
 
-use crate::common::{both_ways, payloads};
+use crate::common::{both_ways, part_both_ways, payloads};
 
 /// 4 s after everything, on a wall clock far from the service clock.
 fn now() -> Timestamp {
@@ -219,7 +221,7 @@ fn a_board_and_an_info_look_as_in_the_contract() {
     let lines = a_line();
     let line = lines.iter().next().unwrap();
     let board = BoardReply::new(&line.board(5_000), now().wall_ms);
-    both_ways(&board);
+    part_both_ways(&board);
     let home = Home {
         shard: 3,
         leader: None,
@@ -263,7 +265,7 @@ fn each_held_back_reason_has_its_details() {
             wall_ms: 710_300,
         };
         let reply = HeldBackReply::new(lines.get(&line()).unwrap(), now);
-        both_ways(&reply);
+        part_both_ways(&reply);
         serde_json::to_value(&reply).unwrap()
     };
     let set = |patch: SettingsPatch| Op::Configure {
@@ -305,10 +307,24 @@ fn replies_of_a_newer_server_can_be_read() {
     let mut json = serde_json::to_value(&board).unwrap();
     json["mood"] = json!({"good": [1, 2, 3]});
     json["lanes"][0]["colour"] = json!("red");
-    let [json, msgpack] = payloads(&json);
-    assert_eq!(serde_json::from_slice::<BoardReply>(&json).unwrap(), board);
-    assert_eq!(
-        rmp_serde::from_slice::<BoardReply>(&msgpack).unwrap(),
-        board
-    );
+    json["prev_version"] = json!(3);
+    json["x_list"] = json!([1]);
+    for payload in payloads(&json) {
+        let event: BoardEvent = decode(&payload).unwrap();
+        assert_eq!((event.board, event.prev_version), (board.clone(), 3));
+    }
+    // An extension, before what is known.
+    let [_, msgpack] = payloads(&json);
+    let (first, rest) = msgpack.split_first_chunk::<3>().unwrap();
+    assert_eq!(first[0], 0xde);
+    let fields = u16::from_be_bytes([first[1], first[2]]) + 1;
+    let [high, low] = fields.to_be_bytes();
+    let newer = [
+        &[0xde, high, low, 0xa3],
+        &b"new"[..],
+        &[0xd6, 0xff, 1, 2, 3, 4],
+        rest,
+    ]
+    .concat();
+    assert_eq!(decode::<BoardEvent>(&newer).unwrap().board, board);
 }

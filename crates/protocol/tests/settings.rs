@@ -1,7 +1,7 @@
 //! Settings in operators' requests and replies: accepted and refused values, and that a refusal
 //! names the field and its limit. Those that have parts: see `settings_parts`.
 
-use crate::common::{both_ways, payloads, refused};
+use crate::common::{part_both_ways, payloads, refused};
 use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN,
     SETTINGS, SettingDefault, SettingKind, SettingValue, Settings, SettingsPatch,
@@ -325,7 +325,7 @@ fn a_reply_of_settings_can_be_sent_back() {
             settings.default_lane = Some(LaneName::try_from("vip").unwrap());
         }
         let reply = SettingsReply::from(&settings);
-        both_ways(&reply);
+        part_both_ways(&reply);
         for format in [Format::Json, Format::MsgPack] {
             let create: Create = decode(&encode(&reply, format)).unwrap();
             assert_eq!(create.into_settings().unwrap(), settings);
@@ -358,7 +358,7 @@ fn users_see_only_settings_for_users() {
     settings.release_on_claim = true;
     settings.labels.insert("city".to_owned(), "x".to_owned());
     let reply = UserSettings::from(&settings);
-    both_ways(&reply);
+    part_both_ways(&reply);
     let expected = json!({
         "seats": 5, "queue_limit": 6, "waiting_idle_timeout_ms": 300_000,
         "claim_timeout_ms": 120_000, "checkout_timeout_ms": 600_000, "checkout_max_ms": 3_600_000,
@@ -454,7 +454,7 @@ proptest! {
         incarnation in proptest::option::of(0_u64..(1 << 53)),
         dry_run: bool,
     ) {
-        both_ways(&Create { settings: settings.clone() });
-        both_ways(&Configure { if_version, incarnation, dry_run, settings });
+        part_both_ways(&Create { settings: settings.clone() });
+        part_both_ways(&Configure { if_version, incarnation, dry_run, settings });
     }
 }

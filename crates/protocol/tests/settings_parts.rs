@@ -1,7 +1,7 @@
 //! Settings that have parts, in operators' requests: to the ends of their ranges, and every part
 //! that is wrong by its name.
 
-use crate::common::{both_ways, payloads, refused};
+use crate::common::{both_ways, part_both_ways, payloads, refused};
 use nowserving_line::{
     AdmissionRate, Change, LaneName, LaneSettings, Phase, Quota, RATE_MICRO_MAX, RATE_MICRO_MIN,
     Settings,
@@ -309,7 +309,7 @@ fn a_rate_is_written_as_it_is_read() {
         RATE_MICRO_MAX,
     ] {
         let per_second = PerSecond::from_micro(micro);
-        both_ways(&AdmissionRateReply {
+        part_both_ways(&AdmissionRateReply {
             per_second,
             burst: 1,
         });

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use nowserving_client::Code;
-use nowserving_protocol::codec;
 use nowserving_protocol::header::{
     ERROR_CODE_HEADER, ERROR_HEADER, REQUEST_ID_HEADER, SENT_MS_HEADER, TIMEOUT_HEADER,
 };
@@ -189,7 +188,7 @@ fn read(message: &async_nats::Message) -> Seen {
     let header = |name| headers.get(name).map(|value| value.to_string());
     Seen {
         subject: message.subject.to_string(),
-        body: codec::decode(&message.payload).unwrap(),
+        body: rmp_serde::from_slice(&message.payload).unwrap(),
         timeout_ms: header(TIMEOUT_HEADER).unwrap().parse().unwrap(),
         sent_ms: header(SENT_MS_HEADER).map(|ms| ms.parse().unwrap()),
         request_id: header(REQUEST_ID_HEADER),

@@ -129,8 +129,7 @@ pub(super) struct LaneParts {
     jump: Option<wire::Flag>,
 }
 
-/// Reads the list of lanes. It stops at one too many, so that a refusal costs no more than a valid
-/// list.
+/// Reads the list of lanes. It stops at one too many.
 pub(super) struct LanesVisitor;
 
 impl<'de> Visitor<'de> for LanesVisitor {

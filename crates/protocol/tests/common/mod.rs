@@ -28,8 +28,15 @@ pub fn refused<T: Payload + std::fmt::Debug>(value: Value, words: &[&str]) {
     }
 }
 
-/// A payload, or a part of one, comes back from both formats.
-pub fn both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+/// It comes back from both formats.
+pub fn both_ways<T: Serialize + Payload + PartialEq + std::fmt::Debug>(value: &T) {
+    for format in [Format::Json, Format::MsgPack] {
+        assert_eq!(decode::<T>(&encode(value, format)).unwrap(), *value);
+    }
+}
+
+/// A part of a payload comes back from both formats.
+pub fn part_both_ways<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
     let json = serde_json::from_slice::<T>(&encode(value, Format::Json));
     assert_eq!(json.unwrap(), *value);
     let msgpack = rmp_serde::from_slice::<T>(&encode(value, Format::MsgPack));
