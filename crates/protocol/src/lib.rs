@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! subject ──► subject::Subjects::parse ──► Target: line, shard, operation::Operation
-//! payload ──► codec::decode ─────────────► a request of user or admin; its settings are read
+//! payload ──► codec::decode ──► its values, in tape
+//!             ──► read ──────────────────► a request of user or admin; its settings are read
 //!                                          after the table in crates/line/src/settings
 //! ticket ───► ticket::TicketKeys::verify ► the token it names
 //! answer of the line crate ─► a reply of user, admin or journal ─► codec::encode ─► payload
