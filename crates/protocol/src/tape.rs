@@ -107,6 +107,10 @@ impl<'p> Tape<'p> {
                 }
                 Some(Value::List(OPEN)) => {
                     let (item, nth) = self.behind_whole(at + 1, 0);
+                    // Another may not have begun.
+                    if item == self.values.len() {
+                        return path;
+                    }
                     fields::push_index(&mut path, nth);
                     at = item;
                 }
@@ -286,8 +290,9 @@ mod tests {
             (r#"{"a":tru"#, "a"),
             (r#"{"a":"\ud800"}"#, "a"),
             (r#"{"a":[[1],{"b":2}],"c":nul"#, "c"),
-            (r#"{"a":["#, "a[0]"),
-            (r#"{"a":[[1],{"b":2},{"c":{"d":[3,x"#, "a[2].c.d[1]"),
+            (r#"{"a":["#, "a"),
+            (r#"{"a":[[1]}"#, "a"),
+            (r#"{"a":[[1],{"b":2},{"c":{"d":[3,x"#, "a[2].c.d"),
             (r#"{"a":{"x_a":[1,{"b":"#, "a.x_a"),
             (r#"[[[[[[[[[["#, "[0][0][0][0][0][0][0][0]"),
         ] {
