@@ -145,6 +145,13 @@ mod tests {
     }
 
     #[test]
+    fn the_most_rows_with_all_their_fields_are_read() {
+        let row = |nth: usize| json!({"key": nth.to_string(), "lane": "vip", "entered_at_ms": 7});
+        let rows: Vec<_> = (0..IMPORT_ROWS_MAX).map(row).collect();
+        assert!(read(json!({"import_id": "old", "first_row": 0, "rows": rows})).is_ok());
+    }
+
+    #[test]
     fn rows_become_an_operation() {
         let rows = json!([
             {"key": "a", "lane": "vip", "entered_at_ms": 1_700_000_000_000_u64},
