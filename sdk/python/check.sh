@@ -5,11 +5,12 @@ set -eu
 cd "$(dirname "$0")"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 -m venv "$folder/env"
+python3 -m venv --without-pip "$folder/env"
 bin="$folder/env/bin"
-"$bin/pip" -q --disable-pip-version-check install build==1.6.1 mypy==2.4.1 ruff==0.17.6 pytest "${NATS_PY:-nats-py==2.16.0}"
-"$bin/python" -m build -q --wheel --outdir "$folder/dist" .
-"$bin/pip" -q --disable-pip-version-check install "$folder"/dist/*.whl
+pip() { python3 -m pip -q --disable-pip-version-check "$@"; }
+pip --python "$bin/python" install --no-compile mypy==2.4.1 ruff==0.17.6 pytest "${NATS_PY:-nats-py==2.16.0}"
+pip wheel --no-deps --wheel-dir "$folder/dist" .
+pip --python "$bin/python" install "$folder"/dist/*.whl
 "$bin/ruff" format --check src tests
 "$bin/ruff" check src tests
 "$bin/mypy" src tests

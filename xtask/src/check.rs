@@ -14,7 +14,7 @@ use crate::{
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
 /// How many clusters of tests run at once, by `.config/nextest.toml`.
-const CLUSTERS: usize = 4;
+const CLUSTERS: usize = 5;
 /// With it, tests of what is before the cluster try all cases.
 const ALL_CASES: &str = "NOWSERVING_FRONT";
 
@@ -65,7 +65,7 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
 
 fn test_steps(steps: &mut Steps) {
     steps.step("set-up", set_up);
-    steps.step("build", || cargo("build --locked --workspace --bins"));
+    steps.step("build", || shell::build_all().map(|_| Done::Passed));
     steps.step("tests", || run_tests(Which::Usual));
 }
 
@@ -161,6 +161,8 @@ fn run_tests(which: Which) -> Result<Done> {
         tests.env(ALL_CASES, "1");
     }
     tests.env(nats::ENV, nats_server);
+    // Or else each test asks cargo for them.
+    tests.env("NOWSERVING_PROGRAMS", shell::build_all()?);
     // Those of clusters wait for most of the time. Beside them run as many as there are cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tests.env("NEXTEST_TEST_THREADS", (CLUSTERS + cores).to_string());

@@ -10,7 +10,10 @@ pub fn ensure() -> Result<()> {
     if !has_python() {
         let advice = "python3 with venv and pip is missing: install it (https://www.python.org)";
         packages::install(advice, "python", "python3 python3-venv python3-pip")?;
-        ensure!(has_python(), "python3 was installed, but without venv");
+        ensure!(
+            has_python(),
+            "python3 was installed, but without venv or pip"
+        );
     }
     if !has_node() {
         let advice = "Node.js with npm is missing: install it (https://nodejs.org)";
@@ -20,9 +23,9 @@ pub fn ensure() -> Result<()> {
     Ok(())
 }
 
-/// Debian's python3 comes without what makes virtual environments.
+/// Debian's python3 comes without what makes virtual environments, and what installs packages in them.
 fn has_python() -> bool {
-    shell::succeeds(shell::command("python3", "-c").arg("import ensurepip, venv"))
+    shell::succeeds(shell::command("python3", "-c").arg("import venv, pip"))
 }
 
 fn has_node() -> bool {

@@ -56,6 +56,24 @@ pub fn build(flags: &str) -> Result<PathBuf> {
 
 /// The same, with what `more` adds to cargo.
 pub fn build_with(flags: &str, more: impl FnOnce(&mut Command) -> &mut Command) -> Result<PathBuf> {
+    match <[PathBuf; 1]>::try_from(programs(flags, more)?) {
+        Ok([executable]) => Ok(executable),
+        Err(others) => bail!("{flags} names {} programs, not one", others.len()),
+    }
+}
+
+/// Builds all binaries of the workspace; returns the folder in which they are.
+pub fn build_all() -> Result<PathBuf> {
+    let built = programs("--workspace --bins", |cargo| cargo)?;
+    let folder = built.first().and_then(|program| program.parent());
+    Ok(folder.context("the workspace has no program")?.to_path_buf())
+}
+
+/// Builds the binaries that `flags` name; returns where they are.
+fn programs(
+    flags: &str,
+    more: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<Vec<PathBuf>> {
     let build = format!("build --locked {flags}");
     eprintln!("xtask: cargo {build} (some minutes the first time)");
     let messages = "--message-format=json-render-diagnostics";
@@ -64,11 +82,7 @@ pub fn build_with(flags: &str, more: impl FnOnce(&mut Command) -> &mut Command) 
         let message: Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
     });
-    let executables: Vec<PathBuf> = executables.collect();
-    match <[PathBuf; 1]>::try_from(executables) {
-        Ok([executable]) => Ok(executable),
-        Err(others) => bail!("`cargo {build}` made {} programs, not one", others.len()),
-    }
+    Ok(executables.collect())
 }
 
 /// Builds a binary as [`build`] does, then runs it with what `more` adds; its exit code is ours.
@@ -150,6 +164,7 @@ pub fn cargo_programs(package: &str, version: &str, name: &str) -> Result<PathBu
         ));
         // Half of the time would go into debug information that nobody reads.
         install.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        install.env("CARGO_PROFILE_DEV_DEBUG_ASSERTIONS", "false");
         run(install.arg(&folder))?;
     }
     Ok(program)

@@ -1,8 +1,8 @@
 //! Which rule of the code is broken on purpose just now, on this thread.
 //!
 //! The checkers of the simulation and the model of a line are shown to bite by that: a few lines of the crates that take
-//! part ask here. A build without debug assertions, as a release is, breaks nothing, whatever is asked of it: [`is`] is
-//! `false` there as the compiler sees it, so it leaves those lines out.
+//! part ask here. A release breaks nothing, whatever is asked of it: [`is`] is `false` there as the compiler sees it, so it
+//! leaves those lines out. (This crate's debug assertions decide: the profiles of the workspace have them in all other builds.)
 
 use std::cell::Cell;
 

@@ -113,9 +113,20 @@ pub(crate) fn batch(bytes: &[u8], salt: u32) -> Option<Batch<'_>> {
     })
 }
 
-/// Whether a whole batch behind `at` says that the byte at `at` was synced before.
-pub(crate) fn synced_past(bytes: &[u8], at: usize, salt: u32) -> bool {
-    (at + 1..bytes.len()).any(|from| {
+/// Where the zeros begin that a segment ends with: what was allocated in advance and is not written yet.
+pub(crate) fn written(bytes: &[u8]) -> usize {
+    const PAGE: [u8; 4096] = [0; 4096];
+    // They are most of a new segment. A page at a time is compared many times faster than a byte at a time.
+    let pages = bytes.rchunks(PAGE.len());
+    let zeros = pages.take_while(|page| **page == PAGE[..page.len()]);
+    let rest = &bytes[..bytes.len() - zeros.map(<[u8]>::len).sum::<usize>()];
+    let last = rest.iter().rposition(|byte| *byte != 0);
+    last.map_or(0, |last| last + 1)
+}
+
+/// Whether a whole batch behind `at`, which begins before `written`, says that the byte at `at` was synced before.
+pub(crate) fn synced_past(bytes: &[u8], at: usize, written: usize, salt: u32) -> bool {
+    (at + 1..written).any(|from| {
         let synced = bytes[from..].get(8..).and_then(|it| it.first_chunk());
         let synced = synced.map_or(0, |it| u32::from_le_bytes(*it) as usize);
         // Checksums are computed of few places only.

@@ -40,7 +40,10 @@ fn a_segment() {
         assert!(header.is_none_or(|it| it.encode() == bytes[..Header::BYTES]));
         let end = walk(bytes, salt, |_, _| Ok(())).unwrap();
         assert!(end <= bytes.len().max(Header::BYTES));
-        format::synced_past(bytes, end, salt);
+        let written = format::written(bytes);
+        let last = bytes.iter().rposition(|byte| *byte != 0);
+        assert_eq!(written, last.map_or(0, |last| last + 1));
+        format::synced_past(bytes, end, written, salt);
     });
 }
 

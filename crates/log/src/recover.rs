@@ -116,13 +116,12 @@ impl Recovered {
                 None if self.synced.segment == header.number => self.synced.end.max(header.begun),
                 None => header.begun,
             };
-            let says_so = || format::synced_past(&bytes, end, header.salt);
+            self.torn_end = format::written(&bytes);
+            let says_so = || format::synced_past(&bytes, end, self.torn_end, header.salt);
             if (end as u64) < synced || next.is_none() && says_so() {
                 return Err(lost(dir, damaged_at(header, &bytes, end)));
             }
             (self.end, self.recorded) = (end, synced);
-            let last = bytes.iter().rposition(|byte| *byte != 0);
-            self.torn_end = last.map_or(0, |last| last + 1);
             if next.is_none() && self.torn_end > end && self.synced.damaged {
                 let what = damaged_at(header, &bytes, end);
                 let record = synced::FILE_NAME;

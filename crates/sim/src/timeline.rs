@@ -1,7 +1,6 @@
 //! What is to happen, in order of time; at the same time, in the order in which it was entered.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 /// Microseconds of the simulation's own time, which no node sees.
 pub type Time = u64;
@@ -10,8 +9,8 @@ pub type Time = u64;
 #[derive(Debug)]
 pub struct Timeline<E> {
     now: Time,
-    order: BinaryHeap<Reverse<(Time, u64)>>,
-    events: BTreeMap<u64, E>,
+    /// By when they are due, and as the how manyth they were entered. Boxed, as the map moves its elements a lot.
+    events: BTreeMap<(Time, u64), Box<E>>,
     entered: u64,
 }
 
@@ -19,7 +18,6 @@ impl<E> Default for Timeline<E> {
     fn default() -> Self {
         Timeline {
             now: 0,
-            order: BinaryHeap::new(),
             events: BTreeMap::new(),
             entered: 0,
         }
@@ -35,8 +33,8 @@ impl<E> Timeline<E> {
     /// Enters an event for a time; one that has passed is now.
     pub fn at(&mut self, time: Time, event: E) {
         self.entered += 1;
-        self.order.push(Reverse((time.max(self.now), self.entered)));
-        self.events.insert(self.entered, event);
+        let due = (time.max(self.now), self.entered);
+        self.events.insert(due, Box::new(event));
     }
 
     /// Enters an event for so much later.
@@ -46,16 +44,17 @@ impl<E> Timeline<E> {
 
     /// Takes the next event that is due by `until`; else the time is `until`.
     pub fn next(&mut self, until: Time) -> Option<E> {
-        match self.order.peek() {
-            Some(Reverse((time, _))) if *time <= until => {}
-            _ => {
+        let first = self.events.first_entry();
+        match first.filter(|first| first.key().0 <= until) {
+            Some(first) => {
+                self.now = first.key().0;
+                Some(*first.remove())
+            }
+            None => {
                 self.now = self.now.max(until);
-                return None;
+                None
             }
         }
-        let Reverse((time, entered)) = self.order.pop()?;
-        self.now = time;
-        self.events.remove(&entered)
     }
 }
 

@@ -123,10 +123,14 @@ async fn python(folder: &Path) -> Result<PathBuf> {
 async fn python_with(folder: &Path, import: &str, packages: &[&str]) -> Result<PathBuf> {
     let python = folder.join("venv/bin/python");
     if !python.is_file() || run(&python, &["-c", import], folder).await.is_err() {
-        let venv = ["-m", "venv", "--clear", "venv"];
+        let venv = ["-m", "venv", "--clear", "--without-pip", "venv"];
         run(Path::new("python3"), &venv, folder).await?;
-        let install = [&["-m", "pip", "install", "--quiet"], packages].concat();
-        run(&python, &install, folder).await?;
+        // Without a pip of its own, and only what is imported is compiled: the rest takes many times longer.
+        let of = python.to_string_lossy();
+        let pip = ["-m", "pip", "--python", &of];
+        let install = ["install", "--quiet", "--no-compile"];
+        let install = [&pip[..], &install, packages].concat();
+        run(Path::new("python3"), &install, folder).await?;
     }
     Ok(python)
 }

@@ -1,6 +1,6 @@
 //! The programs under test: their paths, freshly built.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
@@ -17,20 +17,13 @@ pub fn use_program(path: PathBuf) -> Result<()> {
     PROGRAM.set(path).context("a program was started before")
 }
 
-/// The `nowserving` binary: `NOWSERVING_BIN`, or else the one that cargo builds beside this test.
-///
-/// Cargo knows no dependency of a test on another package's binary. So the first caller has it
-/// built: that takes no time if it is fresh, and a stale one can never pass for the code at hand.
+/// The `nowserving` binary, freshly built.
 ///
 /// # Errors
 /// It cannot be built.
 pub async fn program() -> Result<PathBuf> {
-    let given = std::env::var_os("NOWSERVING_BIN");
-    let path = async || match given {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => by_cargo("nowserving").await,
-    };
-    PROGRAM.get_or_try_init(path).await.cloned()
+    let built = PROGRAM.get_or_try_init(|| fresh("nowserving"));
+    built.await.cloned()
 }
 
 /// A program of `examples/`, freshly built.
@@ -38,7 +31,22 @@ pub async fn program() -> Result<PathBuf> {
 /// # Errors
 /// It cannot be built.
 pub async fn example(name: &str) -> Result<PathBuf> {
-    by_cargo(name).await
+    fresh(name).await
+}
+
+/// From the folder `NOWSERVING_PROGRAMS`, whose programs `cargo xtask test` has just built, or else by cargo.
+///
+/// Cargo knows no dependency of a test on another package's binary. So the test has it built: that takes half a second if it
+/// is fresh, and a stale one can never pass for the code at hand.
+async fn fresh(program: &str) -> Result<PathBuf> {
+    match std::env::var_os("NOWSERVING_PROGRAMS") {
+        Some(folder) => Ok(in_folder(Path::new(&folder), program)),
+        None => by_cargo(program).await,
+    }
+}
+
+fn in_folder(folder: &Path, program: &str) -> PathBuf {
+    folder.join(format!("{program}{}", std::env::consts::EXE_SUFFIX))
 }
 
 async fn by_cargo(program: &str) -> Result<PathBuf> {
@@ -94,7 +102,7 @@ async fn by_cargo(program: &str) -> Result<PathBuf> {
     if !status.success() {
         bail!("{program} cannot be built: {status}");
     }
-    Ok(folder.join(format!("{program}{}", std::env::consts::EXE_SUFFIX)))
+    Ok(in_folder(folder, program))
 }
 
 /// What it is: its version, and the profile with which it was built.
