@@ -35,6 +35,9 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
         steps.step("pages", browsers::pages);
         steps.step("scenarios", browsers::scenarios);
     }
+    // Whole clusters of the real engine, with faults: they take processors for minutes, and the next steps wait for most of
+    // their time.
+    let sim = steps.begin("sim", || sim::in_background(200));
     steps.step("browser", browsers::smoke);
     steps.step("sdks", sdks::check);
     steps.step("asyncapi", asyncapi::check);
@@ -46,7 +49,9 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
         cargo("test --locked --workspace --bench status --bench check")
     });
     steps.step("instructions", cost::instructions);
-    steps.step("sim", simulation);
+    steps.step("deploy", deploy::check);
+    steps.step("dist", dist::try_out);
+    steps.end(sim);
     steps.step("bite", || {
         passed(sim::bite(&[])?, "a checker of the simulation")
     });
@@ -56,8 +61,6 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     steps.step("clippy", || {
         cargo("clippy --locked --workspace --all-targets -- -D warnings")
     });
-    steps.step("deploy", deploy::check);
-    steps.step("dist", dist::try_out);
     steps.step("deny", deny::licenses_bans_sources);
     steps.step("advisories", deny::advisories);
     Ok(ended(&steps))
@@ -191,12 +194,6 @@ pub fn unless_ci<T>(installed: Result<T>) -> Result<Option<T>> {
         }
         Ok(installed) => Ok(Some(installed)),
     }
-}
-
-/// Whole clusters of the real engine, with faults, from 200 seeds.
-fn simulation() -> Result<Done> {
-    let args = ["--seeds".to_owned(), "200".to_owned()];
-    passed(sim::run(&args)?, "the simulation")
 }
 
 fn passed(code: ExitCode, what: &str) -> Result<Done> {

@@ -1,8 +1,11 @@
 //! Steps with a name, a time and an outcome, and the summary at the end.
 
+use std::io;
+use std::process::{Command, Output};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 /// How a step ended when it did not fail.
 pub enum Done {
@@ -27,7 +30,30 @@ impl Done {
 /// Runs steps, goes on after a failure, and remembers how each ended.
 pub struct Steps {
     only: Vec<String>,
+    started: Instant,
     ended: Vec<(&'static str, Duration, Result<Done>)>,
+}
+
+/// A step under way beside others.
+pub struct Beside {
+    name: &'static str,
+    ran: JoinHandle<(io::Result<Output>, Duration)>,
+}
+
+impl Beside {
+    /// Waits for it, and prints what it printed. Returns how it ended, and how long it took.
+    fn end(self) -> (Result<Done>, Duration) {
+        let Ok((ran, took)) = self.ran.join() else {
+            return (Err(anyhow!("it panicked")), Duration::ZERO);
+        };
+        let outcome = ran.context("it cannot be started").and_then(|ran| {
+            let printed = [ran.stdout, ran.stderr].concat();
+            eprint!("{}", String::from_utf8_lossy(&printed));
+            ensure!(ran.status.success(), "{}, see above", ran.status);
+            Ok(Done::Passed)
+        });
+        (outcome, took)
+    }
 }
 
 impl Steps {
@@ -35,25 +61,68 @@ impl Steps {
     pub fn new(only: &[String]) -> Self {
         Self {
             only: only.to_vec(),
+            started: Instant::now(),
             ended: Vec::new(),
         }
     }
 
     /// Runs one step. A failure is printed at once and told again in the summary.
     pub fn step(&mut self, name: &'static str, run: impl FnOnce() -> Result<Done>) {
-        if !self.only.is_empty() && !self.only.iter().any(|word| name.contains(word.as_str())) {
+        if !self.is_wanted(name) {
             return;
         }
         eprintln!("\n── {name}");
         let start = Instant::now();
         let outcome = run();
+        self.note(name, start.elapsed(), outcome);
+    }
+
+    /// Starts a step that is one program, which runs beside the following steps until [`Steps::end`]. They come first: it is
+    /// slowed down, and not they.
+    pub fn begin(
+        &mut self,
+        name: &'static str,
+        program: impl FnOnce() -> Result<Command>,
+    ) -> Option<Beside> {
+        if !self.is_wanted(name) {
+            return None;
+        }
+        eprintln!("\n── {name}, beside the next ones");
+        let start = Instant::now();
+        match program() {
+            Ok(mut program) => Some(Beside {
+                name,
+                ran: thread::spawn(move || (program.output(), start.elapsed())),
+            }),
+            Err(error) => {
+                self.note(name, start.elapsed(), Err(error));
+                None
+            }
+        }
+    }
+
+    /// Waits for what was begun.
+    pub fn end(&mut self, begun: Option<Beside>) {
+        if let Some(begun) = begun {
+            let name = begun.name;
+            eprintln!("\n── {name}");
+            let (outcome, took) = begun.end();
+            self.note(name, took, outcome);
+        }
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| name.contains(word.as_str()))
+    }
+
+    fn note(&mut self, name: &'static str, took: Duration, outcome: Result<Done>) {
         match &outcome {
             Ok(Done::Passed) => {}
             Ok(Done::PassedWithout(parts)) => eprintln!("   {}", without(parts)),
             Ok(Done::Skipped(why)) => eprintln!("   skipped: {why}"),
             Err(error) => eprintln!("   failed: {error:#}"),
         }
-        self.ended.push((name, start.elapsed(), outcome));
+        self.ended.push((name, took, outcome));
     }
 
     /// Prints a line per step; true if none failed and at least one ran.
@@ -73,11 +142,10 @@ impl Steps {
             .iter()
             .filter(|(_, _, outcome)| outcome.is_err())
             .count();
-        let total: Duration = self.ended.iter().map(|(_, took, _)| *took).sum();
         eprintln!(
             "{} steps, {failed} failed, {:.1} s",
             self.ended.len(),
-            total.as_secs_f64()
+            self.started.elapsed().as_secs_f64()
         );
         failed == 0 && !self.ended.is_empty()
     }
