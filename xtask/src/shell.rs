@@ -66,14 +66,13 @@ pub fn build_with(flags: &str, more: impl FnOnce(&mut Command) -> &mut Command) 
 pub fn build_all() -> Result<PathBuf> {
     let built = programs("--workspace --bins", |cargo| cargo)?;
     let folder = built.first().and_then(|program| program.parent());
-    Ok(folder.context("the workspace has no program")?.to_path_buf())
+    Ok(folder
+        .context("the workspace has no program")?
+        .to_path_buf())
 }
 
 /// Builds the binaries that `flags` name; returns where they are.
-fn programs(
-    flags: &str,
-    more: impl FnOnce(&mut Command) -> &mut Command,
-) -> Result<Vec<PathBuf>> {
+fn programs(flags: &str, more: impl FnOnce(&mut Command) -> &mut Command) -> Result<Vec<PathBuf>> {
     let build = format!("build --locked {flags}");
     eprintln!("xtask: cargo {build} (some minutes the first time)");
     let messages = "--message-format=json-render-diagnostics";
