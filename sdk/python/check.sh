@@ -9,7 +9,7 @@ python3 -m venv --without-pip "$folder/env"
 bin="$folder/env/bin"
 pip() { python3 -m pip -q --disable-pip-version-check "$@"; }
 pip --python "$bin/python" install --no-compile mypy==2.4.1 ruff==0.17.6 pytest "${NATS_PY:-nats-py==2.16.0}"
-pip wheel --no-deps --wheel-dir "$folder/dist" .
+pip --python "$bin/python" wheel --no-deps --wheel-dir "$folder/dist" .
 pip --python "$bin/python" install "$folder"/dist/*.whl
 "$bin/ruff" format --check src tests
 "$bin/ruff" check src tests

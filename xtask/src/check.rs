@@ -13,6 +13,8 @@ use crate::{
 
 /// Names the file in which tests note that they were skipped, a line each.
 const SKIPPED: &str = "NOWSERVING_SKIPPED_TESTS";
+/// Names the folder of the programs under test, which are fresh.
+const PROGRAMS: &str = "NOWSERVING_PROGRAMS";
 /// How many clusters of tests run at once, by `.config/nextest.toml`.
 const CLUSTERS: usize = 5;
 /// With it, tests of what is before the cluster try all cases.
@@ -35,8 +37,8 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
         steps.step("pages", browsers::pages);
         steps.step("scenarios", browsers::scenarios);
     }
-    // Whole clusters of the real engine, with faults: they take processors for minutes, and the next steps wait for most of
-    // their time.
+    // Whole clusters of the real engine, with faults: they take processors for minutes, and the next steps wait for most
+    // of their time.
     let sim = steps.begin("sim", || sim::in_background(200));
     steps.step("browser", browsers::smoke);
     steps.step("sdks", sdks::check);
@@ -165,7 +167,7 @@ fn run_tests(which: Which) -> Result<Done> {
     }
     tests.env(nats::ENV, nats_server);
     // Or else each test asks cargo for them.
-    tests.env("NOWSERVING_PROGRAMS", shell::build_all()?);
+    tests.env(PROGRAMS, shell::build_all()?);
     // Those of clusters wait for most of the time. Beside them run as many as there are cores.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tests.env("NEXTEST_TEST_THREADS", (CLUSTERS + cores).to_string());

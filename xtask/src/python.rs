@@ -20,7 +20,7 @@ pub fn environment(name: &str, packages: &[&str], works: &[&str]) -> Result<Path
     languages::ensure()?;
     let mut venv = shell::command("python3", "-m venv --clear --without-pip");
     shell::run(venv.arg(&folder))?;
-    // Without a pip of its own, which takes longer to install than all else.
+    // Without a pip of its own, and only what is imported is compiled: the rest takes many times longer.
     let mut install = shell::command("python3", "-m pip --python");
     install.arg(bin.join("python"));
     install.args(["install", "--quiet", "--no-compile"]);

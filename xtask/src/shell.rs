@@ -161,7 +161,7 @@ pub fn cargo_programs(package: &str, version: &str, name: &str) -> Result<PathBu
         let mut install = cargo(&format!(
             "install --locked --quiet --debug {package}@{version} --root"
         ));
-        // Half of the time would go into debug information that nobody reads.
+        // Half of the time would go into debug information that nobody reads, and a part of the rest into its own checks.
         install.env("CARGO_PROFILE_DEV_DEBUG", "0");
         install.env("CARGO_PROFILE_DEV_DEBUG_ASSERTIONS", "false");
         run(install.arg(&folder))?;

@@ -1,11 +1,15 @@
 //! Steps with a name, a time and an outcome, and the summary at the end.
 
+use std::fs::{self, File};
 use std::io;
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+
+use crate::shell;
 
 /// How a step ended when it did not fail.
 pub enum Done {
@@ -37,7 +41,9 @@ pub struct Steps {
 /// A step under way beside others.
 pub struct Beside {
     name: &'static str,
-    ran: JoinHandle<(io::Result<Output>, Duration)>,
+    /// What it prints.
+    file: PathBuf,
+    ran: JoinHandle<(io::Result<ExitStatus>, Duration)>,
 }
 
 impl Beside {
@@ -46,10 +52,9 @@ impl Beside {
         let Ok((ran, took)) = self.ran.join() else {
             return (Err(anyhow!("it panicked")), Duration::ZERO);
         };
-        let outcome = ran.context("it cannot be started").and_then(|ran| {
-            let printed = [ran.stdout, ran.stderr].concat();
-            eprint!("{}", String::from_utf8_lossy(&printed));
-            ensure!(ran.status.success(), "{}, see above", ran.status);
+        eprint!("{}", fs::read_to_string(&self.file).unwrap_or_default());
+        let outcome = ran.context("it cannot be started").and_then(|status| {
+            ensure!(status.success(), "{status}, see above");
             Ok(Done::Passed)
         });
         (outcome, took)
@@ -77,8 +82,8 @@ impl Steps {
         self.note(name, start.elapsed(), outcome);
     }
 
-    /// Starts a step that is one program, which runs beside the following steps until [`Steps::end`]. They come first: it is
-    /// slowed down, and not they.
+    /// Starts a step that is one program and runs beside the following steps until [`Steps::end`]. The caller gives it a
+    /// low priority, so that it does not slow those down.
     pub fn begin(
         &mut self,
         name: &'static str,
@@ -89,11 +94,12 @@ impl Steps {
         }
         eprintln!("\n── {name}, beside the next ones");
         let start = Instant::now();
-        match program() {
-            Ok(mut program) => Some(Beside {
-                name,
-                ran: thread::spawn(move || (program.output(), start.elapsed())),
-            }),
+        match program().and_then(|program| into_file(program, name)) {
+            Ok((mut program, file)) => {
+                eprintln!("   prints to {}", file.display());
+                let ran = thread::spawn(move || (program.status(), start.elapsed()));
+                Some(Beside { name, file, ran })
+            }
             Err(error) => {
                 self.note(name, start.elapsed(), Err(error));
                 None
@@ -149,6 +155,14 @@ impl Steps {
         );
         failed == 0 && !self.ended.is_empty()
     }
+}
+
+/// The command, with all that it prints in a file.
+fn into_file(mut program: Command, name: &str) -> Result<(Command, PathBuf)> {
+    let path = shell::scratch(&format!("{name}.txt"))?;
+    let file = File::create(&path).with_context(|| path.display().to_string())?;
+    program.stdout(file.try_clone()?).stderr(file);
+    Ok((program, path))
 }
 
 fn without(parts: &[String]) -> String {

@@ -1,8 +1,9 @@
 //! Which rule of the code is broken on purpose just now, on this thread.
 //!
 //! The checkers of the simulation and the model of a line are shown to bite by that: a few lines of the crates that take
-//! part ask here. A release breaks nothing, whatever is asked of it: [`is`] is `false` there as the compiler sees it, so it
-//! leaves those lines out. (This crate's debug assertions decide: the profiles of the workspace have them in all other builds.)
+//! part ask here. A release breaks nothing, whatever is asked of it: [`is`] is `false` there as the compiler sees it, so
+//! it leaves those lines out. This crate's debug assertions decide: the workspace's profile for development has them
+//! for this crate, and for few others, where [`require`] takes the place of `debug_assert!`.
 
 use std::cell::Cell;
 
@@ -189,6 +190,15 @@ pub fn set(broken: Option<Break>) {
 #[must_use]
 pub fn is(rule: Break) -> bool {
     POSSIBLE && BROKEN.get() == Some(rule)
+}
+
+/// Panics if this does not hold. A release, which cannot break rules either, looks at nothing.
+///
+/// # Panics
+/// See above; the message is `what`.
+#[inline]
+pub fn require(holds: bool, what: &str) {
+    assert!(!POSSIBLE || holds, "{what}");
 }
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ const REST_SHIFT: u32 = REASON_BITS + 1;
 const TOKEN_BITS: u32 = 53;
 
 fn pack_id(lane: u8, token: Token) -> u64 {
+    nowserving_bite::require(token <= crate::NUMBER_MAX, "a number in its range");
     (u64::from(lane) << LANE_SHIFT) | token
 }
 

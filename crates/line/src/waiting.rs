@@ -217,6 +217,7 @@ impl<R: Rows> WaitingSet<R> {
     /// Adds a number larger than any before it; others are ignored. (Numbers are issued in order, and no token
     /// waits again.)
     pub(crate) fn push(&mut self, token: Token, entered: Timestamp, row: R::Row<'_>) {
+        nowserving_bite::require(self.last < token, "numbers come in order");
         if token <= self.last {
             return;
         }

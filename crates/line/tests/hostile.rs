@@ -1,5 +1,5 @@
 //! Nothing that is given to the state machine makes it panic: not operations with absurd values,
-//! not dumps that were tampered with. (Debug assertions and overflow checks are on here.)
+//! not dumps that were tampered with. (Overflow checks are on here, and those of `require`.)
 
 #[path = "hostile/dump.rs"]
 mod dump;

@@ -239,3 +239,20 @@ pub(crate) fn decode_entry(index: u64, bytes: &[u8]) -> Result<Entry, Malformed>
         ..Entry::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_byte_that_is_not_zero_is_found_on_any_page() {
+        for length in [0, 1, 4_095, 4_096, 4_097, 8_191, 8_192, 8_193, 20_000] {
+            let mut bytes = vec![0; length];
+            assert_eq!(written(&bytes), 0);
+            for at in (0..length).step_by(61).chain(length.checked_sub(1)) {
+                bytes[at] = 1;
+                assert_eq!(written(&bytes), at + 1, "of {length}");
+            }
+        }
+    }
+}

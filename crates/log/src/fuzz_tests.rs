@@ -43,7 +43,8 @@ fn a_segment() {
         let written = format::written(bytes);
         let last = bytes.iter().rposition(|byte| *byte != 0);
         assert_eq!(written, last.map_or(0, |last| last + 1));
-        format::synced_past(bytes, end, written, salt);
+        let says_so = format::synced_past(bytes, end, written, salt);
+        assert_eq!(says_so, format::synced_past(bytes, end, bytes.len(), salt));
     });
 }
 

@@ -182,8 +182,10 @@ impl Replica {
         }
     }
 
-    /// Everything through `index` is applied, as far as it was handed out.
+    /// Everything handed out through `index` is applied.
     pub fn on_applied(&mut self, index: u64) {
+        let is_known = index <= self.handed_out;
+        nowserving_bite::require(is_known, "applied what was not handed out");
         let index = index.min(self.handed_out);
         if index > self.applied() {
             self.raw.advance_apply_to(index);

@@ -160,7 +160,9 @@ fn bite_all(args: &Args) -> ExitCode {
     use nowserving_sim::Violation;
     use nowserving_sim::bite::{Bite, Sound, bite};
     if !nowserving_bite::POSSIBLE {
-        eprintln!("rules can be broken in builds other than a release");
+        eprintln!(
+            "this build cannot break rules: it is a release, or `nowserving-bite` has no debug assertions"
+        );
         return ExitCode::FAILURE;
     }
     // What a broken rule makes panic is counted, not shown.

@@ -9,7 +9,7 @@ pub type Time = u64;
 #[derive(Debug)]
 pub struct Timeline<E> {
     now: Time,
-    /// By when they are due, and as the how manyth they were entered. Boxed, as the map moves its elements a lot.
+    /// By due time, then in the order in which they were entered. Boxed, as the map often moves its elements.
     events: BTreeMap<(Time, u64), Box<E>>,
     entered: u64,
 }

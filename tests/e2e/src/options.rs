@@ -66,3 +66,14 @@ impl Default for Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_read_along() {
+        let why = "this crate has no debug assertions: see the profiles in Cargo.toml";
+        assert!(Options::default().reads_along, "{why}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
@@ -36,13 +36,15 @@ pub async fn example(name: &str) -> Result<PathBuf> {
 
 /// From the folder `NOWSERVING_PROGRAMS`, whose programs `cargo xtask test` has just built, or else by cargo.
 ///
-/// Cargo knows no dependency of a test on another package's binary. So the test has it built: that takes half a second if it
-/// is fresh, and a stale one can never pass for the code at hand.
+/// Cargo knows no dependency of a test on another package's binary. So without that variable the test has it built: that
+/// takes half a second if it is fresh, and a stale one can never pass for the code at hand.
 async fn fresh(program: &str) -> Result<PathBuf> {
-    match std::env::var_os("NOWSERVING_PROGRAMS") {
-        Some(folder) => Ok(in_folder(Path::new(&folder), program)),
-        None => by_cargo(program).await,
-    }
+    let Some(folder) = std::env::var_os("NOWSERVING_PROGRAMS") else {
+        return by_cargo(program).await;
+    };
+    let path = in_folder(Path::new(&folder), program);
+    ensure!(path.is_file(), "NOWSERVING_PROGRAMS has no {program}");
+    Ok(path)
 }
 
 fn in_folder(folder: &Path, program: &str) -> PathBuf {

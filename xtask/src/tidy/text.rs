@@ -28,6 +28,8 @@ const UNFINISHED: [&str; 5] = [
 ];
 
 const IGNORED_TEST: &str = concat!("#[", "ignore");
+/// And with `_eq!` and the like: the crates of the workspace are built without them, see `Cargo.toml`.
+const DEBUG_ASSERT: [&str; 2] = [concat!("debug_", "assert!"), concat!("debug_", "assert_")];
 
 /// Where the code is kept pure: the crates, the words that must not occur there, and why.
 const PURE: [(&str, &str, &str); 6] = [
@@ -129,6 +131,9 @@ fn rust_line(path: &str, code: &str) -> Vec<String> {
             "`{IGNORED_TEST}]`: a test that does not run shows nothing"
         ));
     }
+    if DEBUG_ASSERT.iter().any(|word| code.contains(word)) {
+        found.push("no build looks at this: use `nowserving_bite::require`".to_owned());
+    }
     for (crates, words, why) in PURE {
         let mut folders = crates.split(' ').map(|name| format!("crates/{name}/src/"));
         if folders.any(|folder| path.starts_with(&folder)) {
@@ -201,6 +206,13 @@ mod tests {
         let long = "é".repeat(120);
         assert!(whats("docs/a.md", &format!("{long}\n| {long} |\n")).is_empty());
         assert_finds("docs/a.md", &format!("\n{long}x\n"), 2, "121 characters");
+    }
+
+    #[test]
+    fn assertions_of_no_build_are_found() {
+        let code = concat!("debug_", "assert_eq!(a, b);\n");
+        assert_finds("crates/cli/src/x.rs", code, 1, "no build");
+        assert!(whats("a.rs", "Cli::command().debug_assert();\n").is_empty());
     }
 
     #[test]

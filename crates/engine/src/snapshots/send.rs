@@ -192,6 +192,7 @@ pub fn begin_counters() {
 }
 
 fn count(outcome: &'static str, by: u64) {
+    nowserving_bite::require(OUTCOMES.contains(&outcome), outcome);
     metrics::counter!("nowserving_snapshots_sent_total", "outcome" => outcome).increment(by);
 }
 
