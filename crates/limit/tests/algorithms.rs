@@ -3,12 +3,9 @@
 //! Besides allowed, remaining, reset and delay, each step checks that a refused request is allowed after
 //! `retry_after_us` and not a µs earlier, that a request without effect has none, and that a counter that says it is
 //! idle answers as a fresh one.
-#![allow(clippy::unwrap_used)]
 
-#[path = "algorithms/naive.rs"]
-mod naive;
-#[path = "algorithms/story.rs"]
-mod story;
+pub mod naive;
+pub mod story;
 
 use naive::{Naive, NaiveFixedWindow, NaiveLog, NaiveQueue, NaiveSlidingCounter, NaiveTokens};
 use nowserving_limit::{Algorithm, BUCKET_PAUSE_US, Counter, Limit, LimitParts, Moment, Unit};

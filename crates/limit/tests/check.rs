@@ -1,11 +1,8 @@
 //! Several limits of one request.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{ask, key_of, limit, max, now, table};
+use crate::common::{ask, key_of, limit, max, now, table};
 use nowserving_limit::{
     Algorithm, Answer, Ask, Counter, Limit, LimitParts, Saved, Unit, Verdict, check, combine,
 };

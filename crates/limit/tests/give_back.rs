@@ -1,21 +1,17 @@
 //! Hits that are given back, against naive models that never had them: no more passes than would have without them, and if no
 //! time passes, no less.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
 
-#[path = "algorithms/naive.rs"]
-mod naive;
-#[path = "algorithms/story.rs"]
-mod story;
-
-use naive::{Naive, NaiveFixedWindow, NaiveLog, NaiveQueue, NaiveSlidingCounter, NaiveTokens};
+use crate::algorithms::naive::{
+    Naive, NaiveFixedWindow, NaiveLog, NaiveQueue, NaiveSlidingCounter, NaiveTokens,
+};
+use crate::algorithms::story::{Step, Story, at, story};
 use nowserving_limit::{
     Algorithm, Counted, Counter, HELD_KEY_BYTES_MAX, HELD_MAX, Held, Limit, LimitParts, Now, Unit,
     key,
 };
 use proptest::prelude::*;
-use story::{Step, Story, at, story};
 
 fn naive_of(algorithm: Algorithm) -> Box<dyn Naive> {
     match algorithm {

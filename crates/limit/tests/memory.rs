@@ -1,9 +1,6 @@
 //! The memory that counters take, to the byte: what is allocated, whatever the allocator makes of it.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{SEED, ask, now};
+use crate::common::{SEED, ask, now};
 use nowserving_limit::{
     Algorithm, Counters as _, Limit, LimitParts, PortionMax, Saved, Table, TableMax, Unit, key,
 };

@@ -1,7 +1,5 @@
 //! Rules: what is read, what is refused, and which one counts.
-#![allow(clippy::unwrap_used)]
 
-#[path = "rules/elsewhere.rs"]
 mod elsewhere;
 
 use nowserving_limit::{

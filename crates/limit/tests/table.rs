@@ -1,13 +1,10 @@
 //! The table of a leader, its checkpoints and failovers, against a plain map.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use common::{SEED, ask, key_of, limit, max, now, table};
+use crate::common::{SEED, ask, key_of, limit, max, now, table};
 use nowserving_limit::{
     Algorithm, Change, ChangedState, Counter, Limit, Live, Now, PortionMax, Saved, Table, TableMax,
     Unit, WhenFull, Windows, check, key,

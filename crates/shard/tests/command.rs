@@ -1,8 +1,6 @@
 //! Log entries: every command comes back as it went in, and nothing that a
 //! reader does not understand is skipped.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;

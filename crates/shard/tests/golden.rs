@@ -1,9 +1,6 @@
 //! Every kind of command in entries, and a snapshot of the state that comes of them: builds of one format write the same
 //! bytes, and read those that are kept here.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "golden/limits.rs"]
 mod limits;
 
 use bytes::Bytes;

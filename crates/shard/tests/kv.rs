@@ -1,7 +1,5 @@
 //! Key-values in entries, snapshots, hashes and among remembered requests.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 
 use nowserving_kv::{BadEntry, Change, EXPIRE_MAX, Event, Op, Refused, Reply};

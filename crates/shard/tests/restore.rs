@@ -1,9 +1,6 @@
 //! A line that is put back through the log: the same on every replica, whatever is repeated, and refused whole if
 //! it is not whole.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "restore/long.rs"]
 mod long;
 
 use bytes::Bytes;

@@ -1,9 +1,6 @@
 //! Snapshots: a restored state equals the saved one, and a file that is not whole, or
 //! not the one asked for, is refused.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "snapshot/busy.rs"]
 mod busy;
 
 use bytes::Bytes;

@@ -1,5 +1,4 @@
 //! Limits, keys and times for tests of counters.
-#![allow(dead_code, clippy::unwrap_used)]
 
 use nowserving_limit::{
     Algorithm, Ask, HashSeed, Limit, LimitParts, Now, Table, TableMax, Unit, WhenFull, Windows, key,
