@@ -39,7 +39,7 @@ pub fn ci(only: &[String], front: bool) -> Result<ExitCode> {
     }
     // Whole clusters of the real engine, with faults: they take processors for minutes, and the next steps wait for most
     // of their time.
-    let sim = steps.begin("sim", || sim::in_background(200));
+    let sim = steps.begin("sim", || sim::in_background(120));
     steps.step("browser", browsers::smoke);
     steps.step("sdks", sdks::check);
     steps.step("asyncapi", asyncapi::check);
