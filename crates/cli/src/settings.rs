@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::LazyLock;
 
-use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{BoolValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use nowserving_client::{Change, LaneSettings, Quota, SettingsPatch};
@@ -115,12 +115,19 @@ impl FromArgMatches for SettingsFlags {
 
 /// A value parser for the names of settings that can be put back to their defaults.
 pub fn unset() -> impl TypedValueParser<Value = &'static Setting> {
-    let can_be_unset = |setting: &&Setting| setting.default != SettingDefault::Required;
-    PossibleValuesParser::new(SETTINGS.iter().filter(can_be_unset).map(name)).try_map(|word| {
-        SETTINGS
-            .iter()
-            .find(|s| name(s) == word)
-            .ok_or("no setting")
+    let is_required = |setting: &Setting| setting.default == SettingDefault::Required;
+    let words = SETTINGS.iter();
+    let words =
+        words.map(move |setting| PossibleValue::new(name(setting)).hide(is_required(setting)));
+    PossibleValuesParser::new(words).try_map(move |word| {
+        let setting = SETTINGS.iter().find(|setting| name(setting) == word);
+        match setting.filter(|setting| !is_required(setting)) {
+            Some(setting) => Ok(setting),
+            None => Err(format!(
+                "it has no default: set it, by --{}",
+                word.replace('_', "-")
+            )),
+        }
     })
 }
 
@@ -248,8 +255,9 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
 fn scheduled(text: &str) -> Result<ScheduledChange, String> {
     let (at, words) = text.split_once(' ').unwrap_or((text, ""));
     let at_ms = time::parse(at);
-    let at_ms =
-        at_ms.ok_or_else(|| format!("{at:?} is not a time as 2026-11-22T12:00:00+08:00"))?;
+    let at_ms = at_ms.ok_or_else(|| {
+        format!("{at:?} is no time with its offset, as 2026-11-22T12:00:00+08:00")
+    })?;
     let settings = SETTINGS.iter();
     let settings = settings.filter(|setting| setting.kind != SettingKind::Schedule);
     let command = Command::new("change")
@@ -270,7 +278,7 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
         ));
     }
     let matches = number::accept_negative(command).try_get_matches_from(words);
-    let matches = matches.map_err(|wrong| first_line(&wrong.to_string()))?;
+    let matches = matches.map_err(|wrong| what_is_wrong(&wrong.to_string()))?;
     let given = SettingsFlags::given(settings, &matches)?;
     let unset: Vec<&Setting> = matches
         .get_many::<&'static Setting>(UNSET)
@@ -280,10 +288,18 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
     Ok(ScheduledChange { at_ms, set })
 }
 
-/// Of an error of the argument parser.
-fn first_line(wrong: &str) -> String {
-    let first = wrong.lines().next().unwrap_or_default();
-    first.trim_start_matches("error: ").to_owned()
+/// Of an error of the argument parser its first line, and the words that it would take.
+fn what_is_wrong(error: &str) -> String {
+    let mut lines = error.lines().map(str::trim);
+    let wrong = lines.next().unwrap_or_default();
+    let wrong = wrong.trim_start_matches("error: ");
+    match lines
+        .next()
+        .filter(|line| line.starts_with("[possible values"))
+    {
+        Some(words) => format!("{wrong} {words}"),
+        None => wrong.to_owned(),
+    }
 }
 
 /// The value that was given for a setting.
@@ -440,11 +456,19 @@ mod tests {
             ("--seats 'many", "a quote that is not closed"),
             ("", "quote the time together with its settings"),
             ("--chairs 3", "--chairs"),
+            ("--phase opened", "[possible values: pre_open, open,"),
+            (
+                "--quota 5 --quota-renew daily",
+                "how often, 1s to 31d, or a time of day",
+            ),
+            ("--unset seats", "it has no default: set it, by --seats"),
             ("--label a=1 --label a=2", "\"a\" is given twice"),
         ] {
             let error = scheduled(&format!("{noon} {words}")).unwrap_err();
             assert!(error.contains(wrong) && !error.contains('\n'), "{error}");
         }
+        let error = scheduled("2026-11-22T12:00:00 --seats 1").unwrap_err();
+        assert!(error.contains("no time with its offset"), "{error}");
     }
 
     #[test]

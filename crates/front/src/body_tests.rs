@@ -103,16 +103,16 @@ fn what_is_wrong_is_named() {
     let long = json!({"key": "k", "value": "v".repeat(10_241)});
     let other = (home() + 1) % SHARDS;
     for (subject, body, named) in [
-        ("nowserving.kv.visits.put", &key, "missing field `value`"),
+        ("nowserving.kv.visits.put", &key, "value: required"),
         (
             "nowserving.kv.visits.put",
             &long,
-            "value: invalid length 10241",
+            "value: expected a string or",
         ),
         (
             "nowserving.kv.visits.get",
             &json!({"key": ""}),
-            "key: invalid length 0",
+            "key: expected a string of 1 to 512 bytes",
         ),
         ("nowserving.kv.visits.list", &json!({"limit": 0}), "limit: "),
         ("nowserving.kv.visits.restore", &key, "op: "),

@@ -190,7 +190,7 @@ fn so_many_tickets_are_seen_at_once_and_no_more() {
     for (body, says) in [
         (of(0), "tickets: 1 to 256 of them, not 0"),
         (of(SEEN_MAX + 1), "tickets: 1 to 256 of them, not 257"),
-        (json!({}), "missing field `tickets`"),
+        (json!({}), "tickets: required"),
         (json!({"tickets": "x"}), "tickets: "),
         (json!({"tickets": ["x", 7]}), "tickets[1]: "),
     ] {

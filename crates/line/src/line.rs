@@ -424,7 +424,7 @@ impl Line {
     }
 
     /// This line's share of [`crate::Lines::totals`].
-    pub(crate) fn totals(&self) -> Totals {
+    pub fn totals(&self) -> Totals {
         Totals {
             waiting: self.waiting(),
             admitted: self.admitted,

@@ -10,12 +10,10 @@ use std::fmt::{self, Write as _};
 
 use serde::de::{Error, Expected, Unexpected};
 
+use crate::wrong::{Listed, Unknown};
+
 /// Begins the names of a client's own fields.
 const OWN_PREFIX: &str = "x_";
-/// Of a known name to the one that was given, by Jaro and Winkler: `ttl` is meant by `ttl_ms`, but `color` by no setting.
-const SIMILARITY_MIN: f64 = 0.8;
-/// A longer name is near to none.
-const NAME_BYTES_MAX: usize = 64;
 /// A type with more fields says itself what is expected in its place.
 const NAMED_MAX: usize = 8;
 
@@ -48,7 +46,7 @@ impl Fields {
 
     /// The error for a field that is not known.
     pub fn unknown<E: Error>(self, name: &str) -> E {
-        E::custom(Unknown(name, self.0))
+        E::custom(Unknown("field", name, self.0))
     }
 
     /// The error for what is no map of these fields; `reader` says what it expects of a type with many.
@@ -63,59 +61,6 @@ impl Fields {
 impl Expected for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a map of {}", Listed(self.0))
-    }
-}
-
-/// A field's name, and those that are known.
-struct Unknown<'a>(&'a str, &'a [&'a str]);
-
-impl fmt::Display for Unknown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unknown(name, known) = self;
-        write!(f, "unknown field `{name}`")?;
-        match (nearest(name, known), *known) {
-            (Some(near), _) => write!(f, ": did you mean `{near}`?"),
-            (None, []) => f.write_str(", there are none here"),
-            (None, [only]) => write!(f, ", `{only}` is the only one here"),
-            (None, known) => write!(f, ", known here are {}", Listed(known)),
-        }
-    }
-}
-
-/// The known name that may be meant.
-pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    // Each name is compared with all: a long one would keep others waiting, and none is as long.
-    if name.len() > NAME_BYTES_MAX {
-        return None;
-    }
-    let plain = |name: &str| name.to_lowercase().replace('-', "_");
-    let name = plain(name);
-    let similar = known.iter().map(|known| {
-        // Short names are near by one slip alone: `kye`.
-        let slip = strsim::osa_distance(&name, &plain(known)) == 1;
-        let similarity = strsim::jaro_winkler(&name, &plain(known));
-        (if slip { 1.0 } else { similarity }, *known)
-    });
-    let near = similar.filter(|(similarity, _)| *similarity >= SIMILARITY_MIN);
-    near.max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, known)| known)
-}
-
-/// Names in quotes, as in a sentence.
-struct Listed<'a>(&'a [&'a str]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = self.0.len().saturating_sub(1);
-        for (nth, name) in self.0.iter().enumerate() {
-            let before = match nth {
-                0 => "",
-                _ if nth == last => " and ",
-                _ => ", ",
-            };
-            write!(f, "{before}`{name}`")?;
-        }
-        Ok(())
     }
 }
 
@@ -200,8 +145,7 @@ mod tests {
             for read in both::<Outer>(&serde_json::json!({ "parts": [wrong] })) {
                 let message = read.unwrap_err();
                 assert!(
-                    message.contains("parts[0]: invalid type")
-                        && message.contains("a map of `ttl_ms`"),
+                    message.starts_with("parts[0]: expected a map of `ttl_ms`, got "),
                     "{message}"
                 );
             }

@@ -6,7 +6,7 @@ use std::fmt;
 use nowserving_line::NUMBER_MAX;
 
 use crate::error::ApiError;
-use crate::fields::nearest;
+use crate::wrong::nearest;
 
 /// The deadline of a request: milliseconds from its arrival.
 pub const TIMEOUT_HEADER: &str = "Nowserving-Timeout-Ms";

@@ -93,20 +93,23 @@ fn what_is_wrong_is_named() {
     let long = "k".repeat(KEY_BYTES_MAX + 1);
     let value = "v".repeat(VALUE_BYTES_MAX + 1);
     for (text, named) in [
-        (r#"{"value":"v"}"#.to_owned(), "missing field `key`"),
-        (r#"{"key":"k"}"#.to_owned(), "missing field `value`"),
+        (r#"{"value":"v"}"#.to_owned(), "key: required"),
+        (r#"{"key":"k"}"#.to_owned(), "value: required"),
         (
             r#"{"key":"","value":""}"#.to_owned(),
-            "key: invalid length 0, expected a string of 1 to 512",
+            "key: expected a string of 1 to 512 bytes, got a length of 0",
         ),
         (
             format!(r#"{{"key":"{long}","value":""}}"#),
-            "key: invalid length 513",
+            "key: expected a string of 1 to 512 bytes, got a length of 513",
         ),
-        (r#"{"key":7,"value":""}"#.to_owned(), "key: invalid type"),
+        (
+            r#"{"key":7,"value":""}"#.to_owned(),
+            "key: expected a string of",
+        ),
         (
             format!(r#"{{"key":"k","value":"{value}"}}"#),
-            "value: invalid length 10241",
+            "value: expected a string or binary of at most 10240 bytes, got a length of 10241",
         ),
         (
             r#"{"key":"k","value":"","if_revison":0}"#.to_owned(),
@@ -118,7 +121,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"key":"k","value":[1]}"#.to_owned(),
-            "value: invalid type",
+            "value: expected a string or binary",
         ),
         (
             r#"{"key":"k","value":"","ttl_ms":0}"#.to_owned(),
@@ -150,7 +153,10 @@ fn what_is_wrong_is_named() {
     assert_eq!(both, "value_base64: not together with value");
     let long = data_encoding::BASE64.encode(&[0xff; VALUE_BYTES_MAX + 1]);
     for (value, named) in [
-        (long.as_str(), "value_base64: invalid length 10241"),
+        (
+            long.as_str(),
+            "value_base64: expected a string or binary of",
+        ),
         ("?", "value_base64: no base64"),
     ] {
         let message = refused::<KvPut>(&format!(r#"{{"key":"k","value_base64":"{value}"}}"#));

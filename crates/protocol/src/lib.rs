@@ -58,5 +58,6 @@ pub mod time;
 mod tokens;
 pub mod user;
 mod wire;
+mod wrong;
 
 pub use wire::Name as SerdeName;

@@ -28,6 +28,7 @@ use crate::user::{
     Callback, CallbackReply, Claim, Complete, Enter, Find, Info, InfoReply, Jump, Leave, Renew,
     Seen, SeenReply, StatusReply, StatusRequest,
 };
+use crate::wrong::nearest;
 
 /// The subjects of an operation, below the prefix. On those with a shard the whole name stands, on others what follows
 /// `kv_`, `limit_` or `cluster_` in it.
@@ -298,9 +299,16 @@ impl fmt::Display for Operation {
 }
 
 fn find(on: &[On], text: &str, by: fn(Operation) -> &'static str) -> Result<Operation, ApiError> {
-    let mut all = TABLE.iter().filter(|row| on.contains(&row.1));
-    let found = all.find(|row| by(row.0) == text).map(|row| row.0);
-    found.ok_or_else(|| unknown_op(text))
+    let all = TABLE.iter().filter(|row| on.contains(&row.1));
+    if let Some(row) = all.clone().find(|row| by(row.0) == text) {
+        return Ok(row.0);
+    }
+    let names: Vec<&str> = all.map(|row| by(row.0)).collect();
+    let mut error = unknown_op(text);
+    if let Some(near) = nearest(text, &names) {
+        error.message.push_str(&format!(": did you mean {near:?}?"));
+    }
+    Err(error)
 }
 
 #[cfg(test)]
@@ -320,6 +328,15 @@ mod tests {
         assert_eq!(Operation::ClusterStatus.word(), "status");
         assert_eq!(Operation::KvPut.word(), "put");
         assert_eq!(Operation::LimitGiveBack.word(), "limit_give_back");
+    }
+
+    #[test]
+    fn the_nearest_operation_is_named() {
+        let said = |word| Operation::with_word(&[On::Line], word).map_err(|error| error.message);
+        let near = "op: there is no operation \"entr\": did you mean \"enter\"?";
+        assert_eq!(said("entr"), Err(near.to_owned()));
+        let none = "op: there is no operation \"frobnicate\"";
+        assert_eq!(said("frobnicate"), Err(none.to_owned()));
     }
 
     /// In tables whose first cell names them.

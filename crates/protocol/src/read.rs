@@ -10,6 +10,7 @@ use serde::forward_to_deserialize_any;
 use crate::error::ApiError;
 use crate::fields::{self, Fields};
 use crate::tape::{Tape, Value};
+use crate::wrong::{self, Mismatch, Unknown};
 
 /// Why a payload is not of a type.
 #[derive(Debug)]
@@ -47,11 +48,27 @@ impl de::Error for ReadError {
         }))
     }
 
-    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(match unexpected {
-            Unexpected::Unit => format!("invalid type: null, expected {expected}"),
-            other => format!("invalid type: {other}, expected {expected}"),
-        })
+    fn invalid_type(got: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(Mismatch(got, expected))
+    }
+
+    fn invalid_value(got: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(Mismatch(got, expected))
+    }
+
+    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
+        let expected = wrong::expected(expected);
+        Self::custom(format_args!(
+            "expected {expected}, got a length of {length}"
+        ))
+    }
+
+    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
+        Self::custom(Unknown("word", word, known))
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Self::custom("required").within_field(name)
     }
 }
 
@@ -64,7 +81,7 @@ impl fmt::Display for ReadError {
 }
 
 impl From<ReadError> for ApiError {
-    /// Without fields around it, the text names what is wrong, such as a missing field.
+    /// Without fields around it, the text says itself what is wrong.
     fn from(error: ReadError) -> ApiError {
         let mut path = String::new();
         for step in error.0.within.iter().rev() {
@@ -383,7 +400,7 @@ mod tests {
         for (json, says) in [
             (
                 json!({"ranges": [[1, 2], [3]]}),
-                "ranges[1]: invalid length 1, expected an array of length 2",
+                "ranges[1]: expected an array of length 2, got a length of 1",
             ),
             (
                 json!({"ranges": [[1, 2, 3]]}),
@@ -391,32 +408,32 @@ mod tests {
             ),
             (
                 json!({"ranges": [[1, -2]]}),
-                "ranges[0][1]: invalid value: integer `-2`, expected u64",
+                "ranges[0][1]: expected a whole number from 0 to 18446744073709551615, got -2",
             ),
             (
                 json!({"inner": {"word": "three"}}),
-                "inner.word: unknown variant `three`, expected `one` or `two`",
+                "inner.word: unknown word `three`, known here are `one` and `two`",
             ),
             (
                 json!({"inner": {"word": null}}),
-                "inner.word: invalid type: null, expected enum Word",
+                "inner.word: expected a word, got null",
             ),
             (
                 json!({"inner": [1]}),
-                "inner: invalid type: sequence, expected a map of `word`",
+                "inner: expected a map of `word`, got a list",
             ),
-            (json!({"inner": {}}), "inner: missing field `word`"),
+            (json!({"inner": {}}), "inner.word: required"),
             (
                 json!({"small": 128}),
-                "small: invalid value: integer `128`, expected i8",
+                "small: expected a whole number from -128 to 127, got 128",
             ),
             (
                 json!({"names": {"a": 1}}),
-                "names.a: invalid type: integer `1`, expected a string",
+                "names.a: expected a string, got 1",
             ),
         ] {
             assert_eq!(refused::<Outer>(&json), says);
         }
-        assert_eq!(refused::<Inner>(&json!({})), "missing field `word`");
+        assert_eq!(refused::<Inner>(&json!({})), "word: required");
     }
 }

@@ -446,7 +446,7 @@ fn requests_look_as_in_the_contract() {
     for field in ["lane", "token", "to"] {
         let mut request = json!({"lane": "normal", "token": 7, "to": "vip"});
         request.as_object_mut().unwrap().remove(field);
-        refused::<Move>(request.clone(), &[&format!("`{field}`")]);
+        refused::<Move>(request.clone(), &[&format!("{field}: required")]);
         request[field] = json!(-1);
         refused::<Move>(request, &[&format!("{field}:")]);
     }

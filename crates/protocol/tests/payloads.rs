@@ -159,7 +159,7 @@ fn an_empty_payload_is_an_empty_map() {
     for blank in [&b""[..], b" \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"] {
         assert_eq!(decode::<Info>(blank).unwrap(), Info::default());
         assert_eq!(Format::of(blank), Format::Json);
-        assert!(refusal::<Claim>(blank).contains("`ticket`"));
+        assert!(refusal::<Claim>(blank).contains("ticket: required"));
     }
 }
 
@@ -236,13 +236,13 @@ fn a_clients_own_fields_are_passed_over_however_they_look() {
 
 #[test]
 fn missing_and_mistyped_fields_are_named() {
-    refused::<Claim>(json!({}), "`ticket`");
+    refused::<Claim>(json!({}), "ticket: required");
     refused::<Claim>(json!({"ticket": "t", "pass": 1}), "pass:");
     refused::<StatusRequest>(json!({"key": "k", "pass": true}), "pass: only with");
     let local = json!({"ticket": "t", "pass": true, "consistency": "local"});
     refused::<StatusRequest>(local, "pass: not with");
-    refused::<Find>(json!({}), "`key`");
-    refused::<Renew>(json!({"ticket": "t"}), "`epoch`");
+    refused::<Find>(json!({}), "key: required");
+    refused::<Renew>(json!({"ticket": "t"}), "epoch: required");
     for wrong in [
         json!(1),
         json!(null),
@@ -393,7 +393,7 @@ fn payloads_other_than_maps_are_refused() {
     for name in [&[0x00][..], &[0xc4, 1, b't'], &[0x90], &[0xa1, 0xff]] {
         let payload = [&[0x81], name, &[0xa1, b't']].concat();
         let message = refusal::<Claim>(&payload);
-        assert!(!message.contains("missing field"), "{name:x?}: {message}");
+        assert!(!message.contains("required"), "{name:x?}: {message}");
     }
     assert!(refusal::<Claim>(&[0x81, 0x00, 0xa1, b't']).contains("the name of a field, a string"));
 }
@@ -470,7 +470,7 @@ fn many_values_in_few_bytes_are_refused() {
         refusal::<Claim>(&[&[0x81, 0xa6], &b"ticket"[..], &list].concat())
     };
     // With the map, the name and the list.
-    assert!(nulls(16_381).starts_with("ticket: invalid type: sequence"));
+    assert!(nulls(16_381).starts_with("ticket: expected "));
     let message = nulls(16_382);
     assert!(message.contains("more than 16384 values"), "{message}");
 }

@@ -128,7 +128,7 @@ fn a_schedule_is_read_and_its_errors_name_the_field() {
             json!([set("1969-01-01T00:00:00Z", json!({}))]),
             "1970 to 9999",
         ),
-        (json!([{"at": noon}]), "`set`"),
+        (json!([{"at": noon}]), "schedule[0].set: required"),
         (
             json!([good(), set(noon, json!({}))]),
             "schedule[1].set: at least one setting",

@@ -177,8 +177,14 @@ fn every_part_that_is_wrong_is_named() {
         let parts = json!({"per_second": 1, "burst": wrong});
         rate(parts, &["admission_rate.burst:", "from 1 to 1000000"]);
     }
-    rate(json!({"burst": 1}), &["admission_rate", "`per_second`"]);
-    rate(json!({"per_second": 1}), &["admission_rate", "`burst`"]);
+    rate(
+        json!({"burst": 1}),
+        &["admission_rate.per_second: required"],
+    );
+    rate(
+        json!({"per_second": 1}),
+        &["admission_rate.burst: required"],
+    );
     let parts = json!({"per_second": 1, "burst": 1, "per_minute": 60});
     rate(parts, &["admission_rate", "`per_minute`"]);
     for wrong in [json!(5), json!([1, 1]), json!("5/s"), json!(true)] {
@@ -199,7 +205,7 @@ fn every_part_that_is_wrong_is_named() {
         let quota = json!({"quota": {"total": 1, "standby_percent": wrong}});
         refused::<Configure>(quota, &["quota.standby_percent:", "from 0 to 1000"]);
     }
-    refused::<Configure>(json!({"quota": {}}), &["quota", "`total`"]);
+    refused::<Configure>(json!({"quota": {}}), &["quota.total: required"]);
     refused::<Configure>(json!({"quota": {"total": 1, "x": 1}}), &["quota", "`x`"]);
     refused::<Configure>(json!({"quota": 5}), &["quota:", "`total`"]);
 
@@ -279,7 +285,7 @@ fn every_lane_that_is_wrong_is_named() {
         &["lanes[2].name:", "1 to 64"],
     );
     third(json!({"name": "a"}), &["lanes[2]: name:", "another lane"]);
-    third(json!({"boost_ms": 1}), &["lanes[2]", "`name`"]);
+    third(json!({"boost_ms": 1}), &["lanes[2].name: required"]);
     third(json!({"name": "c", "boost": 1}), &["lanes[2]", "`boost`"]);
     for wrong in [json!("c"), json!(["c"]), json!(null), json!(7)] {
         third(wrong, &["lanes[2]:", "`name`"]);

@@ -126,12 +126,11 @@ pub fn renew(text: &str) -> Result<Renew, String> {
                 "{text:?} has no time zone, as '06:00 Asia/Taipei' has"
             ));
         }
-        let ms = duration::parse_ms(text)?;
-        let range = RENEW_MS_MIN..=RENEW_MS_MAX;
-        let ms = range.contains(&ms).then_some(ms);
-        return ms
-            .map(|ms| Renew::Every { ms })
-            .ok_or_else(|| "1s to 31d".to_owned());
+        let ms = duration::parse_ms(text).ok();
+        let ms = ms.filter(|ms| (RENEW_MS_MIN..=RENEW_MS_MAX).contains(ms));
+        return ms.map(|ms| Renew::Every { ms }).ok_or_else(|| {
+            "how often, 1s to 31d, or a time of day with its zone, '06:00 Asia/Taipei'".to_owned()
+        });
     };
     let minute = time::parse_minute(at);
     let minute = minute.ok_or_else(|| format!("{at:?} is not a time of day as 06:00"))?;

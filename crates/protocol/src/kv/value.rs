@@ -98,7 +98,7 @@ impl KvValue {
         match fields {
             (Some(value), None) | (None, Some(Base64(value))) => Ok(value),
             (Some(_), Some(_)) => Err("value_base64: not together with value"),
-            (None, None) => Err("missing field `value` (or `value_base64`)"),
+            (None, None) => Err("value: required, or `value_base64`"),
         }
     }
 }

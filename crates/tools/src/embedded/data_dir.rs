@@ -92,7 +92,7 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
             // The name of the holder is only for the message.
             let _ = file.read_to_string(&mut holder);
             bail!(
-                "{} is in use by another nowserving (pid {})",
+                "{} is in use by another nowserving (pid {}): stop that one, or choose another --data-dir",
                 dir.display(),
                 holder.trim()
             );
