@@ -16,10 +16,9 @@ use nowserving_line::{
     QUEUE_LIMIT_MAX, QUOTA_TOTAL_MAX, RATE_BURST_MAX, Renew, SCHEDULE_MAX, SETTINGS,
     STANDBY_PERCENT_MAX, ScheduledChange, Setting, SettingDefault, SettingKind, SettingValue,
 };
-use nowserving_protocol::time;
 use nowserving_rehearse::count;
 
-pub use self::values::{label, labels};
+pub use self::values::{label, labels, wall_clock};
 
 use nowserving_terminal::output::WrongUsage;
 use nowserving_terminal::{duration, number};
@@ -121,11 +120,12 @@ pub fn unset() -> impl TypedValueParser<Value = &'static Setting> {
         words.map(move |setting| PossibleValue::new(name(setting)).hide(is_required(setting)));
     PossibleValuesParser::new(words).try_map(move |word| {
         let setting = SETTINGS.iter().find(|setting| name(setting) == word);
-        match setting.filter(|setting| !is_required(setting)) {
-            Some(setting) => Ok(setting),
-            None => Err(format!(
+        let setting = setting.ok_or("no setting")?;
+        match is_required(setting) {
+            false => Ok(setting),
+            true => Err(format!(
                 "it has no default: set it, by --{}",
-                word.replace('_', "-")
+                OPTION_NAMES[setting.name]
             )),
         }
     })
@@ -254,10 +254,7 @@ fn options(setting: &'static Setting) -> Vec<Arg> {
 /// A time, and the options by which settings are changed at that time.
 fn scheduled(text: &str) -> Result<ScheduledChange, String> {
     let (at, words) = text.split_once(' ').unwrap_or((text, ""));
-    let at_ms = time::parse(at);
-    let at_ms = at_ms.ok_or_else(|| {
-        format!("{at:?} is no time with its offset, as 2026-11-22T12:00:00+08:00")
-    })?;
+    let at_ms = wall_clock(at)?;
     let settings = SETTINGS.iter();
     let settings = settings.filter(|setting| setting.kind != SettingKind::Schedule);
     let command = Command::new("change")
@@ -459,7 +456,7 @@ mod tests {
             ("--phase opened", "[possible values: pre_open, open,"),
             (
                 "--quota 5 --quota-renew daily",
-                "how often, 1s to 31d, or a time of day",
+                "how often, as 24h (1s to 31d), or a time of day",
             ),
             ("--unset seats", "it has no default: set it, by --seats"),
             ("--label a=1 --label a=2", "\"a\" is given twice"),
@@ -468,7 +465,10 @@ mod tests {
             assert!(error.contains(wrong) && !error.contains('\n'), "{error}");
         }
         let error = scheduled("2026-11-22T12:00:00 --seats 1").unwrap_err();
-        assert!(error.contains("no time with its offset"), "{error}");
+        assert!(
+            error.contains("is not a time from 1970 to 9999 with an offset"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Facts about lines for the node's metrics. The engine reports them, and the node decides what it shows.
 //!
-//! They are gathered a part at a time: at most [`LINES_AT_ONCE`] lines every [`STEP_US`]. A line takes about 0.7 µs (an
-//! optimised build, 10,000 lines), so a turn of the loop takes longer by two milliseconds at most. All of 10,000 lines are gathered
-//! within a second, and 100,000 within five. Only of the busiest lines of a shard more is asked, such as an ETA. Whether a
-//! line is full and what holds it back is asked of each: 0.06 µs of those 0.7.
+//! They are gathered a part at a time: at most [`LINES_AT_ONCE`] lines every [`STEP_US`]. A line takes at most about
+//! 0.7 µs (an optimised build, 10,000 lines), so a turn of the loop takes longer by two milliseconds at most. All of
+//! 10,000 lines are gathered within a second, and 100,000 within five. Only of the busiest lines of a shard more is asked,
+//! such as an ETA. Whether a line is full and what holds it back is asked of each.
 //!
-//! A shard in which nothing has happened is read again only after [`UNCHANGED_US`]: time alone changes little of it, and
-//! with 100,000 lines every ten seconds was a fifth of what three idle nodes took.
+//! A shard in which nothing has happened is read again after a while only, for time alone changes little of it: after ten
+//! seconds, and the more lines it has the later, up to a minute. Each ten seconds would be a fifth of what three idle nodes
+//! take with 100,000 lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,8 +28,11 @@ const STEP_US: Micros = 100_000;
 /// Time between the beginnings of two rounds, each of which reads all lines.
 const ROUND_US: Micros = 1_000_000;
 
-/// Time between two readings of a shard in which nothing has happened.
-const UNCHANGED_US: Micros = 60_000_000;
+/// Time between two readings of a shard in which nothing has happened: so long for each of its lines …
+const UNCHANGED_US_A_LINE: Micros = 10_000;
+/// … within these bounds.
+const UNCHANGED_US_MIN: Micros = 10_000_000;
+const UNCHANGED_US_MAX: Micros = 60_000_000;
 
 /// What is known of the lines of a shard, from its leader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -303,7 +307,8 @@ impl Gathering {
             if part.is_none() {
                 let seen = (leader_state.term, leader_state.changes());
                 let read = self.read.get(id);
-                if read.is_some_and(|(at, then)| now < at + UNCHANGED_US && *then == seen) {
+                let pause_us = unchanged_us(shard.state.lines().len());
+                if read.is_some_and(|(at, then)| now < at + pause_us && *then == seen) {
                     self.shard = id + 1;
                     continue;
                 }
@@ -333,6 +338,12 @@ impl Gathering {
         }
         gathered
     }
+}
+
+/// After how long so many lines are read again if nothing has happened.
+pub(crate) fn unchanged_us(lines: usize) -> Micros {
+    let pause_us = UNCHANGED_US_A_LINE.saturating_mul(lines as Micros);
+    pause_us.clamp(UNCHANGED_US_MIN, UNCHANGED_US_MAX)
 }
 
 fn peer_lag(shards: &Shards, peers: &BTreeSet<u64>) -> BTreeMap<u64, u64> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use nowserving_line::{Gate, HeldBackBy, LaneSettings, Op, Phase, Reason, Settings};
 use nowserving_shard::tallies::Tally;
 
-use crate::facts::{Gathered, LINES_SHOWN, ShardFacts};
+use crate::facts::{Gathered, LINES_SHOWN, ShardFacts, unchanged_us};
 use crate::rig::{Rig, name};
 
 const SECOND_US: u64 = 1_000_000;
@@ -170,6 +170,8 @@ fn what_has_not_changed_is_read_again_only_after_a_while() {
     settle(&mut rig);
     let facts = round(&mut rig).0.unwrap();
     assert_eq!(facts.lines[0].tally.entered, 1);
-    let rounds = (0..60).filter(|_| round(&mut rig).0.is_some());
-    assert_eq!(rounds.count(), 1, "each minute");
+    let rounds = (0..10).filter(|_| round(&mut rig).0.is_some());
+    assert_eq!(rounds.count(), 1, "each ten seconds");
+    assert_eq!(unchanged_us(3_000), 30_000_000);
+    assert_eq!(unchanged_us(1_000_000), 60_000_000);
 }

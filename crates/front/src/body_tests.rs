@@ -112,7 +112,7 @@ fn what_is_wrong_is_named() {
         (
             "nowserving.kv.visits.get",
             &json!({"key": ""}),
-            "key: expected a string of 1 to 512 bytes",
+            "key: expected a string of 1 to 512 bytes, got a length of 0",
         ),
         ("nowserving.kv.visits.list", &json!({"limit": 0}), "limit: "),
         ("nowserving.kv.visits.restore", &key, "op: "),

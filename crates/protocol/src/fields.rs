@@ -60,7 +60,7 @@ impl Fields {
 
 impl Expected for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a map of {}", Listed(self.0))
+        write!(f, "a map of {}", Listed(self.0, "and"))
     }
 }
 

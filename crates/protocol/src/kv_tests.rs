@@ -105,7 +105,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"key":7,"value":""}"#.to_owned(),
-            "key: expected a string of",
+            "key: expected a string of 1 to 512 bytes, got 7",
         ),
         (
             format!(r#"{{"key":"k","value":"{value}"}}"#),
@@ -121,7 +121,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"key":"k","value":[1]}"#.to_owned(),
-            "value: expected a string or binary",
+            "value: expected a string or binary of at most 10240 bytes, got a list",
         ),
         (
             r#"{"key":"k","value":"","ttl_ms":0}"#.to_owned(),
@@ -155,7 +155,7 @@ fn what_is_wrong_is_named() {
     for (value, named) in [
         (
             long.as_str(),
-            "value_base64: expected a string or binary of",
+            "value_base64: expected a string or binary of at most 10240 bytes, got a length of 10241",
         ),
         ("?", "value_base64: no base64"),
     ] {

@@ -10,7 +10,7 @@ use serde::forward_to_deserialize_any;
 use crate::error::ApiError;
 use crate::fields::{self, Fields};
 use crate::tape::{Tape, Value};
-use crate::wrong::{self, Mismatch, Unknown};
+use crate::wrong::{self, Mismatch, Unknown, Words};
 
 /// Why a payload is not of a type.
 #[derive(Debug)]
@@ -225,17 +225,17 @@ impl<'p> Deserializer<'p> for Reader<'_, 'p> {
         }
     }
 
-    /// A word.
+    /// One of these words.
     fn deserialize_enum<V: Visitor<'p>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        words: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         match self.value() {
             Value::Text(word) => visitor.visit_enum(BorrowedStrDeserializer::new(word)),
             Value::Unescaped(word) => visitor.visit_enum((**word).into_deserializer()),
-            _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
+            _ => Err(de::Error::invalid_type(self.unexpected(), &Words(words))),
         }
     }
 
@@ -400,7 +400,7 @@ mod tests {
         for (json, says) in [
             (
                 json!({"ranges": [[1, 2], [3]]}),
-                "ranges[1]: expected an array of length 2, got a length of 1",
+                "ranges[1]: expected a list of 2 items, got a length of 1",
             ),
             (
                 json!({"ranges": [[1, 2, 3]]}),
@@ -416,7 +416,7 @@ mod tests {
             ),
             (
                 json!({"inner": {"word": null}}),
-                "inner.word: expected a word, got null",
+                "inner.word: expected `one` or `two`, got null",
             ),
             (
                 json!({"inner": [1]}),
@@ -427,6 +427,17 @@ mod tests {
                 json!({"small": 128}),
                 "small: expected a whole number from -128 to 127, got 128",
             ),
+            (
+                json!({"small": 1.5}),
+                "small: expected a whole number from -128 to 127, got 1.5",
+            ),
+            (
+                json!({"small": "many"}),
+                "small: expected a whole number from -128 to 127, got \"many\"",
+            ),
+            (json!({"ratio": true}), "ratio: expected a number, got true"),
+            (json!({"ranges": {}}), "ranges: expected a list, got a map"),
+            (json!({"names": []}), "names: expected a map, got a list"),
             (
                 json!({"names": {"a": 1}}),
                 "names.a: expected a string, got 1",

@@ -8,7 +8,7 @@ use serde::de::{Expected, Unexpected};
 const SIMILARITY_MIN: f64 = 0.8;
 /// A longer name is near to none.
 const NAME_BYTES_MAX: usize = 64;
-/// More known names than these would not fit into a message.
+/// More known names may not fit into a message.
 const LISTED_MAX: usize = 16;
 
 /// What was there, and what is expected in its place.
@@ -22,6 +22,8 @@ impl fmt::Display for Mismatch<'_> {
             Unexpected::Bool(it) => write!(f, "{it}"),
             Unexpected::Unsigned(it) => write!(f, "{it}"),
             Unexpected::Signed(it) => write!(f, "{it}"),
+            // With an exponent where it is long: 10^300 has 300 digits.
+            Unexpected::Float(it) => write!(f, "{it:?}"),
             Unexpected::Str(it) => write!(f, "{it:?}"),
             Unexpected::Bytes(_) => f.write_str("binary"),
             Unexpected::Seq => f.write_str("a list"),
@@ -45,9 +47,20 @@ pub(crate) fn expected(reader: &dyn Expected) -> String {
         "f64" => "a number".to_owned(),
         "a boolean" => "true or false".to_owned(),
         "a sequence" => "a list".to_owned(),
-        _ if said.starts_with("enum ") => "a word".to_owned(),
         _ if said.starts_with("struct ") => "a map".to_owned(),
-        _ => said,
+        _ => match said.strip_prefix("an array of length ") {
+            Some(length) => format!("a list of {length} items"),
+            None => said,
+        },
+    }
+}
+
+/// What a reader of an enum expects: one of these words.
+pub(crate) struct Words(pub &'static [&'static str]);
+
+impl Expected for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Listed(self.0, "or"))
     }
 }
 
@@ -63,9 +76,9 @@ impl fmt::Display for Unknown<'_> {
             (None, []) => f.write_str(", there are none here"),
             (None, [only]) => write!(f, ", `{only}` is the only one here"),
             (None, known) if known.len() > LISTED_MAX => {
-                write!(f, ", like none of the {} that are known here", known.len())
+                write!(f, ", none of the {} known ones is similar", known.len())
             }
-            (None, known) => write!(f, ", known here are {}", Listed(known)),
+            (None, known) => write!(f, ", known here are {}", Listed(known, "and")),
         }
     }
 }
@@ -89,19 +102,20 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, known)| known)
 }
 
-/// Names in quotes, as in a sentence.
-pub(crate) struct Listed<'a>(pub &'a [&'a str]);
+/// Names in quotes, as in a sentence, with this word before the last one.
+pub(crate) struct Listed<'a>(pub &'a [&'a str], pub &'static str);
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = self.0.len().saturating_sub(1);
-        for (nth, name) in self.0.iter().enumerate() {
-            let before = match nth {
-                0 => "",
-                _ if nth == last => " and ",
-                _ => ", ",
-            };
-            write!(f, "{before}`{name}`")?;
+        let Listed(names, word) = self;
+        let last = names.len().saturating_sub(1);
+        for (nth, name) in names.iter().enumerate() {
+            match nth {
+                0 => {}
+                _ if nth == last => write!(f, " {word} ")?,
+                _ => f.write_str(", ")?,
+            }
+            write!(f, "`{name}`")?;
         }
         Ok(())
     }

@@ -133,7 +133,7 @@ fn every_option_with_a_number_refuses_a_negative_one_with_its_range() {
             let error = Cli::try_parse_from(&words).unwrap_err().to_string();
             let named = error.contains("invalid value '-1' for '");
             // Durations and times have examples instead.
-            let range = ["must be ", "such as ", "is not a time as "];
+            let range = ["must be ", "such as ", "is not a time "];
             let has_range = range.iter().any(|words| error.contains(words));
             assert!(named && has_range, "{words:?}: {error}");
             seen += 1;

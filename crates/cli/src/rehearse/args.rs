@@ -11,7 +11,7 @@ use nowserving_rehearse::{
     Slowdown, Target,
 };
 
-use crate::settings::SettingsFlags;
+use crate::settings::{SettingsFlags, wall_clock};
 use nowserving_terminal::duration;
 use nowserving_terminal::number;
 use nowserving_terminal::output::WrongUsage;
@@ -242,11 +242,6 @@ fn bounds(text: &str) -> Result<(u32, u32), String> {
     let bounds = text.split_once("..");
     let bounds = bounds.and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
     bounds.ok_or_else(|| format!("{text:?} is not of the form 5..200"))
-}
-
-fn wall_clock(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a time as 2026-11-22T12:00:00+08:00");
-    nowserving_protocol::time::parse(text).ok_or_else(wrong)
 }
 
 const CALL_AFTER_MS: u64 = 1_000;

@@ -129,7 +129,7 @@ pub fn renew(text: &str) -> Result<Renew, String> {
         let ms = duration::parse_ms(text).ok();
         let ms = ms.filter(|ms| (RENEW_MS_MIN..=RENEW_MS_MAX).contains(ms));
         return ms.map(|ms| Renew::Every { ms }).ok_or_else(|| {
-            "how often, 1s to 31d, or a time of day with its zone, '06:00 Asia/Taipei'".to_owned()
+            "how often, as 24h (1s to 31d), or a time of day with its zone, as '06:00 Asia/Taipei'".to_owned()
         });
     };
     let minute = time::parse_minute(at);
@@ -138,6 +138,15 @@ pub fn renew(text: &str) -> Result<Renew, String> {
     let zone = ZoneName::new(zone);
     let zone = zone.ok_or_else(|| format!("{text:?} names no time zone as Asia/Taipei"))?;
     Ok(Renew::Daily { minute, zone })
+}
+
+/// `2026-11-22T12:00:00+08:00`
+pub fn wall_clock(text: &str) -> Result<u64, String> {
+    time::parse(text).ok_or_else(|| {
+        format!(
+            "{text:?} is not a time from 1970 to 9999 with an offset, as 2026-11-22T12:00:00+08:00"
+        )
+    })
 }
 
 /// `100,10,3,1`, in any order. The cluster checks how many they are.

@@ -23,8 +23,8 @@ const WAITING: u64 = 10;
 const TOKENS: u64 = 1_000_000;
 /// Requests under way while lines are filled.
 const AT_ONCE: u32 = 256;
-/// How long idle nodes are watched in each round, in seconds.
-const WATCHED_S: u64 = 20;
+/// How long idle nodes are watched in each round, in seconds: some things are done once a minute.
+const WATCHED_S: u64 = 60;
 const MIB: f64 = (1 << 20) as f64;
 
 fn one(value: f64) -> Option<Spread> {

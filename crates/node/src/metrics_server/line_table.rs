@@ -14,7 +14,8 @@ pub const LINES: Section = Section {
         the node, of its lead or of the line (the departures by its deletion, too) is in no series, and `increase` does not see what a new series begins with. A \
         series falls only if its line was not among the 50 for long (200 such are remembered): it begins at 0 then, \
         as after a start. A node reads its lines about once a second, a hundred thousand of them in \
-        five seconds, and those of a shard in which nothing happens each minute.",
+        five seconds, and those of a shard in which nothing happens each \
+        ten seconds, or each minute if they are many. What time alone changes, such as an ETA, can be as old.",
     of: Process::Node,
     written: true,
     metrics: &[

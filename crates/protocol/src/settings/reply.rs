@@ -310,11 +310,8 @@ impl Visitor<'_> for PerSecondVisitor {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<PerSecond, E> {
-        PerSecond::from_f64(number).ok_or_else(|| {
-            // With an exponent: otherwise 10^300 has 300 digits.
-            let found = format!("the number {number:e}");
-            E::invalid_value(Unexpected::Other(&found), &self)
-        })
+        PerSecond::from_f64(number)
+            .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<PerSecond, E> {
