@@ -219,6 +219,14 @@ fn settings_out_of_range_or_mistyped_name_the_field_and_its_limit() {
     for required in ["seats", "queue_limit"] {
         refused::<Configure>(json!({ required: null }), &[required, "required"]);
     }
+    // Their names would not fit into a message.
+    refused::<Configure>(
+        json!({"color": 1}),
+        &[
+            "color: unknown field `color`, none of the ",
+            " known ones is similar",
+        ],
+    );
     for field in ["token_events", "event_key", "release_on_claim"] {
         for value in [json!(1), json!("true"), json!([]), json!({})] {
             refused::<Configure>(
