@@ -9,7 +9,7 @@ mod plan;
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nowserving_e2e::{
     Cluster, HOUR_MS, Link, Options, build, first_acknowledged, first_written, line_in,
 };
@@ -32,6 +32,12 @@ const REST: Duration = Duration::from_millis(2_500);
 /// # Errors
 /// A cluster does not start, or acknowledges nothing within [`PATIENCE`].
 pub async fn run(plan: Plan) -> Result<()> {
+    // What a node sends goes through the proxies of the others.
+    let cuts = plan.faults.contains(&Fault::CutOff);
+    ensure!(
+        !(plan.direct_links && cuts),
+        "--direct-links cannot be cut off: add --fault death,stop"
+    );
     let build = build().await?;
     if !plan.json {
         println!("{build}\n");
@@ -57,6 +63,8 @@ pub async fn run(plan: Plan) -> Result<()> {
 async fn measure_ours(fault: Fault, plan: &Plan) -> Result<Vec<Row>> {
     let mut cluster = Cluster::start(Options {
         proxied: fault == Fault::CutOff,
+        loops: vec![plan.loops; Options::default().nodes as usize].leak(),
+        direct_links: plan.direct_links,
         ..Options::default()
     })
     .await?;

@@ -40,6 +40,12 @@ pub struct Plan {
     /// One line of JSON instead of the table
     #[arg(long)]
     pub json: bool,
+    /// The loops of each node
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub loops: u32,
+    /// Nodes also have direct links; with the faults death and stop
+    #[arg(long)]
+    pub direct_links: bool,
     #[arg(long = "fault", value_name = "FAULT", value_delimiter = ',', default_values = ["death", "stop", "cut-off"])]
     pub faults: Vec<Fault>,
     #[arg(long = "load", value_name = "LOAD", value_delimiter = ',', default_values = ["idle", "loaded"])]
