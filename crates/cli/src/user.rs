@@ -66,6 +66,8 @@ Examples:
     /// Shows the status of a token, and marks it as seen.
     #[command(
         group = ArgGroup::new("token").args(["ticket", "key"]).required(true),
+        // Clap's own puts the line, which comes first, behind the group.
+        override_usage = "nowserving status [OPTIONS] <LINE> <TICKET|--key <KEY>>",
         after_help = "\
 Examples:
   nowserving status shop-1 $TICKET
@@ -142,6 +144,7 @@ Examples:
     /// Moves a waiting token into a lane that allows it (`--lane card:jump`). Prints the new ticket.
     #[command(
         group = ArgGroup::new("token").args(["ticket", "key"]).required(true),
+        override_usage = "nowserving jump [OPTIONS] --to <LANE> <LINE> <TICKET|--key <KEY>>",
         after_help = "\
 Examples:
   nowserving jump shop-1 $TICKET --to card

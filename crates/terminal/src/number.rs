@@ -11,7 +11,17 @@ pub fn between<T: TryFrom<u64> + 'static>(
     move |text| {
         let number = text.parse().ok().filter(|number| limits.contains(number));
         let number = number.and_then(|number| T::try_from(number).ok());
-        number.ok_or_else(|| format!("must be {} to {}", limits.start(), limits.end()))
+        number.ok_or_else(|| refusal(text, &limits))
+    }
+}
+
+/// Why a text is no whole number within limits.
+fn refusal(text: &str, limits: &RangeInclusive<u64>) -> String {
+    let (min, max) = (limits.start(), limits.end());
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    match !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("must be {min} to {max}"),
+        false => format!("must be a whole number, {min} to {max}"),
     }
 }
 
@@ -40,8 +50,12 @@ mod tests {
     fn a_number_is_refused_with_its_range() {
         let port = between::<u16>(1..=65_535);
         assert_eq!(port("65535"), Ok(65_535));
-        for bad in ["0", "65536", "-1", "1.5", "many", ""] {
+        for bad in ["0", "65536", "-1", "99999999999999999999"] {
             assert_eq!(port(bad).unwrap_err(), "must be 1 to 65535", "{bad}");
+        }
+        for bad in ["1.5", "many", "1e3", "-", ""] {
+            let whole = "must be a whole number, 1 to 65535";
+            assert_eq!(port(bad).unwrap_err(), whole, "{bad}");
         }
         let beyond_its_type = between::<u8>(0..=300);
         assert!(beyond_its_type("256").is_err());
