@@ -88,7 +88,7 @@ pub fn refuse<C: Parser>(mut error: clap::Error) -> ExitCode {
 }
 
 /// The problem in one line: clap's text up to the advice after it.
-fn usage_text(whole: &str) -> String {
+pub(crate) fn usage_text(whole: &str) -> String {
     let wrong = whole.split("\n\n").next().unwrap_or(whole);
     let words: Vec<&str> = wrong.split_whitespace().collect();
     let text = words.join(" ");

@@ -20,6 +20,7 @@ use nowserving_rehearse::count;
 
 pub use self::values::{label, labels, wall_clock};
 
+use crate::help::usage_text;
 use nowserving_terminal::output::WrongUsage;
 use nowserving_terminal::{duration, number};
 
@@ -275,7 +276,7 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
         ));
     }
     let matches = number::accept_negative(command).try_get_matches_from(words);
-    let matches = matches.map_err(|wrong| what_is_wrong(&wrong.to_string()))?;
+    let matches = matches.map_err(|wrong| usage_text(&wrong.to_string()))?;
     let given = SettingsFlags::given(settings, &matches)?;
     let unset: Vec<&Setting> = matches
         .get_many::<&'static Setting>(UNSET)
@@ -283,20 +284,6 @@ fn scheduled(text: &str) -> Result<ScheduledChange, String> {
     let set = given.patch(&unset);
     let set = set.map_err(|wrong| wrong.to_string())?;
     Ok(ScheduledChange { at_ms, set })
-}
-
-/// Of an error of the argument parser its first line, and the words that it would take.
-fn what_is_wrong(error: &str) -> String {
-    let mut lines = error.lines().map(str::trim);
-    let wrong = lines.next().unwrap_or_default();
-    let wrong = wrong.trim_start_matches("error: ");
-    match lines
-        .next()
-        .filter(|line| line.starts_with("[possible values"))
-    {
-        Some(words) => format!("{wrong} {words}"),
-        None => wrong.to_owned(),
-    }
 }
 
 /// The value that was given for a setting.
@@ -458,6 +445,7 @@ mod tests {
                 "--quota 5 --quota-renew daily",
                 "how often, as 24h (1s to 31d), or a time of day",
             ),
+            ("--quota-per-visit 2", "not provided: --quota <N>"),
             ("--unset seats", "it has no default: set it, by --seats"),
             ("--label a=1 --label a=2", "\"a\" is given twice"),
         ] {

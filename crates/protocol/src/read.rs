@@ -341,7 +341,7 @@ mod tests {
         inner: Option<Inner>,
         #[serde(flatten)]
         flat: Flat,
-        small: Option<i8>,
+        small: Option<u8>,
         ratio: Option<f64>,
         names: BTreeMap<String, Wrapped>,
     }
@@ -381,7 +381,7 @@ mod tests {
             flat: Flat {
                 deep: Some(vec![vec![], vec![true, false]]),
             },
-            small: Some(-128),
+            small: Some(255),
             ratio: Some(1.5),
             names: [("a \"b\"".to_owned(), Wrapped("c\n".to_owned()))].into(),
         };
@@ -424,16 +424,16 @@ mod tests {
             ),
             (json!({"inner": {}}), "inner.word: required"),
             (
-                json!({"small": 128}),
-                "small: expected a whole number from -128 to 127, got 128",
+                json!({"small": 256}),
+                "small: expected a whole number from 0 to 255, got 256",
             ),
             (
                 json!({"small": 1.5}),
-                "small: expected a whole number from -128 to 127, got 1.5",
+                "small: expected a whole number from 0 to 255, got 1.5",
             ),
             (
                 json!({"small": "many"}),
-                "small: expected a whole number from -128 to 127, got \"many\"",
+                "small: expected a whole number from 0 to 255, got \"many\"",
             ),
             (json!({"ratio": true}), "ratio: expected a number, got true"),
             (json!({"ranges": {}}), "ranges: expected a list, got a map"),

@@ -55,7 +55,10 @@ pub async fn run(plan: Plan) -> Result<()> {
         }
     }
     if plan.json {
-        println!("{}", json!({"build": build, "rows": rows}));
+        println!(
+            "{}",
+            json!({"build": build, "loops": plan.loops, "direct_links": plan.direct_links, "rows": rows})
+        );
     }
     Ok(())
 }
